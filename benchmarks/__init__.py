@@ -1,0 +1,1 @@
+"""Measurements of accuracy, throughput and latency."""

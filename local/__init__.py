@@ -1,0 +1,1 @@
+"""Real services without Docker, for tests and for trying things out."""

@@ -1,0 +1,1 @@
+"""The command line and its settings: wires the rooms together."""

@@ -1,0 +1,1 @@
+"""What writes telemetry: simulated clusters, recorded files, live hosts."""

@@ -1,0 +1,1 @@
+"""A simulated cluster with injected faults."""

@@ -1,0 +1,1 @@
+"""What results flow into: ClickHouse and webhooks."""

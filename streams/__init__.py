@@ -1,0 +1,1 @@
+"""The stream processors that carry diagnosis over the topics, and their two runners."""
