@@ -1,0 +1,220 @@
+"""A job: its ranks, hosts, NICs, communicators and layout, as control.jobs carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+DEGREES = ("tp", "cp", "ep", "dp", "pp")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Degrees of parallelism in Megatron rank order: tp fastest, then cp, dp, pp (ep lies within dp).
+
+    ``source`` is "given" or "inferred"; a degree of None is not known.
+    """
+
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    cp: int | None = 1
+    ep: int | None = 1
+    source: str = "inferred"
+
+    @property
+    def world(self) -> int | None:
+        """Ranks that the layout has; None while a degree is unknown."""
+        if self.tp is None or self.pp is None or self.dp is None:
+            return None
+        return self.tp * self.pp * self.dp * (self.cp or 1)
+
+    def pipeline_stage(self, rank: int) -> int | None:
+        """Stage of a rank: the slowest dimension of Megatron's order."""
+        if self.pp is None or self.world is None:
+            return None
+        return rank // (self.world // self.pp)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank runs; None or empty: not known."""
+
+    rank: int
+    host: str | None = None
+    gpu: int | None = None
+    nics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """A group of ranks that communicate; ``ranks`` in the communicator's own order."""
+
+    communicator: str
+    ranks: tuple[int, ...]
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Hardware that can be at fault; ``downside_nics`` is the number of NICs below it in the topology."""
+
+    device: str
+    kind: str
+    downside_nics: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run with one layout.
+
+    ``row`` keeps what control.jobs said beyond the fields below, so that a rewritten record loses nothing.
+    """
+
+    job: str
+    places: tuple[Place, ...]
+    communicators: tuple[Communicator, ...]
+    layout: Layout | None = None
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    monitoring: bool = True
+    row: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """Global ranks, ascending."""
+        return tuple(sorted(place.rank for place in self.places))
+
+    @cached_property
+    def place(self) -> dict[int, Place]:
+        """Place of each rank."""
+        return {place.rank: place for place in self.places}
+
+    @cached_property
+    def members(self) -> dict[str, tuple[int, ...]]:
+        """Ranks of each communicator."""
+        return {c.communicator: c.ranks for c in self.communicators}
+
+    @cached_property
+    def communicators_of(self) -> dict[int, tuple[str, ...]]:
+        """Communicators of each rank."""
+        of: dict[int, list[str]] = {rank: [] for rank in self.ranks}
+        for communicator in self.communicators:
+            for rank in communicator.ranks:
+                of.setdefault(rank, []).append(communicator.communicator)
+        return {rank: tuple(names) for rank, names in of.items()}
+
+    @cached_property
+    def ranks_of_host(self) -> dict[str, tuple[int, ...]]:
+        """Ranks of each known host."""
+        of: dict[str, list[int]] = {}
+        for place in self.places:
+            if place.host is not None:
+                of.setdefault(place.host, []).append(place.rank)
+        return {host: tuple(sorted(ranks)) for host, ranks in of.items()}
+
+    def clock(self, rank: int) -> str:
+        """Name of the clock that a rank's times are read from: its host, or the rank itself where none is known."""
+        host = self.place[rank].host if rank in self.place else None
+        return host if host is not None else f"rank{rank}"
+
+    def on_one_host(self, ranks: Iterable[int]) -> bool:
+        """Whether all ranks are known to run on one host, so that their traffic never meets a NIC."""
+        hosts = {self.place[rank].host if rank in self.place else None for rank in ranks}
+        return len(hosts) == 1 and None not in hosts
+
+    def gpu(self, rank: int) -> Device:
+        """The GPU of a rank: ``gpu:host/index``, or ``gpu:rank5`` where its place is not known."""
+        place = self.place.get(rank)
+        if place is None or place.host is None or place.gpu is None:
+            return Device(f"gpu:rank{rank}", "gpu", 0)
+        return Device(f"gpu:{place.host}/{place.gpu}", "gpu", 0)
+
+    def nics(self, rank: int) -> tuple[Device, ...]:
+        """The NICs of a rank: ``nic:host/name``, or ``nic:rank5`` where none is known."""
+        place = self.place.get(rank)
+        if place is None or place.host is None or not place.nics:
+            return (Device(f"nic:rank{rank}", "nic", 1),)
+        return tuple(Device(f"nic:{place.host}/{nic}", "nic", 1) for nic in place.nics)
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Job:
+        """Build a job from a row of control.jobs.
+
+        Raises ``ValueError`` for ranks or communicators that contradict each other.
+        """
+        places = tuple(
+            Place(r["rank"], r.get("host"), r.get("gpu"), tuple(r.get("nics") or ())) for r in row["ranks"] or ()
+        )
+        communicators = tuple(
+            Communicator(c["communicator"], tuple(c["ranks"] or ()), c.get("kind")) for c in row["communicators"] or ()
+        )
+        _check(places, communicators)
+        return cls(
+            job=row["job"],
+            places=places,
+            communicators=communicators,
+            layout=_layout(row.get("training")),
+            started_ns=row.get("started_ns"),
+            ended_ns=row.get("ended_ns"),
+            monitoring=row.get("monitoring") is not False,
+            row=dict(row),
+        )
+
+    def to_row(self) -> dict[str, Any]:
+        """The row of control.jobs that ``from_row`` reads."""
+        own: dict[str, Any] = {
+            "job": self.job,
+            "ranks": [{"rank": p.rank, "host": p.host, "gpu": p.gpu, "nics": list(p.nics)} for p in self.places],
+            "communicators": [
+                {"communicator": c.communicator, "kind": c.kind, "ranks": list(c.ranks)} for c in self.communicators
+            ],
+            "monitoring": self.monitoring,
+            "started_ns": self.started_ns,
+            "ended_ns": self.ended_ns,
+        }
+        if self.layout is not None:
+            degrees = {name: getattr(self.layout, name) for name in DEGREES}
+            given = list(DEGREES) if self.layout.source == "given" else []
+            own["training"] = {**(self.row.get("training") or {}), **degrees, "given": given}
+        return {**self.row, **own}
+
+
+def pivots(job: Job, count: int = 4) -> tuple[int, ...]:
+    """The ranks whose logs are watched without being asked for (Holmes 4.1): a pure function of the job.
+
+    They are spread over the job's ranks; the offset within each share differs, so that they do not all sit
+    at the same place of their tensor group.
+    """
+    ranks = job.ranks
+    count = min(max(count, 1), len(ranks))
+    share = len(ranks) / count
+    return tuple(sorted({ranks[int(i * share) + min(i % max(int(share), 1), 7)] for i in range(count)}))
+
+
+def _check(places: Sequence[Place], communicators: Sequence[Communicator]) -> None:
+    ranks = [place.rank for place in places]
+    known = set(ranks)
+    if len(known) != len(ranks):
+        raise ValueError("a rank is listed twice")
+    names = {c.communicator for c in communicators}
+    if len(names) != len(communicators):
+        raise ValueError("a communicator is listed twice")
+    for communicator in communicators:
+        strangers = set(communicator.ranks) - known
+        if strangers:
+            raise ValueError(
+                f"communicator {communicator.communicator} has rank {min(strangers)}, which the job does not list"
+            )
+
+
+def _layout(training: Mapping[str, Any] | None) -> Layout | None:
+    if not training or all(training.get(name) is None for name in DEGREES):
+        return None
+    given = set(training.get("given") or ())
+    return Layout(
+        **{name: training.get(name) for name in DEGREES},
+        source="given" if given & set(DEGREES) else "inferred",
+    )

@@ -1,0 +1,43 @@
+"""analysis.iterations: how long each pivot's iterations took, and which are irregular (Holmes 3.1)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from schemas.topic import DURATION, TIME, Column, Key, Topic
+
+PATTERNS = ("abnormal_spike", "performance_fluctuation", "persistent_degradation")
+PATTERN_STATES = ("open", "closed")
+
+TOPIC = Topic(
+    name="analysis.iterations",
+    version=1,
+    key=Key.JOB,
+    doc="Iterations as the pivots saw them; one record an iteration.",
+    retention_hours=72.0,
+    columns=(
+        Column("iteration", pa.int32(), "Training iteration.", minimum=0),
+        Column("pivot", pa.int32(), "Rank that saw it.", minimum=0),
+        Column("start_ns", TIME, "First call of the iteration; the pivot's clock.", "ns since the epoch", minimum=0),
+        Column("duration_ns", DURATION, "How long it took; null: not known.", "ns", nullable=True, minimum=0),
+        Column("expected_ns", DURATION, "Mean of the baseline; null while it is too short.", "ns", nullable=True),
+        Column("delta", pa.float64(), "Ratio above which an iteration is irregular.", minimum=1),
+        Column("irregular", pa.bool_(), "Longer than delta times the mean; null: not known.", nullable=True),
+        Column("pattern", pa.string(), "Pattern of the irregular run.", nullable=True, choices=PATTERNS),
+        Column("pattern_from", pa.int32(), "First iteration of the irregular run.", nullable=True, minimum=0),
+        Column(
+            "pattern_ordinal", pa.int32(), "Which irregular iteration of the run, from 1.", nullable=True, minimum=1
+        ),
+        Column(
+            "pattern_state",
+            pa.string(),
+            "open on the run's irregular iterations, closed on the record that ends it.",
+            nullable=True,
+            choices=PATTERN_STATES,
+        ),
+        Column("pattern_to", pa.int32(), "Last irregular iteration of the run so far.", nullable=True, minimum=0),
+        Column("excess_ns", DURATION, "Beyond the mean, summed over the run so far.", "ns", nullable=True),
+        Column("baseline", pa.list_(pa.int32()), "Iterations of the baseline, on irregular ones.", nullable=True),
+        Column("last", pa.bool_(), "The job's log ends with this iteration.", nullable=True),
+    ),
+)

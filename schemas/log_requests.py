@@ -1,0 +1,28 @@
+"""control.log_requests: what a search asks of the log agents. A request is one or more rows of one request id."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from schemas.topic import TIME, Column, Key, Topic
+
+WHAT = ("rows",)
+
+TOPIC = Topic(
+    name="control.log_requests",
+    version=1,
+    key=Key.JOB,
+    doc="Requests for operator logs; every agent answers once a request, for its own ranks.",
+    retention_hours=1.0,
+    columns=(
+        Column("request_id", pa.string(), "Same after a restart: hash of what is asked and by whom."),
+        Column("ranks", pa.list_(pa.int32()), "Ranks whose rows are asked for."),
+        Column("iteration_from", pa.int32(), "First iteration.", minimum=0),
+        Column("iteration_to", pa.int32(), "Last iteration, included.", minimum=0),
+        Column("communicator", pa.string(), "Only operators of this communicator; null: all.", nullable=True),
+        Column("seq_from", pa.int64(), "First sequence number; null: from the first.", nullable=True, minimum=0),
+        Column("seq_to", pa.int64(), "Last sequence number, included; null: to the last.", nullable=True, minimum=0),
+        Column("what", pa.string(), "What to send.", choices=WHAT),
+        Column("deadline_ns", TIME, "After this the search goes on without.", "ns since the epoch", minimum=0),
+    ),
+)

@@ -1,0 +1,60 @@
+"""What a step of the pipeline is: the same object under both runners and in every test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from schemas.message import Message
+from schemas.topic import Topic
+
+
+@runtime_checkable
+class Processor(Protocol):
+    """A step; one instance a partition number.
+
+    ``process`` alone changes state, and its now is the message's time, so that a replay repeats itself.
+    ``tick`` only publishes: a time-out is a record on the step's own input. ``safe_offsets`` names the next
+    offset that is needed after a restart, per input; inputs that saw no message are absent.
+    A ``MessageError`` from ``process`` sends the message to dead_letters, any other error stops the worker.
+    """
+
+    name: str
+    reads: tuple[Topic, ...]
+    writes: tuple[Topic, ...]
+
+    def process(self, message: Message) -> Iterable[Message]: ...
+
+    def tick(self, now_ns: int) -> Iterable[Message]: ...
+
+    def safe_offsets(self) -> Mapping[Topic, int]: ...
+
+
+@runtime_checkable
+class Sink(Processor, Protocol):
+    """A processor that delivers to the outside; ``flush`` returns once everything taken so far is safe there."""
+
+    def flush(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """What a processor saved of one job: its state and the next offset it needs of each input (by topic name)."""
+
+    offsets: Mapping[str, int]
+    format: str
+    state: bytes
+
+
+@runtime_checkable
+class Stateful(Processor, Protocol):
+    """A processor that saves its state instead of reading its inputs again.
+
+    ``changed_states`` returns the states changed since it was last asked (None: the job ended, drop it); they
+    are delivered before the offsets are committed. ``restore`` gives back what was saved, before any message.
+    """
+
+    def changed_states(self) -> Mapping[str, SavedState | None]: ...
+
+    def restore(self, states: Mapping[str, SavedState]) -> None: ...

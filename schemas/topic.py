@@ -1,0 +1,142 @@
+"""What a topic is: its key, its columns with their units and bounds, and how long it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.errors import ImpossibleValue
+
+ID = pa.dictionary(pa.int32(), pa.string())
+"""Type of identifiers: strings, dictionary-encoded so that a repeated id costs four bytes."""
+
+TIME = pa.int64()
+"""Type of points in time: nanoseconds since the epoch."""
+
+DURATION = pa.int64()
+"""Type of durations: nanoseconds."""
+
+MAX_STRING_BYTES = 1 << 20
+"""No string of a message may be longer (explanations and evidence included)."""
+
+
+class Key(StrEnum):
+    """What a topic's records are keyed by; records of one key keep their order."""
+
+    JOB = "job"
+    JOB_HOST = "job/host"
+    FABRIC = "fabric"
+    PROCESSOR_JOB = "processor/job"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a topic.
+
+    ``minimum`` and ``choices`` are checked on every decoded message; nulls pass where ``nullable``.
+    """
+
+    name: str
+    type: pa.DataType
+    doc: str
+    unit: str = ""
+    nullable: bool = False
+    minimum: int | float | None = None
+    choices: tuple[str, ...] = ()
+
+    def check(self, values: pa.Array, topic: str) -> None:
+        """Raise ``ImpossibleValue`` where a value is out of bounds."""
+        if self.minimum is not None and len(values) and values.null_count < len(values):
+            least = pc.min(values).as_py()
+            if least < self.minimum:
+                raise ImpossibleValue(
+                    f"{topic}: column {self.name} holds {least}; the least possible value is {self.minimum}"
+                )
+        if self.choices:
+            present = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
+            unknown = set(present.drop_null().to_pylist()) - set(self.choices)
+            if unknown:
+                raise ImpossibleValue(
+                    f"{topic}: column {self.name} holds {sorted(unknown)[0]!r}; known are {', '.join(self.choices)}"
+                )
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic of the catalogue.
+
+    ``max_bytes`` bounds a record on the wire, ``max_decoded_bytes`` the same record decompressed,
+    ``max_rows`` its rows. ``check`` looks at what no single column shows.
+    """
+
+    name: str
+    version: int
+    key: Key
+    doc: str
+    columns: tuple[Column, ...]
+    compacted: bool = False
+    retention_hours: float = 24.0
+    partitions: int = 8
+    max_bytes: int = 4 << 20
+    max_decoded_bytes: int = 64 << 20
+    max_rows: int = 1_000_000
+    check: Callable[[pa.RecordBatch], None] | None = field(default=None, compare=False)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def schema_id(self) -> str:
+        """The value of the header ``schema``: short name and version, ``comm_ops/1``."""
+        return f"{self.name.rpartition('.')[2]}/{self.version}"
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of a record's batch."""
+        return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
+
+    def batch(self, columns: dict[str, object]) -> pa.RecordBatch:
+        """Build a record batch of this topic from columns by name; absent nullable columns become null.
+
+        Raises ``ValueError`` for an unknown or a missing required column: that is a programming error.
+        """
+        unknown = set(columns) - {c.name for c in self.columns}
+        if unknown:
+            raise ValueError(f"{self.name} has no column {sorted(unknown)[0]!r}")
+        arrays: dict[str, pa.Array] = {}
+        for column in self.columns:
+            if column.name in columns:
+                arrays[column.name] = _as_array(columns[column.name], column.type)
+            elif not column.nullable:
+                raise ValueError(f"{self.name} needs column {column.name!r}")
+        rows = len(next(iter(arrays.values())))
+        return pa.RecordBatch.from_arrays(
+            [arrays[c.name] if c.name in arrays else pa.nulls(rows, c.type) for c in self.columns],
+            schema=self.schema,
+        )
+
+    def from_rows(self, rows: list[dict[str, object]]) -> pa.RecordBatch:
+        """Build a record batch from rows: for the small topics, never for telemetry."""
+        names = [c.name for c in self.columns]
+        return self.batch({n: [r.get(n) for r in rows] for n in names})
+
+
+def _as_array(values: object, target: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if not isinstance(values, pa.Array):
+        plain = target.value_type if pa.types.is_dictionary(target) else target
+        values = pa.array(values, type=plain)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if values.type == target:
+        return values
+    if pa.types.is_dictionary(target) and not pa.types.is_dictionary(values.type):
+        return values.cast(target.value_type).dictionary_encode()
+    return values.cast(target)
