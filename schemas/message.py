@@ -160,25 +160,33 @@ def _conform(batch: pa.RecordBatch, topic: Topic) -> pa.RecordBatch:
 def _cast(values: pa.Array, target: pa.DataType, topic: Topic, name: str) -> pa.Array:
     if values.type == target:
         return values
+    if not _convertible(values.type, target):
+        raise WrongSchema(f"{topic.name}: column {name} is {values.type}, expected {target}")
     try:
-        if pa.types.is_null(values.type):
-            return values.cast(target)
-        if pa.types.is_dictionary(target):
-            if pa.types.is_dictionary(values.type):
-                return values.cast(target)
-            if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-                return values.cast(pa.string()).dictionary_encode()
-        elif pa.types.is_integer(target) and pa.types.is_integer(values.type):
-            return values.cast(target)
-        elif pa.types.is_floating(target) and (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
-            return values.cast(target)
-        elif pa.types.is_nested(target) and pa.types.is_nested(values.type):
-            return values.cast(target)
-        elif pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
-            return values.cast(target)
+        if pa.types.is_dictionary(target) and not pa.types.is_dictionary(values.type):
+            return values.cast(target.value_type).dictionary_encode().cast(target)
+        return values.cast(target)
     except (pa.ArrowException, ValueError) as error:
         raise WrongSchema(f"{topic.name}: column {name}: {str(error)[:200]}") from error
-    raise WrongSchema(f"{topic.name}: column {name} is {values.type}, expected {target}")
+
+
+def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a sender's type carries the same information; a dictionary is never expanded, it could be huge."""
+    if pa.types.is_null(source):
+        return True
+    if pa.types.is_dictionary(target):
+        return bool(pa.types.is_dictionary(source) or _is_text(source))
+    if pa.types.is_integer(target):
+        return bool(pa.types.is_integer(source))
+    if pa.types.is_floating(target):
+        return bool(pa.types.is_floating(source) or pa.types.is_integer(source))
+    if pa.types.is_nested(target):
+        return bool(pa.types.is_nested(source))
+    return _is_text(target) and _is_text(source)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:

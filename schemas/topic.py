@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,7 +64,7 @@ class Column:
             unknown = set(present.drop_null().to_pylist()) - set(self.choices)
             if unknown:
                 raise ImpossibleValue(
-                    f"{topic}: column {self.name} holds {sorted(unknown)[0]!r}; known are {', '.join(self.choices)}"
+                    f"{topic}: column {self.name} holds {min(unknown)!r}; known are {', '.join(self.choices)}"
                 )
 
 
@@ -101,14 +102,14 @@ class Topic:
         """The Arrow schema of a record's batch."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns])
 
-    def batch(self, columns: dict[str, object]) -> pa.RecordBatch:
+    def batch(self, columns: dict[str, Any]) -> pa.RecordBatch:
         """Build a record batch of this topic from columns by name; absent nullable columns become null.
 
         Raises ``ValueError`` for an unknown or a missing required column: that is a programming error.
         """
         unknown = set(columns) - {c.name for c in self.columns}
         if unknown:
-            raise ValueError(f"{self.name} has no column {sorted(unknown)[0]!r}")
+            raise ValueError(f"{self.name} has no column {min(unknown)!r}")
         arrays: dict[str, pa.Array] = {}
         for column in self.columns:
             if column.name in columns:
@@ -121,22 +122,17 @@ class Topic:
             schema=self.schema,
         )
 
-    def from_rows(self, rows: list[dict[str, object]]) -> pa.RecordBatch:
+    def from_rows(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         """Build a record batch from rows: for the small topics, never for telemetry."""
         names = [c.name for c in self.columns]
         return self.batch({n: [r.get(n) for r in rows] for n in names})
 
 
-def _as_array(values: object, target: pa.DataType) -> pa.Array:
+def _as_array(values: Any, target: pa.DataType) -> pa.Array:
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        values = pa.array(values, type=target.value_type if pa.types.is_dictionary(target) else target)
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-    if not isinstance(values, pa.Array):
-        plain = target.value_type if pa.types.is_dictionary(target) else target
-        values = pa.array(values, type=plain)
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if values.type == target:
-        return values
     if pa.types.is_dictionary(target) and not pa.types.is_dictionary(values.type):
-        return values.cast(target.value_type).dictionary_encode()
-    return values.cast(target)
+        values = values.cast(target.value_type).dictionary_encode()
+    return values if values.type == target else values.cast(target)
