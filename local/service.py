@@ -1,0 +1,193 @@
+"""A service run as a child process: started, awaited by condition, stopped, never outliving its owner."""
+
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+LOOPBACK = "127.0.0.1"
+
+# Below the range that Linux and macOS hand out to outgoing connections: a port found free here is not
+# taken by some client before the service binds it.
+_PORTS = range(20_000, 32_000)
+
+
+class LocalServiceError(RuntimeError):
+    """The service did not start, or is not in the state that the call needs."""
+
+
+class ServiceUnavailable(LocalServiceError):
+    """This machine lacks what the service is made of; the message says what to install."""
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different loopback TCP ports that nobody listens on."""
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe:
+            # As the services do: a port with only closing connections on it is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise LocalServiceError(f"no {count} free TCP ports between {_PORTS.start} and {_PORTS.stop} on {LOOPBACK}")
+
+
+def find_program(name: str, install: str) -> str:
+    """The path of an executable; ServiceUnavailable with what to `install` where there is none."""
+    path = shutil.which(name)
+    if path is None:
+        raise ServiceUnavailable(f"`{name}` is not on the PATH: install {install}")
+    return path
+
+
+class LocalService(ABC):
+    """One service and its folder. What is in the folder outlives `stop`, `kill` and `restart`.
+
+    Without a `folder` a temporary one is made, which goes with the object or at the end of its `with` block.
+    """
+
+    name: ClassVar[str]
+    ready_within_s: ClassVar[float] = 90.0
+    stopped_within_s: ClassVar[float] = 20.0
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix=f"offbeat-{self.name}-") if folder is None else None
+        self.folder = Path(self._temporary.name if self._temporary else folder or ".").resolve()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._leash: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def prepare(self) -> tuple[Sequence[str | Path], Mapping[str, str] | None]:
+        """Write the configuration into the folder; the command to run and its environment (None: ours)."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether the service answers. Called again and again; each call must come back within seconds."""
+
+    @property
+    def log_path(self) -> Path:
+        """Everything that the service has printed, over all its starts."""
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the service and return once it answers; LocalServiceError with the log's end if it never does."""
+        if self.running:
+            raise LocalServiceError(f"{self.name} in {self.folder} is running already")
+        self._release()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command, environment = self.prepare()
+        with self.log_path.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal reaches the owner, who stops the service in order.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self._leash = _leash(self._process.pid)
+        try:
+            self._await_ready(self._process)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """End the service with SIGTERM, and with SIGKILL if that is not enough. Does nothing if it has ended."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(self.stopped_within_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._release()
+
+    def kill(self) -> None:
+        """End the service with SIGKILL, as a crash would. Does nothing if it has ended."""
+        if self._process is not None:
+            self._process.kill()
+        self._release()
+
+    def restart(self) -> None:
+        """Stop the service if it runs, and start it on the same ports and folder."""
+        self.stop()
+        self.start()
+
+    def wait(self) -> int:
+        """Wait for the service to end by itself; its exit code."""
+        if self._process is None:
+            raise LocalServiceError(f"{self.name} in {self.folder} is not running")
+        return self._process.wait()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._remove_temporary()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self._remove_temporary()
+
+    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + self.ready_within_s
+        while not self.is_ready():
+            if (code := process.poll()) is not None:
+                raise LocalServiceError(f"{self.name} ended with code {code} before it was ready; {self._log_end()}")
+            if time.monotonic() > deadline:
+                raise LocalServiceError(f"{self.name} was not ready in {self.ready_within_s:g} s; {self._log_end()}")
+            time.sleep(0.05)
+
+    def _log_end(self, lines: int = 20) -> str:
+        text = self.log_path.read_text(errors="replace").splitlines()
+        return "\n".join([f"the end of {self.log_path}:", *text[-lines:]])
+
+    def _release(self) -> None:
+        for process in (self._leash, self._process):  # the leash first: it must never see a pid used again
+            if process is None:
+                continue
+            if process is self._leash:
+                process.kill()
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        self._leash = self._process = None
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+def _leash(pid: int) -> subprocess.Popen[bytes]:
+    """A shell that kills `pid` when this process is gone, however it went: its end closes the shell's input."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; kill -s KILL "$1"', "leash", str(pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
