@@ -6,6 +6,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,8 +64,8 @@ class LocalService(ABC):
     stopped_within_s: ClassVar[float] = 20.0
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix=f"offbeat-{self.name}-") if folder is None else None
-        self.folder = Path(self._temporary.name if self._temporary else folder or ".").resolve()
+        self.folder = Path(folder or tempfile.mkdtemp(prefix=f"offbeat-{self.name}-")).resolve()
+        self._remove_temporary = weakref.finalize(self, shutil.rmtree, self.folder) if folder is None else _keep
         self._process: subprocess.Popen[bytes] | None = None
         self._leash: subprocess.Popen[bytes] | None = None
 
@@ -167,19 +168,17 @@ class LocalService(ABC):
         return "\n".join([f"the end of {self.log_path}:", *text[-lines:]])
 
     def _release(self) -> None:
-        for process in (self._leash, self._process):  # the leash first: it must never see a pid used again
-            if process is None:
-                continue
-            if process is self._leash:
-                process.kill()
-            process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
+        """Reap both processes, the leash first: it must never see the service's pid used again."""
+        if self._leash is not None:
+            with self._leash:
+                self._leash.kill()
+        if self._process is not None:
+            self._process.wait()
         self._leash = self._process = None
 
-    def _remove_temporary(self) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
+
+def _keep() -> None:
+    """What becomes of a folder that was given: it stays."""
 
 
 def _leash(pid: int) -> subprocess.Popen[bytes]:

@@ -1,10 +1,69 @@
 """What every test shares: how hypothesis runs, and the real services."""
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from local.clickhouse import LocalClickHouse
+from local.kafka import LocalKafka
+from tests.services import (
+    ClickHouseAddress,
+    clickhouse_server,
+    kafka_broker,
+    missing_markers,
+    skipped_where_unavailable,
+)
 
 # No property depends on the speed of the machine; in CI the same examples are drawn every time.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse tests that use a service without its marker: `-m "not kafka"` must leave out all that need Kafka."""
+    wrong = []
+    for item in items:
+        missing = missing_markers(getattr(item, "fixturenames", ()), {marker.name for marker in item.iter_markers()})
+        wrong += [f"{item.nodeid} needs @pytest.mark.{marker}" for marker in sorted(missing)]
+    if wrong:
+        raise pytest.UsageError("\n".join(wrong))
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[str]:
+    """The bootstrap servers of a broker that all tests share: name topics and groups for the test."""
+    with ExitStack() as stack:
+        with skipped_where_unavailable():
+            bootstrap_servers = stack.enter_context(kafka_broker())
+        yield bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def clickhouse() -> Iterator[ClickHouseAddress]:
+    """A ClickHouse server that all tests share: make a database for the test."""
+    with ExitStack() as stack:
+        with skipped_where_unavailable():
+            address = stack.enter_context(clickhouse_server())
+        yield address
+
+
+@pytest.fixture
+def local_kafka() -> Iterator[LocalKafka]:
+    """A broker of this test's own, to stop, kill and restart."""
+    with ExitStack() as stack:
+        with skipped_where_unavailable():
+            broker = stack.enter_context(LocalKafka())
+        yield broker
+
+
+@pytest.fixture
+def local_clickhouse() -> Iterator[LocalClickHouse]:
+    """A ClickHouse server of this test's own, to stop, kill and restart."""
+    with ExitStack() as stack:
+        with skipped_where_unavailable():
+            server = stack.enter_context(LocalClickHouse())
+        yield server
