@@ -52,8 +52,10 @@ class ImpossibleValue(MessageError):
     """A value that cannot be."""
 
 
-class UnknownJob(MessageError):
-    """A record of a job that control.jobs does not know."""
+class UnknownJob(MessageError, KeyError):
+    """A record of a job that control.jobs does not know; what a look-up of the job raises."""
+
+    __str__ = Exception.__str__  # a KeyError would quote the message
 
 
 class TooMuchPoison(OffbeatError):

@@ -16,8 +16,9 @@ class Processor(Protocol):
 
     ``process`` alone changes state, and its now is the message's time, so that a replay repeats itself.
     ``tick`` only publishes: a time-out is a record on the step's own input. ``safe_offsets`` names the next
-    offset that is needed after a restart, per input; inputs that saw no message are absent.
-    A ``MessageError`` from ``process`` sends the message to dead_letters, any other error stops the worker.
+    offset that is needed after a restart, per input; an input that holds nothing back may be absent.
+    A ``MessageError`` from ``process`` sends the message to dead_letters, and is raised before any state is
+    changed; any other error stops the worker.
     """
 
     name: str
@@ -29,6 +30,18 @@ class Processor(Protocol):
     def tick(self, now_ns: int) -> Iterable[Message]: ...
 
     def safe_offsets(self) -> Mapping[Topic, int]: ...
+
+
+@runtime_checkable
+class Waiting(Processor, Protocol):
+    """A processor that waits for others, each time until a deadline.
+
+    ``next_deadline_ns`` is the earliest time at which ``tick`` has something to publish; None: it waits for
+    nobody. In process, where time does not pass by itself, it passes to the next deadline when nothing else can
+    happen.
+    """
+
+    def next_deadline_ns(self) -> int | None: ...
 
 
 @runtime_checkable

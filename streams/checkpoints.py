@@ -1,0 +1,110 @@
+"""What a processor saved of each job, as records of control.state.
+
+A state is written after the outputs it already counted in and before the offsets are committed; the messages
+below its offsets are skipped after a restart. The record with the highest offsets counts, not the last: a worker
+whose partition was taken away may still be writing. The state of an ended job is a tombstone, written only after
+its last messages are committed, so that none of them is ever processed again without the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from schemas import catalogue
+from schemas.errors import BusError, MessageError, WrongSchema
+from schemas.message import Message, decode, encode
+from schemas.processor import SavedState
+
+_PARTITION = "partition"
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    partition: int
+    state: SavedState
+
+    @property
+    def progress(self) -> int:
+        """Orders the states of a job: offsets only rise, so of two states the later has the larger sum."""
+        return sum(self.state.offsets.values())
+
+
+class Checkpoints:
+    """The states of one processor that count, built by taking the records of control.state in their order."""
+
+    def __init__(self, processor: str) -> None:
+        self._prefix = f"{processor}/"
+        self._saved: dict[str, _Saved] = {}
+
+    def take(self, message: Message) -> None:
+        """Take one record of control.state; those of other processors are passed over.
+
+        Raises ``BusError`` for a record of this processor that cannot be read: to go on without it would be to
+        forget a job's past.
+        """
+        if not message.key.startswith(self._prefix):
+            return
+        job = message.key.removeprefix(self._prefix)
+        if message.value is None:
+            self._saved.pop(job, None)
+            return
+        try:
+            saved = _decoded(message)
+        except MessageError as error:
+            raise BusError(
+                f"{message.topic} partition {message.partition} offset {message.offset}: the saved state of "
+                f"{message.key} cannot be read: {error}. Write a tombstone under this key to start the job anew"
+            ) from error
+        known = self._saved.get(job)
+        if known is None or saved.progress >= known.progress:
+            self._saved[job] = saved
+
+    def of(self, partition: int) -> dict[str, SavedState]:
+        """The states by job that the instance of a partition number saved."""
+        return {job: saved.state for job, saved in self._saved.items() if saved.partition == partition}
+
+
+def state_record(processor: str, job: str, partition: int, saved: SavedState, *, now_ns: int = 0) -> Message:
+    """The record of control.state that saves a job's state.
+
+    Raises ``MessageTooLarge`` for a state beyond the topic's bound: a programming error of its processor.
+    """
+    row = {
+        "processor": processor,
+        "job": job,
+        "offsets": [{"topic": topic, "offset": offset} for topic, offset in sorted(saved.offsets.items())],
+        "format": saved.format,
+        "state": saved.state,
+    }
+    return encode(
+        catalogue.STATE,
+        catalogue.STATE.from_rows([row]),
+        job=job,
+        key=f"{processor}/{job}",
+        watermark_ns=now_ns,
+        headers={_PARTITION: str(partition)},
+    )
+
+
+def tombstone(processor: str, job: str) -> Message:
+    """The record of control.state that drops an ended job's state."""
+    return Message(catalogue.STATE.name, f"{processor}/{job}", None, {"schema": catalogue.STATE.schema_id, "job": job})
+
+
+def skipped_below(states: Mapping[str, SavedState], message: Message) -> bool:
+    """Whether the state of the message's job has counted the message in already."""
+    saved = states.get(message.job)
+    return saved is not None and message.offset < saved.offsets.get(message.topic, 0)
+
+
+def _decoded(message: Message) -> _Saved:
+    partition = message.headers.get(_PARTITION, "")
+    if not partition.isdecimal():
+        raise WrongSchema(f"{message.topic}: header {_PARTITION} is {partition!r}, expected a partition number")
+    rows = decode(message, catalogue.STATE).to_pylist()
+    if len(rows) != 1:
+        raise WrongSchema(f"{message.topic}: {len(rows)} rows in a record, expected one")
+    [row] = rows
+    offsets = {offset["topic"]: offset["offset"] for offset in row["offsets"]}
+    return _Saved(int(partition), SavedState(offsets, row["format"], row["state"]))

@@ -1,0 +1,114 @@
+"""A message's journey through one processor instance; the same under both runners and in every test.
+
+Skip what a saved state has counted in, process, dead-letter the poison, and know what may be committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from schemas.errors import MessageError
+from schemas.message import Message
+from schemas.processor import Processor, SavedState, Sink, Stateful
+from streams.checkpoints import skipped_below, state_record, tombstone
+from streams.dead_letters import MOST_IN_A_ROW, DeadLetters
+
+
+class Step:
+    """One processor instance over one partition number of its inputs.
+
+    Messages of one input come in the order of their offsets. The order of a commit is the caller's: deliver what
+    ``take`` and ``tick`` returned, ``flush``, deliver ``changed_states``, commit ``offsets``, then deliver what
+    ``committed`` returned.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        *,
+        partition: int = 0,
+        saved: Mapping[str, SavedState] | None = None,
+        most_in_a_row: int = MOST_IN_A_ROW,
+    ) -> None:
+        self.processor = processor
+        self.dead_letters = DeadLetters(processor.name, most_in_a_row=most_in_a_row)
+        self.now_ns = 0
+        self._partition = partition
+        self._saved = dict(saved or {})
+        self._stateful = processor if isinstance(processor, Stateful) else None
+        self._sink = processor if isinstance(processor, Sink) else None
+        self._writes = frozenset(topic.name for topic in processor.writes)
+        self._next: dict[str, int] = {}
+        self._last_good: dict[str, int] = {}
+        self._ended: dict[str, dict[str, int]] = {}
+        if self._stateful is not None:
+            self._stateful.restore(self._saved)
+
+    def take(self, message: Message) -> list[Message]:
+        """Process a message; what is to be published, a record of dead_letters where the message was bad.
+
+        Raises ``TooMuchPoison``, and whatever the processor raises that is not the message's fault.
+        """
+        self._next[message.topic] = message.offset + 1
+        self.now_ns = message.timestamp_ns
+        if skipped_below(self._saved, message):
+            return []
+        try:
+            outputs = self._declared(list(self.processor.process(message)))
+        except MessageError as error:
+            return [self.dead_letters.bury(message, error)]
+        self.dead_letters.good()
+        self._last_good[message.topic] = message.offset
+        return outputs
+
+    def tick(self, now_ns: int) -> list[Message]:
+        """Give the processor the time; what is to be published."""
+        return self._declared(list(self.processor.tick(now_ns)))
+
+    def flush(self) -> None:
+        """Return once everything that a sink has taken is safe outside."""
+        if self._sink is not None:
+            self._sink.flush()
+
+    def changed_states(self) -> list[Message]:
+        """Records of control.state for the states that changed; ended jobs are only noted (see ``committed``)."""
+        if self._stateful is None:
+            return []
+        records = []
+        for job, saved in self._stateful.changed_states().items():
+            if saved is None:
+                self._ended[job] = dict(self._next)
+            else:
+                self._ended.pop(job, None)
+                name = self.processor.name
+                records.append(state_record(name, job, self._partition, saved, now_ns=self.now_ns))
+        return records
+
+    def offsets(self) -> dict[str, int]:
+        """The offset to commit of each input by topic name: the next one needed after a restart.
+
+        That is where the processor says so, unless it holds nothing back: then bad and skipped messages, which it
+        never saw, are passed as well.
+        """
+        needed = {topic.name: offset for topic, offset in self.processor.safe_offsets().items()}
+        return {
+            topic: following if needed.get(topic, following) > self._last_good.get(topic, -1) else needed[topic]
+            for topic, following in self._next.items()
+        }
+
+    def committed(self, offsets: Mapping[str, int]) -> list[Message]:
+        """Note what is committed; tombstones for the ended jobs whose messages can not come again."""
+        passed = [
+            job
+            for job, following in self._ended.items()
+            if all(offsets.get(topic, 0) >= offset for topic, offset in following.items())
+        ]
+        for job in passed:
+            del self._ended[job]
+        return [tombstone(self.processor.name, job) for job in passed]
+
+    def _declared(self, outputs: list[Message]) -> list[Message]:
+        for output in outputs:
+            if output.topic not in self._writes:
+                raise ValueError(f"{self.processor.name} published to {output.topic}, which it does not declare")
+        return outputs
