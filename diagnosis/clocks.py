@@ -1,0 +1,128 @@
+"""Offsets between host clocks, estimated from the barriers that the hosts pass together.
+
+Real logs show clocks that are +-5 ms apart and drift. A collective ends for all its members at once, so the
+ends that two hosts logged for it differ by their clocks' offset and little else. Where a log carries no ends,
+causality still bounds the offset: nobody calls its next operator before the last member has entered this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+
+from diagnosis.operators import UNKNOWN, Ints, Operators, meeting_keys, next_calls
+
+_MAD_TO_SIGMA = 1.4826
+_MEETINGS = 64
+"""Meetings that a pair of clocks is compared at; more do not sharpen a median worth having."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """``offset_ns`` of each clock against the reference, and ``error_ns``, how far that may be off.
+
+    A clock that never met the reference's is absent: its offset is not known.
+    """
+
+    reference: str
+    offset_ns: Mapping[str, int]
+    error_ns: Mapping[str, int]
+
+    def known(self, clock: str) -> bool:
+        """Whether the clock's offset could be estimated."""
+        return clock in self.offset_ns
+
+    def correction(self, clock_of_rank: Mapping[int, str], ranks: Ints) -> Ints:
+        """What to subtract from times of ``ranks`` (shape (n,)) to read them on the reference; 0 where not known."""
+        distinct, inverse = np.unique(ranks, return_inverse=True)
+        offsets = np.array([self.offset_ns.get(clock_of_rank.get(int(r), ""), 0) for r in distinct], dtype=np.int64)
+        return offsets[inverse] if len(ranks) else np.zeros(0, dtype=np.int64)
+
+    def worst_error_ns(self, clock_names: set[str]) -> int:
+        """Largest error among the named clocks that are known."""
+        return max((self.error_ns[name] for name in clock_names if name in self.error_ns), default=0)
+
+
+def estimate(operators: Operators, clock_of_rank: Mapping[int, str], reference: str) -> Clocks:
+    """Estimate every clock's offset against ``reference`` along the best-known pairs of clocks.
+
+    ``operators`` as logged (shape (n,)); ``clock_of_rank`` names the clock that each rank reads.
+    """
+    graph: nx.Graph[str] = nx.Graph()
+    graph.add_node(reference)
+    for (a, b), (offset, error) in _pairs(operators, clock_of_rank).items():
+        graph.add_edge(a, b, ahead={a: -offset, b: offset}, error=error)
+    tree = nx.minimum_spanning_tree(graph, weight="error")
+    offsets, errors = {reference: 0}, {reference: 0}
+    for here, there in nx.bfs_edges(tree, reference):
+        edge = tree.edges[here, there]
+        offsets[there] = offsets[here] + edge["ahead"][there]
+        errors[there] = errors[here] + edge["error"]
+    return Clocks(reference, offsets, errors)
+
+
+def _pairs(operators: Operators, clock_of_rank: Mapping[int, str]) -> dict[tuple[str, str], tuple[int, int]]:
+    """(how far b is ahead of a, error) of each pair of clocks that meet, in ns."""
+    clocks = sorted(set(clock_of_rank.values()))
+    number = {name: index for index, name in enumerate(clocks)}
+    distinct, inverse = np.unique(operators.rank, return_inverse=True)
+    clock = np.array([number.get(clock_of_rank.get(int(r), ""), UNKNOWN) for r in distinct], dtype=np.int64)[inverse]
+    keys = meeting_keys(operators)
+    useful = (keys != UNKNOWN) & (clock != UNKNOWN)
+    if not useful.any():
+        return {}
+    by_end = operators.ended & ~operators.point_to_point
+    left, right = _meetings(np.where(useful & by_end, keys, UNKNOWN), clock)
+    found = _by_ends(left, right, clock, operators.end_ns)
+    left, right = _meetings(np.where(useful, keys, UNKNOWN), clock)
+    for pair, estimate_ in _by_causality(left, right, clock, operators).items():
+        found.setdefault(pair, estimate_)
+    return {(clocks[a], clocks[b]): value for (a, b), value in found.items()}
+
+
+def _meetings(keys: Ints, clock: Ints) -> tuple[Ints, Ints]:
+    """Pairs of operators of one communication on neighbouring clocks, lower clock first; shape (m,) each."""
+    known = np.flatnonzero(keys != UNKNOWN)
+    order = known[np.lexsort((clock[known], keys[known]))]
+    same = (keys[order][1:] == keys[order][:-1]) & (clock[order][1:] != clock[order][:-1])
+    at = np.flatnonzero(same)
+    return order[at], order[at + 1]
+
+
+def _by_ends(left: Ints, right: Ints, clock: Ints, end_ns: Ints) -> dict[tuple[int, int], tuple[int, int]]:
+    found = {}
+    for pair, rows in _grouped(clock[left], clock[right]).items():
+        ahead = (end_ns[right[rows]] - end_ns[left[rows]])[-_MEETINGS:].astype(float)
+        middle = np.median(ahead)
+        spread = _MAD_TO_SIGMA * np.median(np.abs(ahead - middle))
+        found[pair] = (int(middle), int(3 * spread / np.sqrt(len(ahead))) + 1)
+    return found
+
+
+def _by_causality(left: Ints, right: Ints, clock: Ints, operators: Operators) -> dict[tuple[int, int], tuple[int, int]]:
+    """Offset between the two bounds that causality sets: the middle, with half the interval as its error."""
+    following = next_calls(operators)
+    receives = ~operators.is_op("send")
+    found = {}
+    for pair, rows in _grouped(clock[left], clock[right]).items():
+        a, b = left[rows], right[rows]
+        # a sender may go on before its receiver has come, so only a receiver's next call proves anything
+        upper = (following[b] - operators.call_ns[a])[(following[b] != UNKNOWN) & receives[b]]
+        lower = (following[a] - operators.call_ns[b])[(following[a] != UNKNOWN) & receives[a]]
+        if len(upper) and len(lower):
+            most, least = int(upper.min()), -int(lower.min())
+            found[pair] = ((most + least) // 2, abs(most - least) // 2 + 1)
+    return found
+
+
+def _grouped(first: Ints, second: Ints) -> dict[tuple[int, int], Ints]:
+    """Rows of each distinct pair."""
+    if not len(first):
+        return {}
+    pairs, inverse = np.unique(np.stack([first, second], axis=1), axis=0, return_inverse=True)
+    order = np.argsort(inverse.reshape(-1), kind="stable")
+    bounds = np.searchsorted(inverse.reshape(-1)[order], np.arange(len(pairs) + 1))
+    return {(int(a), int(b)): order[bounds[i] : bounds[i + 1]] for i, (a, b) in enumerate(pairs)}

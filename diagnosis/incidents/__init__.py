@@ -1,0 +1,1 @@
+"""All evidence on one fault joined into one answer."""

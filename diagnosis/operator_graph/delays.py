@@ -1,0 +1,183 @@
+"""Where each rank's time went: computing, waiting for a member to enter, transferring; and how much more than usual.
+
+A rank's time splits without remainder: until it calls an operator it computes; until the last member has
+called it waits for that member; then the transfer runs. Overlapping operators count once. What is usual is the
+mean of the same operator (rank, communicator, position) over the baseline iterations, so a constant clock
+offset that is left over cancels out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnosis.clocks import Clocks
+from diagnosis.job import Job
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, last_callers, meeting_keys, next_calls
+
+Floats = npt.NDArray[np.float64]
+
+LEAST_BASELINE = 3
+"""An operator seen less often in the baseline has no usual duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Time of each operator beyond what is usual, in ns; every array has shape (n,), NaN: not known.
+
+    ``compute`` is spent before the call, ``exposed`` within the operator; ``exposed = wait + transfer`` where all
+    members were seen. ``awaited`` is the rank that entered last.
+    """
+
+    operators: Operators
+    compute: Floats
+    exposed: Floats
+    wait: Floats
+    transfer: Floats
+    awaited: Ints
+    transfer_usual: Floats
+
+    def rows(self, rank: int, iterations: Sequence[int], until_ns: int | None = None) -> Ints:
+        """Indices of a rank's operators in the iterations that were called before ``until_ns`` (its own clock)."""
+        low, high = np.searchsorted(self.operators.rank, [rank, rank + 1])
+        chosen = np.isin(self.operators.iteration[low:high], iterations)
+        if until_ns is not None:
+            chosen &= self.operators.call_ns[low:high] <= until_ns
+        return np.asarray(low + np.flatnonzero(chosen), dtype=np.int64)
+
+    def spread(self, values: Floats, rows: Bools, baseline: Sequence[int]) -> float:
+        """Standard deviation over the baseline of an iteration's sum of ``values`` in the chosen rows (a mask)."""
+        sums = self.series(values, rows, baseline)
+        return float(np.std(sums, ddof=1)) if len(sums) > 1 else float("inf")
+
+    def series(self, values: Floats, rows: Bools, iterations: Sequence[int]) -> Floats:
+        """Sum of ``values`` over the chosen rows (a mask) in each iteration; shape (len(iterations),)."""
+        order = np.asarray(sorted(iterations), dtype=np.int64)
+        inside = np.flatnonzero(rows & np.isin(self.operators.iteration, order))
+        place = np.searchsorted(order, self.operators.iteration[inside])
+        sums = np.bincount(place, weights=np.nan_to_num(values[inside]), minlength=len(order))
+        return np.asarray(sums, dtype=np.float64)
+
+
+def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
+    """Split the time of every fetched operator and subtract what is usual."""
+    operators = logs.operators
+    call = operators.call_ns - clocks.correction(logs.clock_of_rank, operators.rank)
+    keys = meeting_keys(operators)
+    last, entered, seen = last_callers(keys, call)
+    complete = seen >= _expected_members(operators, logs.job)
+    shift = operators.call_ns - call
+    end = np.where(operators.ended, operators.end_ns - shift, _first_to_go_on(operators, keys, shift, entered))
+    end = np.where(operators.ended | complete, end, UNKNOWN)
+    busy = _busy_until(operators, call, end)
+    ended = end != UNKNOWN
+    begin = np.maximum(call, busy)
+    begin, end = _batched(operators, call, begin, end, np.where(complete & ended, entered, UNKNOWN))
+    exposed = np.where(ended, np.maximum(end - begin, 0), np.nan)
+    wait = np.where(complete & ended, np.clip(np.minimum(entered, end) - begin, 0, None), np.nan)
+    compute = np.where(_continues(operators), np.maximum(call - busy, 0), np.nan).astype(float)
+    of_operator = _numbered(operators.rank, operators.communicator, operators.position)
+    of_gap = _numbered(of_operator, np.r_[UNKNOWN, of_operator[:-1]])
+    in_baseline = np.isin(operators.iteration, np.asarray(baseline))
+    transfer_usual = _usual(exposed - wait, of_operator, in_baseline)
+    return Delays(
+        operators=operators,
+        compute=compute - _usual(compute, of_gap, in_baseline),
+        exposed=exposed - _usual(exposed, of_operator, in_baseline),
+        wait=wait - _usual(wait, of_operator, in_baseline),
+        transfer=exposed - wait - transfer_usual,
+        awaited=np.where(complete, operators.rank[last], UNKNOWN),
+        transfer_usual=transfer_usual,
+    )
+
+
+def _expected_members(operators: Operators, job: Job) -> Ints:
+    sizes = np.array([len(job.members.get(name, ())) or 2 for name in operators.communicators], dtype=np.int64)
+    return np.where(operators.point_to_point, 2, sizes[operators.communicator] if len(sizes) else 2)
+
+
+def _first_to_go_on(operators: Operators, keys: Ints, shift: Ints, entered: Ints) -> Ints:
+    """When the first member called its next operator: the operator had ended by then, if the log does not say when.
+
+    A sender may go on before its receiver has come, so never before the last member entered.
+    """
+    following = next_calls(operators)
+    known = (following != UNKNOWN) & (keys != UNKNOWN)
+    if not known.any():
+        return np.full(len(operators), UNKNOWN, dtype=np.int64)
+    first = np.full(int(keys.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, keys[known], (following - shift)[known])
+    ends = first[np.maximum(keys, 0)]
+    found = (keys != UNKNOWN) & (ends != np.iinfo(np.int64).max)
+    return np.where(found, np.maximum(ends, entered), UNKNOWN)
+
+
+def _busy_until(operators: Operators, call: Ints, end: Ints) -> Ints:
+    """Until when the rank was inside an earlier operator; its own call where it has none."""
+    if not len(call):
+        return call
+    origin = int(call.min())
+    done = np.where(end == UNKNOWN, call, end) - origin
+    new_rank = np.r_[True, operators.rank[1:] != operators.rank[:-1]]
+    stride = int(done.max()) + 1
+    lane = np.cumsum(new_rank) * stride
+    running = np.maximum.accumulate(done + lane) - lane + origin
+    return np.where(new_rank, call, np.r_[call[:1], running[:-1]])
+
+
+def _batched(operators: Operators, call: Ints, begin: Ints, end: Ints, entered: Ints) -> tuple[Ints, Ints]:
+    """Give the time of sends and receives that run at once to the one whose peer came last.
+
+    A pipeline stage posts its send and its receive together and waits for both, so both seem to last until the
+    later one is done, and the first posted would be charged with the other's delay. Returns begin and end, where
+    the others of a batch take no time. A batch with a peer not seen stays as it is.
+    """
+    at = np.flatnonzero(operators.point_to_point)
+    if len(at) < 2:
+        return begin, end
+    follows = (np.diff(at) == 1) & (operators.rank[at[1:]] == operators.rank[at[:-1]])
+    follows &= begin[at[1:]] > call[at[1:]]
+    batch = np.r_[0, np.cumsum(~follows)]
+    starts = np.flatnonzero(np.r_[True, ~follows])
+    known = np.minimum.reduceat(entered[at], starts) != UNKNOWN
+    several = np.diff(np.r_[starts, len(at)]) > 1
+    whole_end = np.maximum.reduceat(end[at], starts)
+    order = np.lexsort((entered[at], batch))
+    decisive = np.zeros(len(at), dtype=np.bool_)
+    decisive[order[np.r_[starts[1:], len(at)] - 1]] = True
+    inside = (known & several)[batch]
+    begin, end = begin.copy(), end.copy()
+    first_begin = begin[at[starts]][batch]
+    begin[at[inside]] = first_begin[inside]
+    end[at[inside]] = np.where(decisive, whole_end[batch], first_begin)[inside]
+    return begin, end
+
+
+def _continues(operators: Operators) -> Bools:
+    """Whether the operator before is the rank's, and not from before a hole in the log."""
+    same_rank = np.r_[False, operators.rank[1:] == operators.rank[:-1]]
+    step = np.r_[0, np.diff(operators.iteration)]
+    return np.asarray(same_rank & (step >= 0) & (step <= 1), dtype=np.bool_)
+
+
+def _numbered(*columns: Ints) -> Ints:
+    """One number for each distinct combination; ``UNKNOWN`` where any column is."""
+    stacked = np.stack(columns, axis=1)
+    numbers = np.unique(stacked, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return np.where((stacked == UNKNOWN).any(axis=1), UNKNOWN, numbers)
+
+
+def _usual(values: Floats, numbers: Ints, baseline: Bools) -> Floats:
+    """Mean of each number's values over the baseline rows; NaN where it was seen too seldom."""
+    if not len(values):
+        return values
+    used = baseline & ~np.isnan(values) & (numbers != UNKNOWN)
+    size = int(numbers.max(initial=0)) + 1
+    count = np.bincount(numbers[used], minlength=size)
+    total = np.bincount(numbers[used], weights=values[used], minlength=size)
+    mean = np.divide(total, count, out=np.full(size, np.nan), where=count >= LEAST_BASELINE)
+    return np.where(numbers != UNKNOWN, mean[np.maximum(numbers, 0)], np.nan)

@@ -1,0 +1,94 @@
+"""The operator graph as far as a search has fetched it, and what a search asks for next.
+
+Holmes' graph (4.3.1) has an edge from an operator to its communicator instead of one to each member. Here the
+communicators come from the job, the operators from the logs fetched so far; nothing else is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from diagnosis.clocks import Clocks, estimate
+from diagnosis.job import Job
+from diagnosis.operators import Operators
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Logs that a search asks for: all rows of the ranks in the iterations, or only one communicator's."""
+
+    ranks: tuple[int, ...]
+    iterations: tuple[int, ...]
+    communicator: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a need: rows of telemetry.comm_ops, and the ranks whose logs are unknown."""
+
+    rows: pa.Table
+    missing: frozenset[int] = frozenset()
+
+
+@dataclass
+class Logs:
+    """Rows fetched so far. ``missing`` ranks did not answer: unknown, and never blamed."""
+
+    job: Job
+    iterations: tuple[int, ...]
+    missing: set[int] = field(default_factory=set)
+    _whole: set[int] = field(default_factory=set)
+    _partly: set[tuple[int, str]] = field(default_factory=set)
+    _tables: list[pa.Table] = field(default_factory=list)
+    _operators: Operators | None = None
+
+    def needs(self, ranks: Iterable[int], communicator: str | None = None) -> list[Need]:
+        """What must be fetched so that the ranks' rows (of one communicator, or all) are at hand."""
+        lacking = tuple(
+            sorted(
+                rank
+                for rank in set(ranks)
+                if rank not in self._whole and (communicator is None or (rank, communicator) not in self._partly)
+            )
+        )
+        return [Need(lacking, self.iterations, communicator)] if lacking else []
+
+    def add(self, need: Need, answer: Answer) -> None:
+        """Take an answer in; rows that came before are not taken twice."""
+        if need.communicator is None:
+            self._whole.update(need.ranks)
+        else:
+            self._partly.update((rank, need.communicator) for rank in need.ranks)
+        self.missing |= answer.missing
+        self._tables.append(answer.rows)
+        self._operators = None
+
+    @property
+    def asked(self) -> frozenset[int]:
+        """Ranks that were asked for rows."""
+        return frozenset(self._whole | {rank for rank, _ in self._partly})
+
+    @property
+    def coverage(self) -> float:
+        """Share of the asked ranks that answered."""
+        return 1.0 - len(self.missing & self.asked) / len(self.asked) if self.asked else 1.0
+
+    @property
+    def operators(self) -> Operators:
+        """All rows fetched so far, each once."""
+        if self._operators is None:
+            table = pa.concat_tables(self._tables, promote_options="default").unify_dictionaries()
+            self._operators = Operators.from_arrow(table).distinct()
+        return self._operators
+
+    def clocks(self, reference: int) -> Clocks:
+        """Clock offsets of the fetched ranks against the clock of one of them."""
+        return estimate(self.operators, self.clock_of_rank, self.job.clock(reference))
+
+    @property
+    def clock_of_rank(self) -> Mapping[int, str]:
+        """Which clock each fetched rank reads."""
+        return {rank: self.job.clock(rank) for rank in self.asked}

@@ -1,0 +1,181 @@
+"""The operator log as columns, and one operator joined across the ranks that take part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+UNKNOWN = -1
+"""What integer columns hold where the log says nothing."""
+
+POINT_TO_POINT = ("send", "recv")
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """Communication operators, sorted by rank and call time; every array has shape (n,).
+
+    ``communicator`` and ``op`` index ``communicators`` and ``ops``. Times are nanoseconds of the rank's own
+    host clock. Whatever the log does not say is ``UNKNOWN``: an unknown end is not a short operator.
+    """
+
+    rank: Ints
+    communicator: Ints
+    op: Ints
+    seq: Ints
+    position: Ints
+    iteration: Ints
+    peer: Ints
+    p2p_seq: Ints
+    microbatch: Ints
+    phase: Ints
+    call_ns: Ints
+    end_ns: Ints
+    communicators: tuple[str, ...]
+    ops: tuple[str, ...]
+    phases: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def point_to_point(self) -> Bools:
+        """Which operators have one peer instead of a group; shape (n,)."""
+        return self.is_op(*POINT_TO_POINT)
+
+    @property
+    def ended(self) -> Bools:
+        """Which operators have a known end; shape (n,)."""
+        return np.asarray(self.end_ns != UNKNOWN, dtype=np.bool_)
+
+    def is_op(self, *names: str) -> Bools:
+        """Which operators bear one of the names; shape (n,)."""
+        codes = [code for code, name in enumerate(self.ops) if name in names]
+        return np.asarray(np.isin(self.op, codes), dtype=np.bool_)
+
+    def take(self, index: Ints | Bools) -> Operators:
+        """The chosen operators, in the chosen order."""
+        return replace(self, **{f.name: getattr(self, f.name)[index] for f in fields(self) if f.name not in _NAMES})
+
+    def of_rank(self, rank: int) -> Operators:
+        """The operators of one rank: a slice, since operators are sorted by rank."""
+        low, high = np.searchsorted(self.rank, [rank, rank + 1])
+        return self.take(np.arange(low, high))
+
+    def distinct(self) -> Operators:
+        """The operators, each once, however often it was fetched: a rank makes one call at a time."""
+        again = np.zeros(len(self), dtype=np.bool_)
+        columns = (self.rank, self.call_ns, self.communicator, self.op, self.seq, self.peer, self.p2p_seq)
+        again[1:] = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
+        return self.take(~again) if again.any() else self
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table | pa.RecordBatch) -> Operators:
+        """Build from the columns of telemetry.comm_ops; absent columns are unknown."""
+        communicator, communicators = _codes(table, "communicator")
+        op, ops = _codes(table, "op")
+        phase, phases = _codes(table, "phase")
+        columns = {
+            name: _ints(table, name)
+            for name in ("rank", "seq", "position", "iteration", "peer", "p2p_seq", "microbatch", "call_ns", "end_ns")
+        }
+        order = np.lexsort(
+            (columns["seq"], communicator, _ints(table, "call_order"), columns["call_ns"], columns["rank"])
+        )
+        return cls(
+            communicator=communicator[order],
+            op=op[order],
+            phase=phase[order],
+            communicators=communicators,
+            ops=ops,
+            phases=phases,
+            **{name: values[order] for name, values in columns.items()},
+        )
+
+
+_NAMES = ("communicators", "ops", "phases")
+
+
+def meeting_keys(operators: Operators) -> Ints:
+    """A number that two operators share exactly when they are one communication; shape (n,).
+
+    Collectives meet by (communicator, seq); point-to-point operators by the pair of ranks, the direction and
+    p2p_seq, since a pipeline communicator's seq does not line up between its two ends. ``UNKNOWN`` where the
+    log carries too little to tell.
+    """
+    between = operators.point_to_point
+    sends = operators.is_op("send")
+    source = np.where(sends, operators.rank, operators.peer)
+    target = np.where(sends, operators.peer, operators.rank)
+    first = np.where(between, source, operators.communicator)
+    second = np.where(between, target, UNKNOWN)
+    third = np.where(between, operators.p2p_seq, operators.seq)
+    known = (third != UNKNOWN) & (~between | (operators.peer != UNKNOWN))
+    keys = np.full(len(operators), UNKNOWN, dtype=np.int64)
+    if known.any():
+        stacked = np.stack([between, first, second, third], axis=1)[known]
+        keys[known] = np.unique(stacked, axis=0, return_inverse=True)[1].reshape(-1)
+    return keys
+
+
+def last_callers(keys: Ints, call_ns: Ints) -> tuple[Ints, Ints, Ints]:
+    """Who entered each communication last: (index of its operator, its call, operators seen), each of shape (n,).
+
+    ``keys`` as ``meeting_keys`` gives them, ``call_ns`` on one clock. An operator with an unknown key is
+    its own last caller.
+    """
+    n = len(keys)
+    last = np.arange(n, dtype=np.int64)
+    seen = np.ones(n, dtype=np.int64)
+    known = np.flatnonzero(keys != UNKNOWN)
+    if len(known):
+        order = known[np.lexsort((call_ns[known], keys[known]))]
+        groups = keys[order]
+        ends = np.flatnonzero(np.r_[groups[1:] != groups[:-1], True])
+        counts = np.diff(np.r_[-1, ends])
+        last[order] = np.repeat(order[ends], counts)
+        seen[order] = np.repeat(counts, counts)
+    return last, call_ns[last], seen
+
+
+def next_calls(operators: Operators) -> Ints:
+    """When each operator's rank called its next one, on the rank's own clock; shape (n,), ``UNKNOWN`` at the end."""
+    following = np.full(len(operators), UNKNOWN, dtype=np.int64)
+    same = operators.rank[1:] == operators.rank[:-1]
+    following[:-1][same] = operators.call_ns[1:][same]
+    return following
+
+
+def _ints(table: pa.Table | pa.RecordBatch, name: str) -> Ints:
+    if name not in table.schema.names:
+        return np.full(table.num_rows, UNKNOWN, dtype=np.int64)
+    values = pc.fill_null(table.column(name).cast(pa.int64()), UNKNOWN)
+    return np.asarray(values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy())
+
+
+def _codes(table: pa.Table | pa.RecordBatch, name: str) -> tuple[Ints, tuple[str, ...]]:
+    if name not in table.schema.names:
+        return np.full(table.num_rows, UNKNOWN, dtype=np.int64), ()
+    column = table.column(name)
+    values = column.cast(pa.string())
+    encoded = values.dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], pa.string()).dictionary_encode()
+    names: Sequence[str] = encoded.dictionary.to_pylist()
+    ranked = sorted(names)
+    place = np.array([ranked.index(n) for n in names], dtype=np.int64)
+    codes = pc.fill_null(encoded.indices.cast(pa.int64()), UNKNOWN).to_numpy(zero_copy_only=False)
+    known = codes != UNKNOWN
+    out = np.full(len(codes), UNKNOWN, dtype=np.int64)
+    out[known] = place[codes[known]]
+    return out, tuple(ranked)

@@ -1,0 +1,1 @@
+"""Holmes 4.4: how much an operator's slowness explains the iteration's, accumulated on devices."""
