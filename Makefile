@@ -1,5 +1,6 @@
 # `make demo` and `make test` need only Python 3.11 or newer; everything else is set up into .venv.
 PYTHON ?= python3
+KAFKA_PORT ?= 9092
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -31,7 +32,7 @@ bench: setup ## throughput through a real Kafka and ClickHouse, and accuracy on 
 	$(BIN)/offbeat bench accuracy --system operator_graph --json
 
 kafka: setup ## a local Kafka broker in the foreground; Ctrl-C stops it
-	$(BIN)/python -m local.kafka
+	$(BIN)/python -m local.kafka --port $(KAFKA_PORT)
 
 lock: setup ## resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --upgrade \

@@ -1,5 +1,6 @@
 """A service run as a child process: started, awaited by condition, stopped, never outliving its owner."""
 
+import itertools
 import random
 import shutil
 import socket
@@ -30,19 +31,23 @@ class ServiceUnavailable(LocalServiceError):
 
 def free_ports(count: int) -> list[int]:
     """`count` different loopback TCP ports that nobody listens on."""
-    ports: list[int] = []
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        with socket.socket() as probe:
-            # As the services do: a port with only closing connections on it is free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((LOOPBACK, port))
-            except OSError:
-                continue
-        ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise LocalServiceError(f"no {count} free TCP ports between {_PORTS.start} and {_PORTS.stop} on {LOOPBACK}")
+    shuffled = random.SystemRandom().sample(_PORTS, len(_PORTS))
+    ports = list(itertools.islice(filter(is_free, shuffled), count))
+    if len(ports) < count:
+        raise LocalServiceError(f"no {count} free TCP ports between {_PORTS[0]} and {_PORTS[-1]} on {LOOPBACK}")
+    return ports
+
+
+def is_free(port: int) -> bool:
+    """Whether a service could listen on this loopback TCP port now."""
+    with socket.socket() as probe:
+        # As the services do: a port with nothing but closing connections on it is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
 
 
 def find_program(name: str, install: str) -> str:
@@ -56,7 +61,8 @@ def find_program(name: str, install: str) -> str:
 class LocalService(ABC):
     """One service and its folder. What is in the folder outlives `stop`, `kill` and `restart`.
 
-    Without a `folder` a temporary one is made, which goes with the object or at the end of its `with` block.
+    Without a `folder` a temporary one is made. It goes at the end of the `with` block, or with the object, unless
+    the start has failed: then the log in it is worth reading.
     """
 
     name: ClassVar[str]
@@ -65,7 +71,7 @@ class LocalService(ABC):
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = Path(folder or tempfile.mkdtemp(prefix=f"offbeat-{self.name}-")).resolve()
-        self._remove_temporary = weakref.finalize(self, shutil.rmtree, self.folder) if folder is None else _keep
+        self._remove_temporary = weakref.finalize(self, shutil.rmtree, self.folder) if folder is None else None
         self._process: subprocess.Popen[bytes] | None = None
         self._leash: subprocess.Popen[bytes] | None = None
 
@@ -139,33 +145,30 @@ class LocalService(ABC):
         return self._process.wait()
 
     def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self._remove_temporary()
-            raise
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self.stop()
-        finally:
+        self.stop()
+        if self._remove_temporary is not None:
             self._remove_temporary()
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self.ready_within_s
         while not self.is_ready():
             if (code := process.poll()) is not None:
-                raise LocalServiceError(f"{self.name} ended with code {code} before it was ready; {self._log_end()}")
+                raise self._failure(f"ended with code {code} before it was ready")
             if time.monotonic() > deadline:
-                raise LocalServiceError(f"{self.name} was not ready in {self.ready_within_s:g} s; {self._log_end()}")
+                raise self._failure(f"was not ready in {self.ready_within_s:g} s")
             time.sleep(0.05)
 
-    def _log_end(self, lines: int = 20) -> str:
-        text = self.log_path.read_text(errors="replace").splitlines()
-        return "\n".join([f"the end of {self.log_path}:", *text[-lines:]])
+    def _failure(self, what: str) -> LocalServiceError:
+        if self._remove_temporary is not None:
+            self._remove_temporary.detach()
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        return LocalServiceError("\n".join([f"{self.name} {what}; the end of {self.log_path}:", *lines[-20:]]))
 
     def _release(self) -> None:
         """Reap both processes, the leash first: it must never see the service's pid used again."""
@@ -175,10 +178,6 @@ class LocalService(ABC):
         if self._process is not None:
             self._process.wait()
         self._leash = self._process = None
-
-
-def _keep() -> None:
-    """What becomes of a folder that was given: it stays."""
 
 
 def _leash(pid: int) -> subprocess.Popen[bytes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 
 from local.kafka.jars import kafka_jars
-from local.service import LOOPBACK, LocalService, LocalServiceError, find_program, free_ports
+from local.service import LOOPBACK, LocalService, LocalServiceError, find_program, free_ports, is_free
 
 _HERE = Path(__file__).parent
 _JVM = [
@@ -42,6 +42,8 @@ class LocalKafka(LocalService):
         return f"{LOOPBACK}:{self._port}"
 
     def prepare(self) -> tuple[Sequence[str | Path], Mapping[str, str] | None]:
+        if not is_free(self._port):
+            raise LocalServiceError(f"port {self._port} on {LOOPBACK} is taken: give Kafka another one")
         java = find_program("java", "a Java of at least 17 (Debian: apt-get install openjdk-17-jre-headless)")
         command = [java, *_JVM, "-cp", f"{kafka_jars()}/*"]
         data, properties = self.folder / "data", self.folder / "server.properties"

@@ -1,6 +1,7 @@
 """The local broker is a real one: records go in and come out, and survive its death."""
 
 import shutil
+import socket
 import uuid
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from local.kafka import LocalKafka
 from local.kafka.jars import kafka_jars, kafka_version
-from local.service import ServiceUnavailable
+from local.service import LocalServiceError, ServiceUnavailable
 
 
 def create_topic(bootstrap_servers: str) -> str:
@@ -101,6 +102,13 @@ def test_a_fetch_that_was_interrupted_is_done_again(tmp_path: Path, monkeypatch:
         kafka_jars()
     monkeypatch.setattr("local.kafka.jars._fetch", fetch)
     assert list(kafka_jars().iterdir()) == []
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(LocalServiceError, match=f"port {port} on 127.0.0.1 is taken"):
+            LocalKafka(port=port).start()
 
 
 def test_without_java_or_maven_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The life of a local service, on one that needs nothing but this Python."""
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -98,6 +99,18 @@ def test_stop_and_kill_do_nothing_to_a_service_that_is_not_there() -> None:
 def test_a_start_that_fails_shows_the_log(tmp_path: Path) -> None:
     with pytest.raises(LocalServiceError, match=r"code 1 before it was ready.*listener\.log:\nno such setting"):
         Failing(tmp_path).start()
+
+
+def test_a_start_that_fails_keeps_the_log_of_a_temporary_folder() -> None:
+    service = Failing()
+    folder = service.folder
+    try:
+        with pytest.raises(LocalServiceError), service:
+            pytest.fail("it must not start")
+        del service
+        assert (folder / "listener.log").exists()
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_a_service_that_is_never_ready_is_ended(tmp_path: Path) -> None:
