@@ -2,7 +2,8 @@
 
 Real logs show clocks that are +-5 ms apart and drift. A collective ends for all its members at once, so the
 ends that two hosts logged for it differ by their clocks' offset and little else. Where a log carries no ends,
-causality still bounds the offset: nobody calls its next operator before the last member has entered this one.
+or only sends and receives join two hosts, causality still bounds the offset: nobody is done, nor calls its
+next operator, before the last member has entered this one.
 """
 
 from __future__ import annotations
@@ -104,12 +105,12 @@ def _by_ends(left: Ints, right: Ints, clock: Ints, end_ns: Ints) -> dict[tuple[i
 
 def _by_causality(left: Ints, right: Ints, clock: Ints, operators: Operators) -> dict[tuple[int, int], tuple[int, int]]:
     """Offset between the two bounds that causality sets: the middle, with half the interval as its error."""
-    following = next_calls(operators)
+    following = np.where(operators.ended, operators.end_ns, next_calls(operators))
     receives = ~operators.is_op("send")
     found = {}
     for pair, rows in _grouped(clock[left], clock[right]).items():
         a, b = left[rows], right[rows]
-        # a sender may go on before its receiver has come, so only a receiver's next call proves anything
+        # a sender may be done before its receiver has come, so only a receiver's end proves anything
         upper = (following[b] - operators.call_ns[a])[(following[b] != UNKNOWN) & receives[b]]
         lower = (following[a] - operators.call_ns[b])[(following[a] != UNKNOWN) & receives[a]]
         if len(upper) and len(lower):

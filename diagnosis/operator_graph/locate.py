@@ -1,0 +1,206 @@
+"""From an irregular iteration to its culprits: walk to where the time was lost, then say who and how sure.
+
+The chain is Holmes' (4.1, workflow 2 to 4); its search is either Algorithm 1 as published (``algorithm_1``) or
+the walk that follows amounts (``attribution``), which is the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from diagnosis.job import Device, Job
+from diagnosis.operator_graph.attribution import AttributionSettings, Leaf, OperatorRef, Wait, walk
+from diagnosis.operator_graph.delays import Floats, measure
+from diagnosis.operator_graph.logs import Answer, Logs, Need
+from diagnosis.operator_graph.separation import SeparationSettings, separate
+from diagnosis.operators import Operators
+from diagnosis.ranking.irregularity_rate import irregularity_rate
+
+COMPUTE = "compute_slow"
+NETWORK = "communication_slow"
+MIXED = "mixed_slow"
+
+
+@dataclass(frozen=True, slots=True)
+class Irregularity:
+    """An irregular iteration to explain: how much longer than usual it took, and what usual means."""
+
+    iteration: int
+    baseline: tuple[int, ...]
+    pivots: tuple[int, ...]
+    excess_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """Who lost how much of an iteration's excess.
+
+    ``ranks`` are the culprits; with several ``candidates`` (sets) the evidence cannot tell which, and ``ranks``
+    is their union. ``operator_ns`` and ``iteration_ns`` are the series that ``irregularity_rate`` correlates.
+    """
+
+    cause: str
+    level: str
+    ranks: tuple[int, ...]
+    candidates: tuple[tuple[int, ...], ...]
+    devices: tuple[Device, ...]
+    operator: OperatorRef
+    excess_ns: int
+    share: float
+    path: tuple[int, ...]
+    operator_ns: tuple[int, ...] = ()
+    iteration_ns: tuple[int, ...] = ()
+    irregularity_rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What a search found, largest share first; no culprits: the delay could not be pinned on anybody."""
+
+    culprits: tuple[Culprit, ...]
+    waits: tuple[Wait, ...]
+    visited: tuple[int, ...]
+    coverage: float
+    clock_error_ns: int
+    last_record_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocateSettings:
+    """Settings of the steps."""
+
+    attribution: AttributionSettings = field(default_factory=AttributionSettings)
+    separation: SeparationSettings = field(default_factory=SeparationSettings)
+    mixed_share: float = 0.5
+
+
+def locate(
+    job: Job, irregularity: Irregularity, settings: LocateSettings | None = None
+) -> Generator[Need, Answer, Location]:
+    """Search the operator graph for the culprits of an irregular iteration; yields the logs that it needs."""
+    settings = settings or LocateSettings()
+    iteration, baseline, pivots = irregularity.iteration, irregularity.baseline, irregularity.pivots
+    before = (iteration - 1,) if iteration else ()
+    logs = Logs(job, tuple(sorted({*baseline, *before, iteration})))
+    found = yield from walk(logs, iteration, baseline, pivots, irregularity.excess_ns, settings.attribution)
+    culprits: list[Culprit] = []
+    for communicator, leaf in _largest_by_place(found.leaves).items():
+        if isinstance(communicator, int):
+            culprits.append(_computing(job, leaf, irregularity.excess_ns))
+            continue
+        told = yield from separate(logs, communicator, iteration, baseline, leaf.path[0], settings.separation)
+        culprits.extend(_transferring(job, leaf, told.members, told.ranks, irregularity.excess_ns))
+    culprits = _merged(culprits, settings.mixed_share)
+    rated = _rated(logs, culprits, irregularity)
+    operators = logs.operators
+    return Location(
+        culprits=tuple(sorted(rated, key=lambda c: (-c.share, c.ranks))),
+        waits=tuple(found.waits),
+        visited=tuple(found.visited),
+        coverage=logs.coverage,
+        clock_error_ns=logs.clocks(pivots[0]).worst_error_ns({job.clock(rank) for rank in found.visited}),
+        last_record_ns=int(max(operators.call_ns.max(initial=0), operators.end_ns.max(initial=0))),
+    )
+
+
+def _largest_by_place(leaves: Sequence[Leaf]) -> dict[int | str, Leaf]:
+    """The largest leaf of each rank that computes and of each communicator that transfers."""
+    largest: dict[int | str, Leaf] = {}
+    for leaf in sorted(leaves, key=lambda leaf: -leaf.excess_ns):
+        largest.setdefault(leaf.rank if leaf.communicator is None else leaf.communicator, leaf)
+    return largest
+
+
+def _computing(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
+    return Culprit(
+        cause=COMPUTE,
+        level="device",
+        ranks=(leaf.rank,),
+        candidates=(),
+        devices=(job.gpu(leaf.rank),),
+        operator=leaf.operator,
+        excess_ns=min(leaf.excess_ns, excess_ns),
+        share=min(1.0, leaf.excess_ns / excess_ns),
+        path=leaf.path,
+    )
+
+
+def _transferring(
+    job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[int, ...], excess_ns: int
+) -> list[Culprit]:
+    """One culprit where the members could be told apart, else the group with its candidates."""
+    ranks = told or members
+    alone = len(ranks) == 1
+    local = job.on_one_host(members)
+    devices = [Device(f"nvlink:{job.place[rank].host}", "nvlink", 0) for rank in ranks[:1]] if local else []
+    for rank in () if local else ranks:
+        devices.extend(job.nics(rank))
+    return [
+        Culprit(
+            cause=NETWORK,
+            level="device" if alone else "group",
+            ranks=ranks,
+            candidates=() if alone else tuple((rank,) for rank in ranks),
+            devices=tuple(devices),
+            operator=leaf.operator,
+            excess_ns=min(leaf.excess_ns, excess_ns),
+            share=min(1.0, leaf.excess_ns / excess_ns),
+            path=leaf.path,
+        )
+    ]
+
+
+def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
+    """One culprit a set of ranks; a group that holds a rank already named says nothing new."""
+    named: dict[tuple[int, ...], Culprit] = {}
+    for culprit in sorted(culprits, key=lambda c: (c.level == "group", -c.excess_ns)):
+        known = named.get(culprit.ranks)
+        if known is None:
+            by_network = {r for c in named.values() if c.cause != COMPUTE for r in c.ranks}
+            if culprit.level != "group" or not by_network & set(culprit.ranks):
+                named[culprit.ranks] = culprit
+        elif known.cause != culprit.cause and culprit.excess_ns >= mixed_share * known.excess_ns:
+            devices = tuple(dict.fromkeys((*known.devices, *culprit.devices)))
+            named[culprit.ranks] = replace(known, cause=MIXED, devices=devices)
+    return list(named.values())
+
+
+def _rated(logs: Logs, culprits: Sequence[Culprit], irregularity: Irregularity) -> list[Culprit]:
+    """The culprits with the correlation of their lost time and the iteration's (Holmes 4.4)."""
+    if not culprits:
+        return []
+    iterations = tuple(sorted({*irregularity.baseline, irregularity.iteration}))
+    delays = measure(logs, logs.clocks(irregularity.pivots[0]), irregularity.baseline)
+    operators = delays.operators
+    durations = _durations(operators, irregularity.pivots[0], iterations)
+    rated = []
+    for culprit in culprits:
+        own = operators.rank == culprit.operator.rank
+        values = delays.compute
+        if culprit.cause == NETWORK:
+            own &= operators.communicator == operators.communicators.index(culprit.operator.communicator)
+            values = delays.exposed
+        series = delays.series(values, own, iterations)
+        rated.append(
+            replace(
+                culprit,
+                operator_ns=tuple(int(v) for v in series),
+                iteration_ns=tuple(int(v) for v in np.nan_to_num(durations)),
+                irregularity_rate=irregularity_rate(series, durations),
+            )
+        )
+    return rated
+
+
+def _durations(operators: Operators, rank: int, iterations: Sequence[int]) -> Floats:
+    """From first call to last of each iteration on one rank, in ns; shape (len(iterations),), NaN: not seen."""
+    own = operators.of_rank(rank)
+    spans = np.full(len(iterations), np.nan)
+    for index, iteration in enumerate(iterations):
+        calls = own.call_ns[own.iteration == iteration]
+        if len(calls):
+            spans[index] = calls[-1] - calls[0]
+    return spans

@@ -1,0 +1,34 @@
+"""Irregularity rate (Holmes 4.4): how much an operator's time explains the iteration's, and its sum on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+
+def irregularity_rate(operator_ns: npt.ArrayLike, iteration_ns: npt.ArrayLike) -> float:
+    """Pearson correlation of two series of shape (n,); 0 where it is negative or not defined.
+
+    A series that is constant, has fewer than three known pairs or correlates negatively explains nothing.
+    """
+    x, y = np.asarray(operator_ns, dtype=float), np.asarray(iteration_ns, dtype=float)
+    if x.shape != y.shape or x.ndim != 1:
+        raise ValueError(f"two series of one length are needed, not {x.shape} and {y.shape}")
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    if len(x) < 3:
+        return 0.0
+    x, y = x - x.mean(), y - y.mean()
+    scale = float(np.sqrt((x @ x) * (y @ y)))
+    return max(0.0, min(1.0, float(x @ y) / scale)) if scale > 0 else 0.0
+
+
+def accumulate(rates: Iterable[float], devices: Iterable[Sequence[str]]) -> Mapping[str, float]:
+    """Sum of the rates of the irregularities that implicate each device."""
+    sums: dict[str, float] = {}
+    for rate, implicated in zip(rates, devices, strict=True):
+        for device in implicated:
+            sums[device] = sums.get(device, 0.0) + rate
+    return sums
