@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 from local.clickhouse import LocalClickHouse
 from local.kafka import LocalKafka
 from tests.services import (
+    CLICKHOUSE_VARIABLE,
+    KAFKA_VARIABLE,
     ClickHouseAddress,
     clickhouse_server,
     kafka_broker,
@@ -37,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def kafka() -> Iterator[str]:
     """The bootstrap servers of a broker that all tests share: name topics and groups for the test."""
     with ExitStack() as stack:
-        with skipped_where_unavailable():
+        with skipped_where_unavailable(KAFKA_VARIABLE):
             bootstrap_servers = stack.enter_context(kafka_broker())
         yield bootstrap_servers
 
@@ -46,7 +48,7 @@ def kafka() -> Iterator[str]:
 def clickhouse() -> Iterator[ClickHouseAddress]:
     """A ClickHouse server that all tests share: make a database for the test."""
     with ExitStack() as stack:
-        with skipped_where_unavailable():
+        with skipped_where_unavailable(CLICKHOUSE_VARIABLE):
             address = stack.enter_context(clickhouse_server())
         yield address
 

@@ -85,12 +85,15 @@ def clickhouse_server() -> Iterator[ClickHouseAddress]:
 
 
 @contextmanager
-def skipped_where_unavailable() -> Iterator[None]:
-    """Skip the test, or in CI fail it, when its service cannot be had on this machine."""
+def skipped_where_unavailable(variable: str | None = None) -> Iterator[None]:
+    """Skip the test, or in CI fail it, when its service cannot be had on this machine.
+
+    `variable` is the one that could name a service elsewhere.
+    """
     try:
         yield
     except ServiceUnavailable as missing:
-        message = f"{missing} - or start Docker, or name a service in {KAFKA_VARIABLE} or {CLICKHOUSE_VARIABLE}"
+        message = f"{missing}, or start Docker, or set {variable}" if variable else str(missing)
         if os.environ.get("CI"):
             pytest.fail(message, pytrace=False)
         pytest.skip(message)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from local.kafka import LocalKafka
-from local.kafka.jars import kafka_jars, kafka_version
+from local.kafka.jars import kafka_jars
 from local.service import LocalServiceError, ServiceUnavailable
 
 
@@ -63,17 +63,7 @@ def test_acknowledged_records_survive_kill_and_restart(local_kafka: LocalKafka) 
     assert consume(servers, topic, 3) == [b"before", b"between", b"after"]
 
 
-@pytest.mark.kafka
-def test_the_jars_are_fetched_once(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(_: Path) -> None:
-        pytest.fail("they are there already")
-
-    kafka_jars()  # a broker from elsewhere than this machine has not fetched them
-    monkeypatch.setattr("local.kafka.jars._fetch", fetch)
-    assert any(kafka_jars().glob(f"kafka_2.13-{kafka_version()}.jar"))
-
-
-def test_jars_of_another_pom_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jars_are_fetched_once_for_a_pom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch(jars: Path) -> None:
         jars.mkdir()
         (jars / "fetched.jar").touch()
