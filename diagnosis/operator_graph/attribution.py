@@ -18,7 +18,7 @@ import numpy as np
 
 from diagnosis.operator_graph.delays import Delays, Floats, measure
 from diagnosis.operator_graph.logs import Answer, Logs, Need
-from diagnosis.operators import UNKNOWN, Bools, Ints
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
 
 Fetch = Generator[Need, Answer, None]
 
@@ -220,11 +220,11 @@ class _Step:
     def _leaf(self, delays: Delays, values: Floats, rows: Ints, communicator: str | None) -> Leaf:
         worst = int(rows[np.nanargmax(values[rows])])
         excess = int(np.nansum(values[rows]))
-        return Leaf(self.rank, communicator, excess, _reference(delays, worst), self.path)
+        return Leaf(self.rank, communicator, excess, reference(delays.operators, worst), self.path)
 
 
-def _reference(delays: Delays, row: int) -> OperatorRef:
-    operators = delays.operators
+def reference(operators: Operators, row: int) -> OperatorRef:
+    """What a person needs to find the operator of a row again."""
     phase, microbatch = int(operators.phase[row]), int(operators.microbatch[row])
     return OperatorRef(
         rank=int(operators.rank[row]),

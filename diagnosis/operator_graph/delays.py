@@ -70,9 +70,7 @@ def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
     keys = meeting_keys(operators)
     last, entered, seen = last_callers(keys, call)
     complete = seen >= _expected_members(operators, logs.job)
-    shift = operators.call_ns - call
-    end = np.where(operators.ended, operators.end_ns - shift, _first_to_go_on(operators, keys, shift, entered))
-    end = np.where(operators.ended | complete, end, UNKNOWN)
+    end = _ends(operators, keys, operators.call_ns - call, entered, complete)
     busy = _busy_until(operators, call, end)
     ended = end != UNKNOWN
     begin = np.maximum(call, busy)
@@ -93,6 +91,23 @@ def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
         awaited=np.where(complete, operators.rank[last], UNKNOWN),
         transfer_usual=transfer_usual,
     )
+
+
+def end_times(logs: Logs, clocks: Clocks) -> Ints:
+    """When each operator ended, on its own rank's clock; shape (n,). ``UNKNOWN`` where not even its members tell."""
+    operators = logs.operators
+    shift = clocks.correction(logs.clock_of_rank, operators.rank)
+    keys = meeting_keys(operators)
+    _, entered, seen = last_callers(keys, operators.call_ns - shift)
+    end = _ends(operators, keys, shift, entered, seen >= _expected_members(operators, logs.job))
+    return np.where(end == UNKNOWN, UNKNOWN, end + shift)
+
+
+def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete: Bools) -> Ints:
+    """Ends on the reference clock: as logged, else from when the members went on."""
+    told = _first_to_go_on(operators, keys, shift, entered)
+    end = np.where(operators.ended, operators.end_ns - shift, told)
+    return np.where(operators.ended | complete, end, UNKNOWN)
 
 
 def _expected_members(operators: Operators, job: Job) -> Ints:

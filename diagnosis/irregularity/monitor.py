@@ -1,0 +1,152 @@
+"""Irregular iterations: longer than delta times the average of the regular ones before them (Holmes 3.1, 4.2.2).
+
+A windowed mean as the paper words it absorbs a degradation that lasts longer than the window, so irregular
+iterations never enter the baseline; neither do warm-up iterations nor those whose duration a gap in the log hides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SPIKE = "abnormal_spike"
+DEGRADATION = "persistent_degradation"
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorSettings:
+    """``delta`` as in Holmes; ``window`` regular iterations make the baseline, at least ``least_baseline`` judge.
+
+    ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
+    ``closed_after`` regular ones in a row.
+    """
+
+    delta: float = 1.1
+    window: int = 20
+    least_baseline: int = 8
+    warm_up: int = 5
+    degradation_after: int = 5
+    closed_after: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Irregular iterations with at most a short break between them: one fault's footprint in time."""
+
+    first: int
+    last: int
+    ordinal: int
+    in_a_row: int
+    excess_ns: int
+    baseline: tuple[int, ...]
+    regular_since: int = 0
+    degraded: bool = False
+
+    @property
+    def pattern(self) -> str:
+        """What the run is called (Holmes 3.1.1, 3.1.3)."""
+        return DEGRADATION if self.degraded else SPIKE
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one iteration is; ``irregular`` and ``expected_ns`` are None where that cannot be told.
+
+    ``run`` is the open run that the iteration belongs to; with ``closed`` it is the one that ended here.
+    """
+
+    iteration: int
+    duration_ns: int | None
+    expected_ns: int | None
+    irregular: bool | None
+    run: Run | None = None
+    closed: bool = False
+
+
+@dataclass
+class IterationMonitor:
+    """Judges the iterations of one job one after the other, on one pivot's durations."""
+
+    settings: MonitorSettings = field(default_factory=MonitorSettings)
+    seen: int = 0
+    baseline: deque[tuple[int, int]] = field(default_factory=deque)
+    run: Run | None = None
+
+    def judge(self, iteration: int, duration_ns: int | None) -> Judgement:
+        """Take the next iteration in; a duration of None is not known and changes nothing but the count."""
+        self.seen += 1
+        expected = self._expected()
+        if duration_ns is None:
+            return Judgement(iteration, None, expected, None, self.run)
+        if expected is None:
+            if not self._outlier(duration_ns):
+                self._learn(iteration, duration_ns)
+            return Judgement(iteration, duration_ns, None, None)
+        if duration_ns > self.settings.delta * expected:
+            self.run = self._extended(iteration, duration_ns - expected)
+            return Judgement(iteration, duration_ns, expected, True, self.run)
+        self._learn(iteration, duration_ns)
+        if self.run is None:
+            return Judgement(iteration, duration_ns, expected, False)
+        since = self.run.regular_since + 1
+        ended = since >= self.settings.closed_after
+        run = _with(self.run, regular_since=since, in_a_row=0)
+        self.run = None if ended else run
+        return Judgement(iteration, duration_ns, expected, False, run, closed=ended)
+
+    def to_state(self) -> dict[str, Any]:
+        """What a restart needs to judge as if there had been none."""
+        return {
+            "seen": self.seen,
+            "baseline": [list(entry) for entry in self.baseline],
+            "run": asdict(self.run) if self.run else None,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], settings: MonitorSettings) -> IterationMonitor:
+        """The monitor that ``to_state`` described."""
+        run = state["run"]
+        return cls(
+            settings=settings,
+            seen=state["seen"],
+            baseline=deque((iteration, duration) for iteration, duration in state["baseline"]),
+            run=Run(**{**run, "baseline": tuple(run["baseline"])}) if run else None,
+        )
+
+    def _expected(self) -> int | None:
+        if len(self.baseline) < self.settings.least_baseline:
+            return None
+        return sum(duration for _, duration in self.baseline) // len(self.baseline)
+
+    def _outlier(self, duration_ns: int) -> bool:
+        """Whether an iteration too early to be judged is too long to be learned from."""
+        durations = sorted(duration for _, duration in self.baseline)
+        return len(durations) > 2 and duration_ns > self.settings.delta * durations[len(durations) // 2]
+
+    def _learn(self, iteration: int, duration_ns: int) -> None:
+        if self.seen <= self.settings.warm_up:
+            return
+        self.baseline.append((iteration, duration_ns))
+        while len(self.baseline) > self.settings.window:
+            self.baseline.popleft()
+
+    def _extended(self, iteration: int, excess_ns: int) -> Run:
+        run = self.run
+        if run is None:
+            return Run(iteration, iteration, 1, 1, excess_ns, tuple(i for i, _ in self.baseline))
+        in_a_row = run.in_a_row + 1
+        return _with(
+            run,
+            last=iteration,
+            ordinal=run.ordinal + 1,
+            in_a_row=in_a_row,
+            excess_ns=run.excess_ns + excess_ns,
+            regular_since=0,
+            degraded=run.degraded or in_a_row >= self.settings.degradation_after,
+        )
+
+
+def _with(run: Run, **changes: Any) -> Run:
+    return Run(**{**asdict(run), **changes})
