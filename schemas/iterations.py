@@ -7,7 +7,7 @@ import pyarrow as pa
 from schemas.topic import DURATION, TIME, Column, Key, Topic
 
 PATTERNS = ("abnormal_spike", "performance_fluctuation", "persistent_degradation")
-PATTERN_STATES = ("open", "closed")
+PATTERN_STATES = ("open", "closed", "quiet")
 
 TOPIC = Topic(
     name="analysis.iterations",
@@ -31,7 +31,7 @@ TOPIC = Topic(
         Column(
             "pattern_state",
             pa.string(),
-            "open on the run's irregular iterations, closed on the record that ends it.",
+            "open on a run's irregular iterations, closed on the record that ends it, quiet when the last is long ago.",
             nullable=True,
             choices=PATTERN_STATES,
         ),

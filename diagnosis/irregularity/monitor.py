@@ -20,7 +20,8 @@ class MonitorSettings:
     """``delta`` as in Holmes; ``window`` regular iterations make the baseline, at least ``least_baseline`` judge.
 
     ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
-    ``closed_after`` regular ones in a row.
+    ``closed_after`` regular ones in a row, and ``quiet_after`` regular ones in a row mean that nothing is left
+    (100 iterations: the span that Holmes correlates over).
     """
 
     delta: float = 1.1
@@ -29,6 +30,7 @@ class MonitorSettings:
     warm_up: int = 5
     degradation_after: int = 5
     closed_after: int = 2
+    quiet_after: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Judgement:
     """What one iteration is; ``irregular`` and ``expected_ns`` are None where that cannot be told.
 
     ``run`` is the open run that the iteration belongs to; with ``closed`` it is the one that ended here.
+    ``quiet``: the last irregular iteration has just become long ago.
     """
 
     iteration: int
@@ -63,6 +66,7 @@ class Judgement:
     irregular: bool | None
     run: Run | None = None
     closed: bool = False
+    quiet: bool = False
 
 
 @dataclass
@@ -73,6 +77,7 @@ class IterationMonitor:
     seen: int = 0
     baseline: deque[tuple[int, int]] = field(default_factory=deque)
     run: Run | None = None
+    regular_in_a_row: int | None = None
 
     def judge(self, iteration: int, duration_ns: int | None) -> Judgement:
         """Take the next iteration in; a duration of None is not known and changes nothing but the count."""
@@ -86,15 +91,17 @@ class IterationMonitor:
             return Judgement(iteration, duration_ns, None, None)
         if duration_ns > self.settings.delta * expected:
             self.run = self._extended(iteration, duration_ns - expected)
+            self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, self.run)
         self._learn(iteration, duration_ns)
+        quiet = self._counts_as_quiet()
         if self.run is None:
-            return Judgement(iteration, duration_ns, expected, False)
+            return Judgement(iteration, duration_ns, expected, False, quiet=quiet)
         since = self.run.regular_since + 1
         ended = since >= self.settings.closed_after
         run = _with(self.run, regular_since=since, in_a_row=0)
         self.run = None if ended else run
-        return Judgement(iteration, duration_ns, expected, False, run, closed=ended)
+        return Judgement(iteration, duration_ns, expected, False, run, closed=ended, quiet=quiet)
 
     def to_state(self) -> dict[str, Any]:
         """What a restart needs to judge as if there had been none."""
@@ -102,6 +109,7 @@ class IterationMonitor:
             "seen": self.seen,
             "baseline": [list(entry) for entry in self.baseline],
             "run": asdict(self.run) if self.run else None,
+            "regular_in_a_row": self.regular_in_a_row,
         }
 
     @classmethod
@@ -113,7 +121,17 @@ class IterationMonitor:
             seen=state["seen"],
             baseline=deque((iteration, duration) for iteration, duration in state["baseline"]),
             run=Run(**{**run, "baseline": tuple(run["baseline"])}) if run else None,
+            regular_in_a_row=state["regular_in_a_row"],
         )
+
+    def _counts_as_quiet(self) -> bool:
+        if self.regular_in_a_row is None:
+            return False
+        self.regular_in_a_row += 1
+        if self.regular_in_a_row < self.settings.quiet_after:
+            return False
+        self.regular_in_a_row = None
+        return True
 
     def _expected(self) -> int | None:
         if len(self.baseline) < self.settings.least_baseline:

@@ -1,0 +1,163 @@
+"""What the incidents are joined from and what they say, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRef:
+    """A device by name and kind; ``downside_nics`` as in ``diagnosis.job.Device``."""
+
+    device: str
+    kind: str
+    downside_nics: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Part of the iteration that lost the time; None: not known."""
+
+    phase: str | None = None
+    pipeline_stage: int | None = None
+    microbatch: int | None = None
+    op: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One finding: a row of analysis.findings without what only people read."""
+
+    id: str
+    method: str
+    active: bool
+    iteration: int | None
+    pattern: str | None
+    first_iteration: int | None
+    last_iteration: int | None
+    cause: str | None
+    level: str | None
+    ranks: Ranks
+    candidates: tuple[Ranks, ...]
+    devices: tuple[DeviceRef, ...]
+    stage: Stage
+    run_excess_ns: int
+    share: float
+    coverage: float
+    found_ns: int
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Evidence:
+        """Build from a row of analysis.findings."""
+        evidence = row.get("evidence") or {}
+        plain: dict[str, Any] = {name: row.get(name) for name in _PLAIN}
+        return cls(
+            **plain,
+            ranks=tuple(row.get("ranks") or ()),
+            candidates=tuple(tuple(c) for c in row.get("candidates") or ()),
+            devices=tuple(DeviceRef(**d) for d in row.get("devices") or ()),
+            stage=Stage(**(row.get("stage") or {})),
+            run_excess_ns=row.get("run_excess_ns") or 0,
+            share=evidence.get("share") or 0.0,
+            coverage=1.0 if row.get("coverage") is None else row["coverage"],
+        )
+
+
+_PLAIN = (
+    "id",
+    "method",
+    "active",
+    "iteration",
+    "pattern",
+    "first_iteration",
+    "last_iteration",
+    "cause",
+    "level",
+    "found_ns",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What a person is paged for. ``runs`` maps the first iteration of each affected run to (last, lost ns)."""
+
+    id: str
+    revision: int
+    state: str
+    cause: str
+    level: str
+    ranks: Ranks
+    candidates: tuple[Ranks, ...]
+    devices: tuple[DeviceRef, ...]
+    stage: Stage
+    pattern: str | None
+    runs: Mapping[int, tuple[int, int]]
+    doubt: float
+    methods: tuple[str, ...]
+    findings: tuple[str, ...]
+    opened_ns: int
+    updated_ns: int
+    resolved_ns: int | None = None
+
+    @property
+    def first_iteration(self) -> int:
+        """First affected iteration."""
+        return min(self.runs)
+
+    @property
+    def last_iteration(self) -> int:
+        """Last affected iteration so far."""
+        return max(last for last, _ in self.runs.values())
+
+    @property
+    def lost_ns(self) -> int:
+        """Time that the job lost so far."""
+        return sum(lost for _, lost in self.runs.values())
+
+    @property
+    def confidence(self) -> float:
+        """How sure: each finding leaves what it does not explain as doubt."""
+        return round(1.0 - self.doubt, 4)
+
+    def to_state(self) -> dict[str, Any]:
+        """A form that JSON can carry."""
+        return {**asdict(self), "runs": [[first, *rest] for first, rest in self.runs.items()]}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Incident:
+        """The incident that ``to_state`` described."""
+        known = {f.name: state[f.name] for f in fields(cls)}
+        return cls(
+            **{
+                **known,
+                "ranks": tuple(state["ranks"]),
+                "candidates": tuple(tuple(c) for c in state["candidates"]),
+                "devices": tuple(DeviceRef(**d) for d in state["devices"]),
+                "stage": Stage(**state["stage"]),
+                "runs": {first: (last, lost) for first, last, lost in state["runs"]},
+                "methods": tuple(state["methods"]),
+                "findings": tuple(state["findings"]),
+            }
+        )
+
+
+def evidence_to_state(evidence: Evidence) -> dict[str, Any]:
+    """A form of a finding that JSON can carry."""
+    return asdict(evidence)
+
+
+def evidence_from_state(state: Mapping[str, Any]) -> Evidence:
+    """The finding that ``evidence_to_state`` described."""
+    return Evidence(
+        **{
+            **state,
+            "ranks": tuple(state["ranks"]),
+            "candidates": tuple(tuple(c) for c in state["candidates"]),
+            "devices": tuple(DeviceRef(**d) for d in state["devices"]),
+            "stage": Stage(**state["stage"]),
+        }
+    )

@@ -1,0 +1,205 @@
+"""Findings joined into incidents: one fault, one incident, from its first iteration to its last.
+
+A single irregular iteration proves little (Holmes 4.4): an incident opens when findings on different
+iterations agree on a culprit, and on enough of what was searched meanwhile. It follows its findings: a cleared
+run of a persistent degradation, or a long quiet, ends it. There are no timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from diagnosis.incidents.evidence import (
+    Evidence,
+    Incident,
+    Ranks,
+    evidence_from_state,
+    evidence_to_state,
+)
+
+DEGRADATION = "persistent_degradation"
+_MOST_FINDINGS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningSettings:
+    """``confirmations`` findings on different iterations open an incident, if they are at least ``agreement``
+    of the iterations searched since the first of them; findings are remembered for ``window`` iterations.
+    """
+
+    confirmations: int = 2
+    agreement: float = 0.34
+    window: int = 100
+
+
+@dataclass
+class IncidentJoiner:
+    """Joins the findings of one job. ``make_id`` names an incident after its opening finding."""
+
+    make_id: Callable[[Evidence], str]
+    settings: JoiningSettings = field(default_factory=JoiningSettings)
+    recent: list[Evidence] = field(default_factory=list)
+    incidents: dict[str, Incident] = field(default_factory=dict)
+
+    def take(self, finding: Evidence) -> list[Incident]:
+        """Take a finding in; returns the incidents that changed."""
+        if not finding.active:
+            return self._clear(finding)
+        if finding.iteration is None or any(known.id == finding.id for known in self.recent):
+            return []
+        self._remember(finding)
+        if not finding.ranks:
+            return []
+        known = next((i for i in self.incidents.values() if _concerns(i, finding)), None)
+        if known is not None:
+            return [self._put(_supported(known, finding))]
+        return self._open(finding)
+
+    def _open(self, finding: Evidence) -> list[Incident]:
+        agreeing = [known for known in self.recent if compatible(known, finding)]
+        since = min(known.iteration or 0 for known in agreeing)
+        searched = {known.iteration for known in self.recent if (known.iteration or 0) >= since}
+        iterations = {known.iteration for known in agreeing}
+        if len(iterations) < self.settings.confirmations:
+            return []
+        if len(iterations) < self.settings.agreement * len(searched):
+            return []
+        agreeing.sort(key=lambda known: known.iteration or 0)
+        incident = _opened(agreeing[0], self.make_id(agreeing[0]))
+        for known in agreeing[1:]:
+            incident = _supported(incident, known)
+        return [self._put(replace(incident, revision=1, opened_ns=finding.found_ns, updated_ns=finding.found_ns))]
+
+    def _clear(self, finding: Evidence) -> list[Incident]:
+        """End what the method says is over: one run, or (no first iteration) everything."""
+        changed = []
+        for incident in list(self.incidents.values()):
+            if incident.state != "open" or finding.method not in incident.methods:
+                continue
+            runs = dict(incident.runs)
+            first = finding.first_iteration
+            if first is not None:
+                if first not in runs:
+                    continue
+                last, lost = runs[first]
+                runs[first] = (max(last, finding.last_iteration or last), max(lost, finding.run_excess_ns))
+            over = first is None or finding.pattern == DEGRADATION
+            ended = replace(incident, runs=runs, updated_ns=finding.found_ns)
+            if over:
+                ended = replace(ended, state="resolved", resolved_ns=finding.found_ns, revision=incident.revision + 1)
+            changed.append(self._put(ended))
+        return changed
+
+    def _remember(self, finding: Evidence) -> None:
+        oldest = (finding.iteration or 0) - self.settings.window
+        self.recent = [known for known in self.recent if (known.iteration or 0) >= oldest][-_MOST_FINDINGS:]
+        self.recent.append(finding)
+        self.incidents = {
+            key: incident
+            for key, incident in self.incidents.items()
+            if incident.state == "open" or incident.last_iteration >= oldest
+        }
+
+    def _put(self, incident: Incident) -> Incident:
+        self.incidents[incident.id] = incident
+        return incident
+
+    def to_state(self) -> dict[str, Any]:
+        """What a restart needs to go on as if there had been none."""
+        return {
+            "recent": [evidence_to_state(known) for known in self.recent],
+            "incidents": [incident.to_state() for incident in self.incidents.values()],
+        }
+
+    @classmethod
+    def from_state(
+        cls, state: Mapping[str, Any], make_id: Callable[[Evidence], str], settings: JoiningSettings
+    ) -> IncidentJoiner:
+        """The joiner that ``to_state`` described."""
+        incidents = [Incident.from_state(incident) for incident in state["incidents"]]
+        return cls(
+            make_id=make_id,
+            settings=settings,
+            recent=[evidence_from_state(known) for known in state["recent"]],
+            incidents={incident.id: incident for incident in incidents},
+        )
+
+
+def compatible(one: Evidence, other: Evidence) -> bool:
+    """Whether two findings can be about one fault: the same kind, and one's ranks among the other's."""
+    return bool(one.ranks and other.ranks) and _one_fault(one.cause, one.ranks, other.cause, other.ranks)
+
+
+def _concerns(incident: Incident, finding: Evidence) -> bool:
+    """Whether a finding belongs to an incident that is open, or to the span of one that was."""
+    if not _one_fault(incident.cause, incident.ranks, finding.cause, finding.ranks):
+        return False
+    return incident.state == "open" or (
+        finding.iteration is not None and incident.first_iteration <= finding.iteration <= incident.last_iteration
+    )
+
+
+def _one_fault(cause: str | None, ranks: Ranks, other_cause: str | None, other_ranks: Ranks) -> bool:
+    if cause != other_cause and "mixed_slow" not in (cause, other_cause):
+        return False
+    return set(ranks) <= set(other_ranks) or set(other_ranks) <= set(ranks)
+
+
+def _opened(finding: Evidence, identity: str) -> Incident:
+    first = finding.first_iteration if finding.first_iteration is not None else finding.iteration or 0
+    last = finding.last_iteration if finding.last_iteration is not None else finding.iteration or 0
+    return Incident(
+        id=identity,
+        revision=1,
+        state="open",
+        cause=finding.cause or "",
+        level=finding.level or "group",
+        ranks=finding.ranks,
+        candidates=finding.candidates,
+        devices=finding.devices,
+        stage=finding.stage,
+        pattern=finding.pattern,
+        runs={first: (last, _lost(finding))},
+        doubt=_doubt(finding),
+        methods=(finding.method,),
+        findings=(finding.id,),
+        opened_ns=finding.found_ns,
+        updated_ns=finding.found_ns,
+    )
+
+
+def _supported(incident: Incident, finding: Evidence) -> Incident:
+    """The incident with one more finding; its revision rises where a person must hear of the change."""
+    if finding.id in incident.findings:
+        return incident
+    alone = _opened(finding, incident.id)
+    (first, (last, lost)), runs = next(iter(alone.runs.items())), dict(incident.runs)
+    known_last, known_lost = runs.get(first, (last, 0))
+    runs[first] = (max(last, known_last), max(lost, known_lost))
+    pattern = DEGRADATION if DEGRADATION in (incident.pattern, finding.pattern) else incident.pattern
+    narrower = set(finding.ranks) < set(incident.ranks)
+    changes: dict[str, Any] = {}
+    if narrower:
+        changes = {name: getattr(alone, name) for name in ("level", "ranks", "candidates", "devices", "stage")}
+    told = narrower or pattern != incident.pattern
+    return replace(
+        incident,
+        **changes,
+        revision=incident.revision + int(told),
+        pattern=pattern,
+        runs=runs,
+        doubt=incident.doubt * alone.doubt,
+        methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
+        findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
+        updated_ns=max(incident.updated_ns, finding.found_ns),
+    )
+
+
+def _lost(finding: Evidence) -> int:
+    return int(finding.run_excess_ns * finding.share)
+
+
+def _doubt(finding: Evidence) -> float:
+    return max(0.05, 1.0 - finding.share * finding.coverage)
