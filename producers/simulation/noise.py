@@ -1,0 +1,188 @@
+"""What makes a healthy cluster uneven: profiles, and the random numbers that everything else draws from.
+
+Every number is a pure function of (seed, purpose, place, iteration). A run with a fault and its counterfactual
+therefore share all randomness but the fault, and any iteration of any rank can be drawn without the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+SECONDS_A_MONTH = 30 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseProfile:
+    """Strengths of the sources of noise; the defaults were fitted to real runs.
+
+    ``operator_cv`` and the outliers hold for every communication operator of up to ``part_bytes`` and for each
+    of the ``kernels_per_segment`` kernels that run between two of them; larger operators are several parts.
+    ``common_sigma`` is shared by all ranks of an iteration, ``sequence_cv`` by all ranks that see the same
+    microbatch, ``routing_cv`` by a layer's experts. ``host_lag_s`` passes before each call, and again until the
+    operator is handed to the library.
+    """
+
+    gpu_speed_sigma: float = 0.02
+    rank_sigma: float = 0.015
+    rank_rho: float = 0.9
+    operator_cv: float = 0.07
+    outlier_share: float = 0.003
+    outlier_factor: tuple[float, float] = (2.0, 10.0)
+    kernels_per_segment: int = 16
+    part_bytes: int = 32 << 20
+    common_sigma: float = 0.008
+    sequence_cv: float = 0.0
+    routing_cv: float = 0.15
+    drift_per_month: tuple[float, float] = (0.059, 0.070)
+    warm_up: tuple[float, ...] = (2.0, 1.08, 1.04, 1.02)
+    burst_probability: float = 0.12
+    burst_factor: tuple[float, float] = (1.1, 1.6)
+    host_lag_s: float = 30e-6
+    clock_offset_s: float = 5e-3
+    clock_drift_ppm: float = 10.0
+    lost_share: float = 0.001
+    ring_gap_probability: float = 0.1
+
+
+DEFAULT = NoiseProfile()
+"""Iterations of a healthy job vary by 1-2 %."""
+
+HARD = NoiseProfile(common_sigma=0.055, sequence_cv=0.2)
+"""Iterations of a healthy job vary by 5-7 %; microbatches differ in length."""
+
+SILENT = NoiseProfile(
+    gpu_speed_sigma=0.0,
+    rank_sigma=0.0,
+    operator_cv=0.0,
+    outlier_share=0.0,
+    common_sigma=0.0,
+    routing_cv=0.0,
+    drift_per_month=(0.0, 0.0),
+    warm_up=(),
+    burst_probability=0.0,
+    host_lag_s=0.0,
+    clock_offset_s=0.0,
+    clock_drift_ppm=0.0,
+    lost_share=0.0,
+    ring_gap_probability=0.0,
+)
+"""No noise at all: for tests of the mechanism."""
+
+PROFILES = {"default": DEFAULT, "hard": HARD}
+
+
+class Purpose(IntEnum):
+    """What a stream of random numbers is for; part of its key, so the values must never change."""
+
+    SCENARIO = 1
+    GPU_SPEED = 2
+    RANK_SERIES = 3
+    COMMON = 4
+    OPERATORS = 5
+    SEGMENTS = 6
+    SEQUENCE = 7
+    ROUTING = 8
+    BURSTS = 9
+    CLOCK = 10
+    LOSS = 11
+    RING_GAP = 12
+    EPOCH = 13
+    DRIFT = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Counter-based random streams of one seed (Philox)."""
+
+    seed: int
+
+    def stream(self, purpose: Purpose, place: int = 0, iteration: int = 0) -> np.random.Generator:
+        """The stream of a purpose at a place (a rank, a stage, a host) in an iteration."""
+        return np.random.Generator(np.random.Philox(key=self.seed, counter=[0, iteration, place, int(purpose)]))
+
+
+def lognormal(normals: Floats, cv: float | Floats) -> Floats:
+    """Factors of mean 1 and the given coefficients of variation, from standard normals."""
+    variance = np.log1p(np.square(cv))
+    return np.asarray(np.exp(np.sqrt(variance) * normals - variance / 2))
+
+
+def log_uniform(uniforms: Floats, bounds: tuple[float, float]) -> Floats:
+    """Values between the bounds, uniform in their logarithm."""
+    low, high = np.log(bounds)
+    return np.asarray(np.exp(low + (high - low) * uniforms))
+
+
+def factors(draws: np.random.Generator, parts: Floats, profile: NoiseProfile) -> Floats:
+    """What operators take relative to their mean: the mean of the factors of the parts that each is made of.
+
+    Parts follow each other, so long operators vary less than short ones. Of an operator's parts at most one is
+    taken to be an outlier. ``parts`` and the result have one element an operator.
+    """
+    size = len(parts)
+    spread = lognormal(draws.standard_normal(size), profile.operator_cv / np.sqrt(parts))
+    outlier = draws.random(size) < 1 - (1 - profile.outlier_share) ** parts
+    excess = (log_uniform(draws.random(size), profile.outlier_factor) - 1) / parts
+    return spread + np.where(outlier, excess, 0.0)
+
+
+def gpu_speeds(draws: Draws, ranks: int, profile: NoiseProfile) -> Floats:
+    """Time that each rank's GPU takes, relative to the fleet's mean; shape (ranks,)."""
+    return lognormal(draws.stream(Purpose.GPU_SPEED).standard_normal(ranks), profile.gpu_speed_sigma)
+
+
+def rank_series(draws: Draws, ranks: int, iterations: int, profile: NoiseProfile) -> Floats:
+    """Slow wandering of each rank, AR(1) of the profile's stationary sigma; shape (iterations, ranks)."""
+    rho = profile.rank_rho
+    shocks = np.array([draws.stream(Purpose.RANK_SERIES, rank).standard_normal(iterations) for rank in range(ranks)]).T
+    series = np.empty_like(shocks)
+    series[0] = shocks[0]
+    for i in range(1, iterations):
+        series[i] = rho * series[i - 1] + np.sqrt(1 - rho * rho) * shocks[i]
+    return np.asarray(np.exp(profile.rank_sigma * series), dtype=np.float64)
+
+
+def common_series(draws: Draws, iterations: int, iteration_s: float, profile: NoiseProfile) -> Floats:
+    """What slows all ranks alike: jitter, warm-up, and the drift over a month; shape (iterations,)."""
+    factors = lognormal(draws.stream(Purpose.COMMON).standard_normal(iterations), profile.common_sigma)
+    drift = draws.stream(Purpose.DRIFT).uniform(*profile.drift_per_month)
+    factors *= 1 + drift * np.arange(iterations) * iteration_s / SECONDS_A_MONTH
+    warm = min(len(profile.warm_up), iterations)
+    factors[:warm] *= profile.warm_up[:warm]
+    return factors
+
+
+def microbatch_factors(draws: Draws, iteration: int, microbatches: int, dp: int, profile: NoiseProfile) -> Floats:
+    """Imbalance of sequence lengths; shape (microbatches, dp)."""
+    normals = draws.stream(Purpose.SEQUENCE, 0, iteration).standard_normal((microbatches, dp))
+    return lognormal(normals, profile.sequence_cv)
+
+
+def expert_factors(draws: Draws, stage: int, iteration: int, shape: tuple[int, int, int], cv: float) -> Floats:
+    """Tokens that each expert receives, relative to an even share; shape (microbatches, layers, dp)."""
+    load = lognormal(draws.stream(Purpose.ROUTING, stage, iteration).standard_normal(shape), cv)
+    return np.asarray(load / load.mean(axis=-1, keepdims=True))
+
+
+def background_traffic(draws: Draws, iteration: int, slots: int, rails: int, profile: NoiseProfile) -> Floats:
+    """How much longer a byte takes through each rail's switches; shape (slots, rails).
+
+    Slots are the microbatches and, last, the gradient exchange. A burst fills one rail's ToR or, in one case
+    of three, the spines that all rails share.
+    """
+    factors = np.ones((slots, rails))
+    stream = draws.stream(Purpose.BURSTS, 0, iteration)
+    happens, spine, size, length = stream.random(4)
+    rail = int(stream.integers(rails))
+    first = int(stream.integers(slots))
+    if happens < profile.burst_probability:
+        last = first + 1 + int(length * slots / 2)
+        across = slice(None) if spine < 1 / 3 else slice(rail, rail + 1)
+        factors[first:last, across] = log_uniform(np.array(size), profile.burst_factor)
+    return factors

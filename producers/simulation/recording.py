@@ -1,0 +1,60 @@
+"""Writes a simulated run as a recording: Offbeat JSON lines, a file a rank, and job.json; the truth elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from producers.simulation.run import SimulatedRun
+from schemas.errors import SettingsError
+
+_COMPRESSION = 4
+
+
+def write(run: SimulatedRun, folder: Path, truth_file: Path | None = None) -> None:
+    """Write ``rank{r}.jsonl.gz`` and ``job.json`` into ``folder``, and the truth to a file outside of it.
+
+    A line is a row of telemetry.comm_ops without its nulls, and the rank's host. Existing files are replaced.
+    Raises ``SettingsError`` where the truth would lie beside the recording, ``OSError`` where nothing can be written.
+    """
+    if truth_file is not None and truth_file.resolve().is_relative_to(folder.resolve()):
+        raise SettingsError(f"{truth_file} lies in the recording {folder}; keep the truth elsewhere")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text(json.dumps(run.job.to_row(), indent=1) + "\n", encoding="utf-8")
+    rank = run.table.column("rank")
+    for place in run.job.places:
+        rows = run.table.filter(pc.equal(rank, place.rank))
+        lines = _lines(rows.append_column("host", pa.array([place.host] * len(rows), pa.string())))
+        # No file name and no time in the header: equal runs give equal bytes.
+        with (
+            (folder / f"rank{place.rank}.jsonl.gz").open("wb") as raw,
+            gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as file,
+        ):
+            file.write("".join(lines).encode())
+    if truth_file is not None:
+        truth_file.parent.mkdir(parents=True, exist_ok=True)
+        truth_file.write_text(json.dumps(run.truth.to_json(), indent=1) + "\n", encoding="utf-8")
+
+
+def _lines(rows: pa.Table) -> list[str]:
+    """A JSON object a row, its nulls left out."""
+    fields = [
+        pc.binary_join_element_wise(f'"{name}": ', _as_json(rows.column(name)), "")
+        for name in rows.column_names
+        if rows.column(name).null_count < len(rows)
+    ]
+    objects = pc.binary_join_element_wise(*fields, ", ", null_handling="skip")
+    return [str(line) for line in pc.binary_join_element_wise("{", objects, "}\n", "").to_pylist()]
+
+
+def _as_json(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Each value as JSON; the columns hold whole numbers and strings only."""
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.string())
+    texts = values.combine_chunks().cast(pa.string()).dictionary_encode()
+    escaped = pa.array([json.dumps(text) for text in texts.dictionary.to_pylist()], pa.string())
+    return pa.chunked_array([escaped.take(texts.indices)])

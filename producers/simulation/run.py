@@ -1,0 +1,50 @@
+"""Simulates a scenario: the logs of all ranks, the job as its cluster describes it, and apart from both the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from diagnosis.job import Job
+from producers.simulation import engine, rows
+from producers.simulation.calibration import slow_device
+from producers.simulation.durations import Durations, World
+from producers.simulation.scenario import Scenario
+from producers.simulation.truth import Truth, fault_truths, iteration_lengths
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedRun:
+    """What a simulated job leaves behind.
+
+    ``table`` has the columns of telemetry.comm_ops, sorted by rank and call order. ``truth`` is for scoring
+    alone: nothing that looks for faults may see it.
+    """
+
+    scenario: Scenario
+    job: Job
+    table: pa.Table
+    truth: Truth
+
+
+def simulate(scenario: Scenario) -> SimulatedRun:
+    """Run a scenario with its faults and, with the same randomness, without them.
+
+    Raises ``SettingsError`` for a fault that cannot slow the job as much as it should.
+    """
+    durations = Durations(scenario)
+    slow = tuple(slow_device(durations, fault) for fault in scenario.faults)
+    alone: list[World] = [(device,) for device in slow] if len(slow) > 1 else []
+    times = engine.run(durations, [slow, (), *alone], range(scenario.iterations))
+    lengths = iteration_lengths(times)
+    table, abnormal = rows.expand(durations, times, lengths)
+    truth = Truth(
+        scenario=scenario,
+        faults=fault_truths(durations.cluster, slow, lengths),
+        durations_ns=tuple(int(x * 1e9) for x in lengths[:, 0]),
+        healthy_ns=tuple(int(x * 1e9) for x in lengths[:, 1]),
+        abnormal=abnormal,
+    )
+    ended_ns = durations.cluster.started_ns + int(lengths[:, 0].sum() * 1e9)
+    return SimulatedRun(scenario, durations.cluster.job(ended_ns), table, truth)

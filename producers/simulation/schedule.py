@@ -1,0 +1,242 @@
+"""What each pipeline stage does in an iteration: a program of compute segments and communication operators.
+
+The order of microbatches is Megatron-LM's 1F1B without interleaving: each stage fills the pipeline with as
+many forward passes as stages follow it, then alternates one forward and one backward pass, then drains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from producers.simulation.scenario import Scenario
+
+FORWARD, BACKWARD, GRADIENT, OTHER = "forward", "backward", "gradient", "other"
+
+ATTENTION_SHARE = 1 / 3
+EMBEDDING_WORK = 0.05
+OPTIMIZER_WORK = 0.4
+DATA_LOADING_WORK = 0.1
+BACKWARD_WORK = 2.0
+BUCKET_PARAMETERS = 40_000_000
+EXPERTS_A_TOKEN = 2
+
+
+class Scope(StrEnum):
+    """Group of ranks that an operator spans."""
+
+    TENSOR = "tensor"
+    DATA = "data"
+    EXPERT = "expert"
+    PIPELINE = "pipeline"
+    EMBEDDING = "embedding"
+    MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One communication operator of a stage; ``size`` in bytes of the full buffer.
+
+    ``ordinal`` counts the operators that meet each other: for a send or recv those of the same two stages and
+    direction, else those of the same scope in the stage.
+    """
+
+    op: str
+    scope: Scope
+    size: int
+    dtype: str
+    phase: str
+    microbatch: int | None
+    ordinal: int
+    peer_stage: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Compute between two operators; ``work`` in forward passes of one layer."""
+
+    work: float
+    phase: str
+    microbatch: int | None = None
+    expert_layer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Step: run a segment."""
+
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Communicate:
+    """Step: call operators (indices) together, go on when all have ended."""
+
+    operators: tuple[int, ...]
+
+
+@dataclass
+class Program:
+    """What the ranks of one stage do in every iteration."""
+
+    stage: int
+    steps: list[Compute | Communicate] = field(default_factory=list)
+    operators: list[Operator] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+
+    def compute(self, work: float, phase: str, microbatch: int | None = None, expert_layer: int | None = None) -> None:
+        """Append a segment."""
+        self.steps.append(Compute(len(self.segments)))
+        self.segments.append(Segment(work, phase, microbatch, expert_layer))
+
+    def communicate(self, *operators: Operator) -> None:
+        """Append operators that are called together; none at all is no step."""
+        if operators:
+            first = len(self.operators)
+            self.steps.append(Communicate(tuple(range(first, first + len(operators)))))
+            self.operators.extend(operators)
+
+
+def programs(scenario: Scenario) -> list[Program]:
+    """The program of each stage."""
+    return [_Writer(scenario, stage).write() for stage in range(scenario.pp)]
+
+
+def head_work(scenario: Scenario) -> float:
+    """The vocabulary projection in forward passes of one layer, by multiplications."""
+    return scenario.vocabulary / (12 * scenario.hidden + 2 * scenario.sequence_length)
+
+
+def seconds_of_work(scenario: Scenario, stages: list[Program]) -> float:
+    """Seconds of one unit of work, so that the compute of a noiseless iteration takes ``compute_ms``.
+
+    The longest chain of 1F1B is one microbatch through all stages and the others through the heaviest one.
+    """
+    passes = [sum(s.work for s in program.segments if s.microbatch == 0) for program in stages]
+    once = OPTIMIZER_WORK + DATA_LOADING_WORK
+    return scenario.compute_ms / 1e3 / (sum(passes) + (scenario.microbatches - 1) * max(passes) + once)
+
+
+class _Writer:
+    """Writes the program of one stage."""
+
+    def __init__(self, scenario: Scenario, stage: int) -> None:
+        self.scenario = scenario
+        self.stage = stage
+        self.first = stage == 0
+        self.last = stage == scenario.pp - 1
+        self.layers = scenario.layers_of_stage[stage]
+        self.program = Program(stage)
+        self.tokens = scenario.sequence_length * scenario.micro_batch_size
+        self.activation = self.tokens * scenario.hidden * 2
+        self.calls = dict.fromkeys(Scope, 0)
+
+    def write(self) -> Program:
+        """The whole iteration."""
+        self.program.compute(DATA_LOADING_WORK, OTHER)
+        self._one_forward_one_backward()
+        self._finish()
+        return self.program
+
+    def _one_forward_one_backward(self) -> None:
+        count = self.scenario.microbatches
+        warm_up = min(self.scenario.pp - self.stage - 1, count)
+        steady = count - warm_up
+        for i in range(warm_up):
+            self.program.communicate(*self._receive(FORWARD, i))
+            self._forward(i)
+            self.program.communicate(*self._send(FORWARD, i))
+        if steady:
+            self.program.communicate(*self._receive(FORWARD, warm_up))
+        for i in range(steady):
+            self._forward(warm_up + i)
+            self.program.communicate(*self._send(FORWARD, warm_up + i), *self._receive(BACKWARD, i))
+            self._backward(i)
+            following = self._receive(FORWARD, warm_up + i + 1) if i + 1 < steady else []
+            self.program.communicate(*self._send(BACKWARD, i), *following)
+        for i in range(steady, count):
+            self.program.communicate(*self._receive(BACKWARD, i))
+            self._backward(i)
+            self.program.communicate(*self._send(BACKWARD, i))
+
+    def _forward(self, microbatch: int) -> None:
+        if self.first:
+            self._tensor("broadcast", self.tokens * 8, FORWARD, microbatch, "int64")
+            self.program.compute(EMBEDDING_WORK, FORWARD, microbatch)
+            self._tensor("all_reduce", self.activation, FORWARD, microbatch)
+        for layer in range(self.layers):
+            self.program.compute(ATTENTION_SHARE, FORWARD, microbatch)
+            self._tensor("all_reduce", self.activation, FORWARD, microbatch)
+            self._feed_forward(1.0, FORWARD, microbatch, layer)
+        if self.last:
+            self.program.compute(head_work(self.scenario), FORWARD, microbatch)
+            for _ in ("maximum", "sum"):  # of the vocabulary-parallel cross-entropy
+                self._tensor("all_reduce", self.tokens * 4, FORWARD, microbatch, "float32")
+
+    def _backward(self, microbatch: int) -> None:
+        if self.last:
+            self.program.compute(BACKWARD_WORK * head_work(self.scenario), BACKWARD, microbatch)
+            self._tensor("all_reduce", self.activation, BACKWARD, microbatch)
+        for layer in reversed(range(self.layers)):
+            self._feed_forward(BACKWARD_WORK, BACKWARD, microbatch, layer)
+            self.program.compute(BACKWARD_WORK * ATTENTION_SHARE, BACKWARD, microbatch)
+            self._tensor("all_reduce", self.activation, BACKWARD, microbatch)
+        if self.first:
+            self.program.compute(BACKWARD_WORK * EMBEDDING_WORK, BACKWARD, microbatch)
+
+    def _feed_forward(self, work: float, phase: str, microbatch: int, layer: int) -> None:
+        mixture = self.scenario.ep > 1
+        routed = EXPERTS_A_TOKEN * self.activation // self.scenario.tp
+        if mixture:
+            self._collective("all_to_all", Scope.EXPERT, routed, phase, microbatch, "bfloat16")
+        self.program.compute((1 - ATTENTION_SHARE) * work, phase, microbatch, layer if mixture else None)
+        if mixture:
+            self._collective("all_to_all", Scope.EXPERT, routed, phase, microbatch, "bfloat16")
+        self._tensor("all_reduce", self.activation, phase, microbatch)
+
+    def _finish(self) -> None:
+        """Exchange gradients, step the optimizer, gather parameters."""
+        scenario = self.scenario
+        buckets = self._buckets() if scenario.dp > 1 else []
+        for parameters in buckets:
+            self._collective("reduce_scatter", Scope.DATA, parameters * 4, GRADIENT, None, "float32")
+        if scenario.pp > 1 and (self.first or self.last):
+            self._collective("all_reduce", Scope.EMBEDDING, self._embedding() * 4, GRADIENT, None, "float32")
+        if scenario.tp * scenario.pp > 1:
+            self._collective("all_reduce", Scope.MODEL, 4, OTHER, None, "float32")
+        self.program.compute(OPTIMIZER_WORK, OTHER)
+        for parameters in buckets:
+            self._collective("all_gather", Scope.DATA, parameters * 2, GRADIENT, None, "bfloat16")
+        if self.last and scenario.dp > 1:
+            self._collective("all_reduce", Scope.DATA, 4, OTHER, None, "float32")
+
+    def _embedding(self) -> int:
+        return self.scenario.vocabulary * self.scenario.hidden // self.scenario.tp
+
+    def _buckets(self) -> list[int]:
+        """Parameters of each gradient bucket of one rank; experts are not replicated, so not exchanged."""
+        dense = 12 if self.scenario.ep == 1 else 4
+        total = self.layers * dense * self.scenario.hidden**2 // self.scenario.tp
+        total += self._embedding() * (self.first or self.last)
+        count = -(-total // BUCKET_PARAMETERS)
+        return [total // count] * count
+
+    def _tensor(self, op: str, size: int, phase: str, microbatch: int, dtype: str = "bfloat16") -> None:
+        if self.scenario.tp > 1:
+            self._collective(op, Scope.TENSOR, size, phase, microbatch, dtype)
+
+    def _collective(self, op: str, scope: Scope, size: int, phase: str, microbatch: int | None, dtype: str) -> None:
+        self.program.communicate(Operator(op, scope, size, dtype, phase, microbatch, self.calls[scope]))
+        self.calls[scope] += 1
+
+    def _receive(self, phase: str, microbatch: int) -> list[Operator]:
+        return self._point_to_point("recv", self.stage + (-1 if phase == FORWARD else 1), phase, microbatch)
+
+    def _send(self, phase: str, microbatch: int) -> list[Operator]:
+        return self._point_to_point("send", self.stage + (1 if phase == FORWARD else -1), phase, microbatch)
+
+    def _point_to_point(self, op: str, peer: int, phase: str, microbatch: int) -> list[Operator]:
+        """Activations or their gradients; between two stages one direction carries nothing else."""
+        if not 0 <= peer < self.scenario.pp:
+            return []
+        return [Operator(op, Scope.PIPELINE, self.activation, "bfloat16", phase, microbatch, microbatch, peer)]
