@@ -1,0 +1,57 @@
+"""An incident in one or two sentences that a person can act on."""
+
+from __future__ import annotations
+
+from diagnosis.incidents.evidence import Incident
+from diagnosis.job import Job
+
+_WHAT = {
+    "compute_slow": "computes slowly",
+    "communication_slow": "transfers slowly",
+    "mixed_slow": "computes and transfers slowly",
+    "host_slow": "is slowed down by its host",
+}
+_NEXT = {
+    "compute_slow": "Check the GPU's clocks, temperature and throttle reasons, and the host's CPU load; else swap it.",
+    "communication_slow": "Check the NIC's rate, errors and cable, and its switch port; else swap it.",
+    "mixed_slow": "Check the host first: power, PCIe and CPU load touch both; else swap it.",
+    "host_slow": "Check the host's CPU load and what else runs there.",
+}
+
+
+def explain(job: Job, incident: Incident) -> str:
+    """Who, what, since when, how much, and what to do next."""
+    where = _where(job, incident)
+    what = _WHAT.get(incident.cause, incident.cause.replace("_", " "))
+    when = _when(incident)
+    lost = incident.lost_ns / 1e9
+    doubt = ""
+    if incident.candidates:
+        doubt = " The evidence cannot tell these apart: they share every operator that is slow."
+    advice = f" {_NEXT[incident.cause]}" if incident.cause in _NEXT else ""
+    return f"{where} {what}{_during(incident)} {when}: the job lost {lost:.3g} s.{doubt}{advice}"
+
+
+def _where(job: Job, incident: Incident) -> str:
+    names = []
+    for rank in incident.ranks[:4]:
+        place = job.place.get(rank)
+        host = f" on {place.host}" if place and place.host else ""
+        names.append(f"rank {rank}{host}")
+    more = f" and {len(incident.ranks) - 4} more" if len(incident.ranks) > 4 else ""
+    joined = (" or " if incident.candidates else " and ").join(names)
+    devices = ", ".join(d.device for d in incident.devices[:4])
+    text = f"{joined}{more} ({devices})" if devices else f"{joined}{more}"
+    return text[0].upper() + text[1:]
+
+
+def _during(incident: Incident) -> str:
+    phase = incident.stage.phase
+    return f" (mostly in the {phase} phase)" if phase in ("forward", "backward", "gradient") else ""
+
+
+def _when(incident: Incident) -> str:
+    first, last, runs = incident.first_iteration, incident.last_iteration, len(incident.runs)
+    if incident.pattern == "persistent_degradation":
+        return f"since iteration {first}" if incident.state == "open" else f"from iteration {first} to {last}"
+    return f"in {runs} spikes between iterations {first} and {last}" if runs > 1 else f"in iterations {first} to {last}"

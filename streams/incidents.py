@@ -1,0 +1,98 @@
+"""The step that joins findings into incidents: what a person is paged for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from diagnosis.incidents.evidence import Evidence, Incident
+from diagnosis.incidents.explanation import explain
+from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings
+from diagnosis.job import Job
+from schemas import catalogue
+from schemas.message import Message, decode, encode
+from schemas.processor import SavedState
+from schemas.topic import Topic
+from streams.identity import identity
+
+FORMAT = "incidents/1"
+
+
+class Incidents:
+    """Follows the findings of every job; saves what is open and what was found recently."""
+
+    name = "incidents"
+    reads: tuple[Topic, ...] = (catalogue.FINDINGS,)
+    writes: tuple[Topic, ...] = (catalogue.INCIDENTS,)
+
+    def __init__(self, jobs: Mapping[str, Job], settings: JoiningSettings | None = None) -> None:
+        self._jobs = jobs
+        self._settings = settings or JoiningSettings()
+        self._joiners: dict[str, IncidentJoiner] = {}
+        self._changed: dict[str, SavedState | None] = {}
+
+    def process(self, message: Message) -> Iterable[Message]:
+        rows = decode(message, catalogue.FINDINGS).to_pylist()
+        job = self._jobs[message.job]
+        joiner = self._joiners.get(message.job)
+        if joiner is None:
+            joiner = self._joiners[message.job] = IncidentJoiner(_incident_id, self._settings)
+        changed: dict[str, Incident] = {}
+        for row in rows:
+            for incident in joiner.take(Evidence.from_row(row)):
+                changed[incident.id] = incident
+        state = json.dumps(joiner.to_state()).encode()
+        self._changed[message.job] = SavedState({message.topic: message.offset + 1}, FORMAT, state)
+        if changed:
+            batch = catalogue.INCIDENTS.from_rows([_row(job, incident) for incident in changed.values()])
+            yield encode(catalogue.INCIDENTS, batch, job=message.job, watermark_ns=message.watermark_ns)
+
+    def tick(self, now_ns: int) -> Iterable[Message]:
+        return ()
+
+    def safe_offsets(self) -> Mapping[Topic, int]:
+        return {}
+
+    def changed_states(self) -> Mapping[str, SavedState | None]:
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def restore(self, states: Mapping[str, SavedState]) -> None:
+        for job, saved in states.items():
+            self._joiners[job] = IncidentJoiner.from_state(json.loads(saved.state), _incident_id, self._settings)
+
+
+def _incident_id(opening: Evidence) -> str:
+    return identity("incident", opening.id)
+
+
+def _row(job: Job, incident: Incident) -> dict[str, Any]:
+    return {
+        "id": incident.id,
+        "revision": incident.revision,
+        "state": incident.state,
+        "cause": incident.cause,
+        "level": incident.level,
+        "ranks": list(incident.ranks),
+        "candidates": [list(ranks) for ranks in incident.candidates],
+        "devices": [{"device": d.device, "kind": d.kind, "downside_nics": d.downside_nics} for d in incident.devices],
+        "first_iteration": incident.first_iteration,
+        "last_iteration": incident.last_iteration,
+        "pattern": incident.pattern,
+        "confidence": incident.confidence,
+        "lost_ns": incident.lost_ns,
+        "lost_gpu_seconds": incident.lost_ns / 1e9 * len(job.ranks),
+        "stage": {
+            "phase": incident.stage.phase,
+            "pipeline_stage": incident.stage.pipeline_stage,
+            "microbatch": incident.stage.microbatch,
+            "op": incident.stage.op,
+        },
+        "methods": list(incident.methods),
+        "explanation": explain(job, incident),
+        "opened_ns": incident.opened_ns,
+        "updated_ns": incident.updated_ns,
+        "resolved_ns": incident.resolved_ns,
+        "findings": list(incident.findings),
+    }

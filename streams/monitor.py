@@ -1,0 +1,143 @@
+"""The step that finds irregular iterations: iteration_summaries in, iterations out (Holmes 4.1, workflow 1 and 2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import Any
+
+from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
+from diagnosis.job import Job, pivots
+from schemas import catalogue
+from schemas.message import Message, decode, encode
+from schemas.processor import SavedState
+from schemas.topic import Topic
+
+FORMAT = "monitor/1"
+
+Report = tuple[int, int | None, bool]
+"""What a pivot said of an iteration: start_ns, duration_ns, whether its log ends with it."""
+
+
+@dataclass
+class _Watched:
+    """One job: its monitor, the iterations that not all pivots have reported yet, and who reported the last one."""
+
+    monitor: IterationMonitor
+    pending: dict[int, dict[int, Report]] = field(default_factory=dict)
+    closed: int = -1
+    reporters: set[int] = field(default_factory=set)
+    ended: bool = False
+
+
+class Monitor:
+    """Judges each iteration once all pivots have reported it, or one is two iterations ahead.
+
+    The job's ranks move in lockstep, so the median of the pivots' durations is the iteration's: a gap in one
+    pivot's log does not blind the job. A report that comes after its iteration was judged changes nothing.
+    """
+
+    name = "monitor"
+    reads: tuple[Topic, ...] = (catalogue.ITERATION_SUMMARIES,)
+    writes: tuple[Topic, ...] = (catalogue.ITERATIONS,)
+
+    def __init__(self, jobs: Mapping[str, Job], settings: MonitorSettings | None = None, pivot_count: int = 4) -> None:
+        self._jobs = jobs
+        self._settings = settings or MonitorSettings()
+        self._pivot_count = pivot_count
+        self._watched: dict[str, _Watched] = {}
+        self._changed: dict[str, SavedState | None] = {}
+
+    def process(self, message: Message) -> Iterable[Message]:
+        batch = decode(message, catalogue.ITERATION_SUMMARIES)
+        job = self._jobs[message.job]
+        if not job.monitoring:
+            return
+        watched = self._watched.setdefault(message.job, _Watched(IterationMonitor(self._settings)))
+        chosen = pivots(job, self._pivot_count)
+        for row in batch.select(["rank", "iteration", "start_ns", "end_ns", "last"]).to_pylist():
+            if row["rank"] in chosen and row["iteration"] > watched.closed:
+                end = row["end_ns"]
+                duration = None if end is None else max(0, end - row["start_ns"])
+                report = (row["start_ns"], duration, bool(row["last"]))
+                watched.pending.setdefault(row["iteration"], {})[row["rank"]] = report
+        for iteration in _complete(watched, chosen):
+            yield self._judged(message, watched, iteration)
+        self._changed[message.job] = self._saved(watched, message)
+
+    def tick(self, now_ns: int) -> Iterable[Message]:
+        return ()
+
+    def safe_offsets(self) -> Mapping[Topic, int]:
+        return {}
+
+    def changed_states(self) -> Mapping[str, SavedState | None]:
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def restore(self, states: Mapping[str, SavedState]) -> None:
+        for job, saved in states.items():
+            state = json.loads(saved.state)
+            pending = {
+                int(iteration): {int(rank): (r[0], r[1], r[2]) for rank, r in reports.items()}
+                for iteration, reports in state["pending"].items()
+            }
+            monitor = IterationMonitor.from_state(state["monitor"], self._settings)
+            self._watched[job] = _Watched(monitor, pending, state["closed"], set(state["reporters"]))
+
+    def _judged(self, message: Message, watched: _Watched, iteration: int) -> Message:
+        reports = watched.pending.pop(iteration)
+        durations = [duration for _, duration, _ in reports.values() if duration is not None]
+        judgement = watched.monitor.judge(iteration, median_low(durations) if durations else None)
+        watched.closed, watched.reporters = iteration, set(reports)
+        watched.ended = any(last for _, _, last in reports.values())
+        rows = [
+            {"pivot": pivot, "start_ns": start, "duration_ns": duration, **self._columns(judgement, watched.ended)}
+            for pivot, (start, duration, _) in sorted(reports.items())
+        ]
+        batch = catalogue.ITERATIONS.from_rows(rows)
+        return encode(catalogue.ITERATIONS, batch, job=message.job, watermark_ns=message.watermark_ns)
+
+    def _columns(self, judgement: Judgement, last: bool) -> dict[str, Any]:
+        columns: dict[str, Any] = {
+            "iteration": judgement.iteration,
+            "expected_ns": judgement.expected_ns,
+            "delta": self._settings.delta,
+            "irregular": judgement.irregular,
+            "last": last or None,
+        }
+        if judgement.quiet:
+            columns["pattern_state"] = "quiet"
+        if (run := judgement.run) is not None:
+            columns |= {
+                "pattern": run.pattern,
+                "pattern_from": run.first,
+                "pattern_to": run.last,
+                "pattern_ordinal": run.ordinal,
+                "pattern_state": "closed" if judgement.closed else "open",
+                "excess_ns": run.excess_ns,
+                "baseline": list(run.baseline),
+            }
+        return columns
+
+    def _saved(self, watched: _Watched, message: Message) -> SavedState | None:
+        if watched.ended:
+            return None
+        pending = {
+            str(i): {str(rank): list(r) for rank, r in reports.items()} for i, reports in watched.pending.items()
+        }
+        state: dict[str, Any] = {"monitor": watched.monitor.to_state(), "pending": pending, "closed": watched.closed}
+        state["reporters"] = sorted(watched.reporters)
+        return SavedState({message.topic: message.offset + 1}, FORMAT, json.dumps(state).encode())
+
+
+def _complete(watched: _Watched, chosen: Iterable[int]) -> Iterator[int]:
+    """Iterations to judge now, in order; a pivot that missed the last one is no longer waited for."""
+    newest = max(watched.pending, default=-1)
+    for iteration in sorted(watched.pending):
+        awaited = watched.reporters or set(chosen)
+        if not awaited <= set(watched.pending[iteration]) and newest < iteration + 2:
+            return
+        yield iteration

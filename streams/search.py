@@ -1,0 +1,200 @@
+"""The step that searches the operator graph: irregular iterations in, log requests and findings out (Holmes 4.3).
+
+Nothing of a search is saved: its iteration's offset is held until it ends, and a restart asks again under the
+same request ids. Searches of one job run one after the other, so that its findings come in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import Any
+
+from diagnosis.irregularity.monitor import DEGRADATION
+from diagnosis.job import Job
+from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Location, locate
+from diagnosis.operator_graph.logs import Answer, Need
+from schemas import catalogue
+from schemas.message import Message, decode, encode
+from schemas.topic import Topic
+from streams.finding_rows import METHOD, cleared, located
+from streams.identity import identity
+from streams.log_fetch import Fetch
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """``answer_within_ns`` is how long agents may take; ``last_ordinal`` the last irregular iteration of a run that
+    is searched (its baseline must still be in the agents' logs).
+    """
+
+    answer_within_ns: int = 10_000_000_000
+    last_ordinal: int = 64
+    locate: LocateSettings = field(default_factory=LocateSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What an iterations record asks for: a search, or rows that say that something is over."""
+
+    offset: int
+    watermark_ns: int
+    irregularity: Irregularity | None
+    columns: Mapping[str, Any]
+    over: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass
+class _Running:
+    """A search that waits for logs."""
+
+    task: _Task
+    search: Generator[Need, Answer, Location]
+    fetch: Fetch | None = None
+    asked: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class _JobSearches:
+    """The searches of one job: one under way, the others in line."""
+
+    job: Job
+    line: deque[_Task] = field(default_factory=deque)
+    running: _Running | None = None
+
+    def oldest_offset(self) -> int | None:
+        """Offset of the first record that is not worked off."""
+        if self.running is not None:
+            return self.running.task.offset
+        return self.line[0].offset if self.line else None
+
+
+class Search:
+    """Searches irregular iterations; of an open run of them the 1st, 2nd, 4th, 8th and so on."""
+
+    name = "search"
+    reads: tuple[Topic, ...] = (catalogue.ITERATIONS, catalogue.COMM_OPS)
+    writes: tuple[Topic, ...] = (catalogue.LOG_REQUESTS, catalogue.FINDINGS, catalogue.COMM_OPS)
+
+    def __init__(self, jobs: Mapping[str, Job], settings: SearchSettings | None = None) -> None:
+        self._jobs = jobs
+        self._settings = settings or SearchSettings()
+        self._searches: dict[str, _JobSearches] = {}
+        self._next = 0
+
+    def process(self, message: Message) -> Iterable[Message]:
+        if message.topic == catalogue.COMM_OPS.name:
+            return self._answered(message)
+        return self._asked_for(message)
+
+    def tick(self, now_ns: int) -> Iterable[Message]:
+        """Publish that overdue answers will not come; they are taken in as records, like any other answer."""
+        for searches in self._searches.values():
+            fetch = searches.running.fetch if searches.running else None
+            if fetch is not None and fetch.deadline_ns <= now_ns:
+                yield fetch.unreachable(now_ns)
+
+    def next_deadline_ns(self) -> int | None:
+        fetches = (s.running.fetch for s in self._searches.values() if s.running)
+        return min((fetch.deadline_ns for fetch in fetches if fetch is not None), default=None)
+
+    def safe_offsets(self) -> Mapping[Topic, int]:
+        held = [offset for s in self._searches.values() if (offset := s.oldest_offset()) is not None]
+        return {catalogue.ITERATIONS: min(held, default=self._next)}
+
+    def _asked_for(self, message: Message) -> Iterator[Message]:
+        rows = decode(message, catalogue.ITERATIONS).to_pylist()
+        job = self._jobs[message.job]
+        self._next = message.offset + 1
+        searches = self._searches.setdefault(message.job, _JobSearches(job))
+        searches.job = job
+        for iteration in sorted({row["iteration"] for row in rows}):
+            of_iteration = [row for row in rows if row["iteration"] == iteration]
+            searches.line.extend(self._tasks(message, of_iteration))
+        yield from self._work(searches, message.timestamp_ns)
+
+    def _tasks(self, message: Message, rows: list[dict[str, Any]]) -> Iterator[_Task]:
+        row = rows[0]
+        columns = {
+            "pattern": row["pattern"],
+            "first_iteration": row["pattern_from"],
+            "last_iteration": row["pattern_to"],
+            "run_excess_ns": row["excess_ns"],
+            "expected_ns": row["expected_ns"],
+            "found_ns": message.timestamp_ns,
+        }
+        ordinal = row["pattern_ordinal"] or 0
+        durations = [r["duration_ns"] for r in rows if r["duration_ns"] is not None]
+        if row["irregular"] and durations and ordinal <= self._settings.last_ordinal and ordinal & (ordinal - 1) == 0:
+            duration = median_low(durations)
+            irregularity = Irregularity(
+                iteration=row["iteration"],
+                baseline=tuple(row["baseline"] or ()),
+                pivots=tuple(r["pivot"] for r in rows),
+                excess_ns=max(1, duration - row["expected_ns"]),
+            )
+            columns_here = {**columns, "iteration_ns": duration}
+            yield _Task(message.offset, message.watermark_ns, irregularity, columns_here)
+        over = tuple(_over(message.job, row, columns))
+        if over:
+            yield _Task(message.offset, message.watermark_ns, None, columns, over)
+
+    def _answered(self, message: Message) -> Iterator[Message]:
+        request_id = message.headers.get("request_id")
+        searches = self._searches.get(message.job)
+        running = searches.running if searches else None
+        if searches is None or running is None or running.fetch is None or running.fetch.request_id != request_id:
+            return
+        running.fetch.take(message)
+        if running.fetch.done:
+            running.bytes += running.fetch.bytes
+            yield from self._resume(searches, running, running.fetch.answer(), message.timestamp_ns)
+            yield from self._work(searches, message.timestamp_ns)
+
+    def _work(self, searches: _JobSearches, now_ns: int) -> Iterator[Message]:
+        """Work off the line until a search waits for logs."""
+        while searches.running is None and searches.line:
+            task = searches.line.popleft()
+            if task.irregularity is None:
+                yield self._findings(searches.job, task, list(task.over))
+                continue
+            search = locate(searches.job, task.irregularity, self._settings.locate)
+            searches.running = _Running(task, search)
+            yield from self._resume(searches, searches.running, None, now_ns)
+
+    def _resume(
+        self, searches: _JobSearches, running: _Running, answer: Answer | None, now_ns: int
+    ) -> Iterator[Message]:
+        """Hand an answer to the search; publish what it asks for next, or what it found."""
+        irregularity = running.task.irregularity
+        assert irregularity is not None
+        try:
+            need = next(running.search) if answer is None else running.search.send(answer)
+        except StopIteration as ended:
+            searches.running = None
+            rows = located(searches.job, irregularity, ended.value, running.task.columns, running.bytes)
+            yield self._findings(searches.job, running.task, rows)
+            return
+        request_id = identity(searches.job.job, METHOD, irregularity.iteration, irregularity.pivots, running.asked)
+        running.asked += 1
+        deadline_ns = now_ns + self._settings.answer_within_ns
+        running.fetch = Fetch(request_id, searches.job.job, need, deadline_ns)
+        yield running.fetch.request()
+
+    def _findings(self, job: Job, task: _Task, rows: list[dict[str, Any]]) -> Message:
+        batch = catalogue.FINDINGS.from_rows(rows)
+        return encode(catalogue.FINDINGS, batch, job=job.job, watermark_ns=task.watermark_ns)
+
+
+def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rows that clear what an iterations record ends: a run, and at a long quiet or the log's end everything."""
+    state, iteration = row["pattern_state"], row["iteration"]
+    ends_run = state == "closed" or (row["last"] and row["pattern_from"] is not None)
+    if ends_run and row["pattern"] == DEGRADATION:
+        yield cleared(job, {**columns, "iteration": iteration}, "run")
+    if state == "quiet" or row["last"]:
+        everything = {"iteration": iteration, "found_ns": columns["found_ns"]}
+        yield cleared(job, everything, "quiet")
