@@ -1,0 +1,113 @@
+"""The one way to write to Kafka: idempotent, acknowledged by all replicas, compressed, stamped and counted."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as Delivered
+
+from schemas.errors import DeliveryError
+from schemas.message import Message
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 8 << 20
+"""Largest record that any topic takes, its headers included."""
+
+_ERRORS_KEPT = 3
+
+
+class Publisher:
+    """Sends messages under one name; ``delivered`` and ``failed`` count what became of them.
+
+    ``client`` holds librdkafka's properties of the connection. Each start has an id of its own and numbers its
+    messages per topic from 0, so that a reader can tell loss from a restart. ``send`` and ``flush`` belong to
+    one thread at a time.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, str | int | float | bool],
+        name: str,
+        *,
+        flush_within_s: float = 60.0,
+    ) -> None:
+        self.producer = f"{name}/{secrets.token_hex(4)}"
+        self.delivered = 0
+        self.failed = 0
+        self._flush_within_s = flush_within_s
+        self._sent: Counter[str] = Counter()
+        self._errors: list[str] = []
+        self._client = Producer(
+            {
+                "client.id": name,
+                "linger.ms": 5,
+                "compression.type": "zstd",
+                **client,
+                "enable.idempotence": True,
+                "acks": "all",
+                "partitioner": "murmur2_random",
+                "message.max.bytes": MAX_MESSAGE_BYTES,
+                "delivery.timeout.ms": int(flush_within_s * 1000),
+            },
+            logger=log,
+        )
+
+    def send(self, message: Message) -> None:
+        """Stamp a message and hand it over; waits where too much is under way.
+
+        Raises ``DeliveryError`` where it can never be taken, or was not within the time that a flush has.
+        """
+        stamped = message.stamped(self.producer, self._sent[message.topic], time.time_ns())
+        self._sent[message.topic] += 1
+        headers: list[tuple[str, str | bytes | None]] = [
+            (name, text.encode()) for name, text in stamped.headers.items()
+        ]
+        deadline = time.monotonic() + self._flush_within_s
+        while True:
+            try:
+                self._client.produce(
+                    stamped.topic,
+                    value=stamped.value,
+                    key=stamped.key.encode() or None,
+                    headers=headers,
+                    on_delivery=self._on_delivery,
+                )
+                break
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise DeliveryError(self._undelivered("the queue stays full")) from None
+                self._client.poll(0.1)
+            except KafkaException as error:
+                size = len(stamped.value or b"")
+                raise DeliveryError(f"{stamped.topic}: a record of {size} bytes was refused: {error}") from error
+        self._client.poll(0)
+
+    def flush(self) -> None:
+        """Return once everything sent is acknowledged.
+
+        Raises ``DeliveryError`` where a message failed since the last flush, or some are still under way at the end
+        of the time.
+        """
+        left = self._client.flush(self._flush_within_s)
+        if left or self._errors:
+            reason = self._undelivered("not acknowledged in time" if left else "refused")
+            self._errors.clear()
+            raise DeliveryError(reason)
+
+    def _on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
+        if error is None:
+            self.delivered += 1
+            return
+        self.failed += 1
+        if len(self._errors) < _ERRORS_KEPT:
+            self._errors.append(f"{message.topic()}: {error.str()}")
+
+    def _undelivered(self, why: str) -> str:
+        known = "; ".join(self._errors) or "no answer from the broker"
+        return f"{self.producer}: {len(self._client)} messages under way, {self.failed} failed so far, {why}: {known}"

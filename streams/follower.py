@@ -1,0 +1,137 @@
+"""Reading a topic whole with a plain consumer, outside every consumer group, and following it.
+
+For what every worker must know entirely, not just of its partitions: control.jobs and control.state.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as Received
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from schemas.errors import BusError
+from schemas.message import Message
+from streams.bus import Bus
+from streams.received import received
+
+log = logging.getLogger(__name__)
+
+_START: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_LASTING = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
+
+
+class Follower:
+    """Reads one topic from its start, or from a point in time, and goes on where it stopped.
+
+    Raises ``BusError`` where the topic is missing or the brokers do not answer within ``within_s``. One thread at
+    a time.
+    """
+
+    def __init__(self, bus: Bus, topic: str, *, since_ns: int | None = None, within_s: float = 30.0) -> None:
+        self._topic = topic
+        self._within_s = within_s
+        self._admin = AdminClient(bus.librdkafka(), logger=log)
+        self._consumer = Consumer(
+            {
+                **bus.librdkafka(),
+                "group.id": "offbeat.followers",  # the client wants one; it is never joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "queued.max.messages.kbytes": 16_384,
+            },
+            logger=log,
+        )
+        try:
+            self._reached = self._starts(since_ns)
+            self._consumer.assign([TopicPartition(topic, p, offset) for p, offset in self._reached.items()])
+        except KafkaException as error:
+            self._consumer.close()
+            raise self._failed(error) from error
+
+    def catch_up(self) -> Iterator[Message]:
+        """Everything that the topic holds by now beyond what was read, a partition's messages in their order."""
+        deadline = time.monotonic() + self._within_s
+        ends = self._offsets(self._reached, _END)
+        while any(self._reached[partition] < end for partition, end in ends.items()):
+            if time.monotonic() > deadline:
+                raise BusError(f"{self._topic} was not read to its end within {self._within_s:g} s: are brokers away?")
+            record = self._consumer.poll(0.1)
+            if record is not None and (message := self._take(record)) is not None:
+                yield message
+
+    def poll(self) -> Iterator[Message]:
+        """What has arrived already; does not wait."""
+        while (record := self._consumer.poll(0)) is not None:
+            if (message := self._take(record)) is not None:
+                yield message
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _starts(self, since_ns: int | None) -> dict[int, int]:
+        metadata = self._consumer.list_topics(self._topic, timeout=self._within_s).topics[self._topic]
+        if metadata.error is not None or not metadata.partitions:
+            raise BusError(f"topic {self._topic} is missing: run `offbeat topics apply`")
+        if since_ns is None:
+            return self._offsets(metadata.partitions, _START)
+        found = self._offsets(metadata.partitions, OffsetSpec.for_timestamp(since_ns // 1_000_000))
+        ends = self._offsets(metadata.partitions, _END)
+        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+
+    def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
+        """One question for all partitions, and not on the consumer's connection: that may be waiting for records."""
+        asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
+        answers = self._admin.list_offsets(asked, request_timeout=self._within_s)
+        try:
+            return {place.partition: answer.result().offset for place, answer in answers.items()}
+        except KafkaException as error:
+            raise self._failed(error) from error
+
+    def _take(self, record: Received) -> Message | None:
+        error = record.error()
+        if error is None:
+            message = _message(record)
+            self._reached[message.partition] = message.offset + 1
+            return message
+        if error.code() == KafkaError._PARTITION_EOF:
+            # The end counts like a message: compaction may have removed the last ones.
+            partition, end = record.partition() or 0, record.offset() or 0
+            self._reached[partition] = max(self._reached[partition], end)
+        elif error.code() in _LASTING:
+            raise self._failed(KafkaException(error))
+        else:
+            log.warning("reading %s: %s", self._topic, error)
+        return None
+
+    def _failed(self, error: KafkaException) -> BusError:
+        return BusError(f"{self._topic} cannot be read: {error}")
+
+
+def _message(record: Received) -> Message:
+    kind, timestamp_ms = record.timestamp()
+    headers = record.headers()
+    return received(
+        record.topic() or "",
+        record.partition() or 0,
+        record.offset() or 0,
+        key=record.key(),
+        value=record.value(),
+        headers=headers.items() if isinstance(headers, dict) else headers,
+        timestamp_ns=timestamp_ms * 1_000_000 if kind == TIMESTAMP_LOG_APPEND_TIME else 0,
+    )

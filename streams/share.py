@@ -1,0 +1,111 @@
+"""What one worker processes between two rebalances: one processor instance for each partition number it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from schemas.message import Message
+from schemas.processor import Processor, SavedState, Stateful
+from streams.bus import Outbox
+from streams.control_view import Jobs
+from streams.metrics import Metrics
+from streams.step import Step
+
+Place = tuple[str, int]
+"""A topic's name and a partition number of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a processor instance is made for and may look things up in."""
+
+    partition: int
+    jobs: Jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far an input is processed: the next offset, and the time of the last message."""
+
+    following: int
+    at_ns: int
+
+
+class Share:
+    """The processors of one assignment. An instance is made when the first message of its partition number comes.
+
+    ``saved`` gives the states that an instance starts from, by partition number; only asked for stateful ones.
+    """
+
+    def __init__(
+        self,
+        make_processor: Callable[[Context], Processor],
+        *,
+        jobs: Jobs,
+        saved: Callable[[int], Mapping[str, SavedState]],
+        outbox: Outbox,
+        metrics: Metrics,
+    ) -> None:
+        self._make_processor = make_processor
+        self._jobs = jobs
+        self._saved = saved
+        self._outbox = outbox
+        self._metrics = metrics
+        self._steps: dict[int, Step] = {}
+        self._committed: dict[Place, int] = {}
+        self.reached: dict[Place, Reached] = {}
+
+    def take(self, messages: Sequence[Message]) -> None:
+        """Process messages and send what comes of them.
+
+        Raises ``TooMuchPoison``, ``DeliveryError``, and whatever a processor raises.
+        """
+        for message in messages:
+            step = self._step(message.partition)
+            buried = step.dead_letters.count
+            self._send(step.take(message))
+            self._metrics.took(message.topic)
+            self._metrics.dead_letters.inc(step.dead_letters.count - buried)
+            self.reached[message.topic, message.partition] = Reached(message.offset + 1, message.timestamp_ns)
+
+    def deliver(self, now_ns: int) -> dict[Place, int]:
+        """Tick, then make outputs, sinks and saved states safe, in this order; the offsets that may be committed.
+
+        Raises ``DeliveryError`` and what a sink raises: then nothing may be committed.
+        """
+        steps = self._steps.values()
+        for step in steps:
+            self._send(step.tick(now_ns))
+        safe = {place: offset for number, step in self._steps.items() for place, offset in _offsets(step, number)}
+        self._outbox.flush()
+        for step in steps:
+            step.flush()
+        states = [state for step in steps for state in step.changed_states()]
+        if states:
+            self._send(states)
+            self._outbox.flush()
+        return {place: offset for place, offset in safe.items() if offset != self._committed.get(place)}
+
+    def committed(self, offsets: Mapping[Place, int]) -> None:
+        """Note what was committed, and drop the saved states of the jobs that are over."""
+        self._committed.update(offsets)
+        for number, step in self._steps.items():
+            own = {topic: offset for (topic, partition), offset in self._committed.items() if partition == number}
+            self._send(step.committed(own))
+
+    def _step(self, partition: int) -> Step:
+        if partition not in self._steps:
+            processor = self._make_processor(Context(partition, self._jobs))
+            saved = self._saved(partition) if isinstance(processor, Stateful) else None
+            self._steps[partition] = Step(processor, partition=partition, saved=saved)
+        return self._steps[partition]
+
+    def _send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._outbox.send(message)
+            self._metrics.published(message.topic)
+
+
+def _offsets(step: Step, partition: int) -> list[tuple[Place, int]]:
+    return [((topic, partition), offset) for topic, offset in step.offsets().items()]

@@ -1,0 +1,205 @@
+"""A worker process: one processor, one consumer group, from the checks before its start to its bounded end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import faust
+from prometheus_client import CollectorRegistry
+
+from schemas import catalogue
+from schemas.errors import BusError, SettingsError
+from schemas.processor import Processor, SavedState
+from schemas.topic import Topic
+from streams import topics
+from streams.agent import REQUEST_TIMEOUT_S, Agent, Pace, make_app
+from streams.bus import Bus, Outbox
+from streams.checkpoints import Checkpoints
+from streams.control_view import FollowedJobs
+from streams.follower import Follower
+from streams.health import Progress, serve
+from streams.metrics import Metrics
+from streams.share import Context, Share
+
+log = logging.getLogger(__name__)
+
+_FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How one worker runs.
+
+    ``instance`` names it within its group and is the same after a restart (a pod's name): it then resumes at once.
+    ``stop_within_s`` bounds its end, ``stuck_after_s`` is when /live begins to ask for a restart.
+    ``health_port`` None: no page.
+    """
+
+    group_prefix: str = "offbeat"
+    instance: str | None = None
+    pace: Pace = field(default_factory=Pace)
+    stop_within_s: float = 20.0
+    stuck_after_s: float = 300.0
+    health_port: int | None = None
+
+
+def run_worker(
+    make_processor: Callable[[Context], Processor],
+    *,
+    name: str,
+    reads: tuple[Topic, ...],
+    writes: tuple[Topic, ...],
+    bus: Bus,
+    outbox: Outbox,
+    settings: WorkerSettings | None = None,
+    registry: CollectorRegistry | None = None,
+) -> None:
+    """Run a processor until SIGTERM or SIGINT; in the main thread, once a process.
+
+    ``make_processor`` makes an instance for a partition number; its name and topics are those given here. What was
+    not committed when it stopped is processed again by the next one.
+
+    Raises ``BusError`` or ``SettingsError`` before the start where the bus or a setting would not do, and later
+    whatever stopped the processor.
+    """
+    settings = WorkerSettings() if settings is None else settings
+    topics.check(bus, reads, (*writes, catalogue.JOBS, catalogue.STATE, catalogue.DEAD_LETTERS))
+    _check_session(bus, settings.pace.session_timeout_s)
+    metrics = Metrics(name, registry)
+    progress = Progress(within_s=settings.stuck_after_s)
+    ending = _Ending(name, settings.stop_within_s)
+    with Follower(bus, catalogue.JOBS.name) as jobs_follower, Follower(bus, catalogue.STATE.name) as states_follower:
+        jobs = FollowedJobs(jobs_follower)
+        jobs.catch_up()
+        states = _States(states_follower, name)
+        group = f"{settings.group_prefix}.{name}"
+        app = make_app(bus, group, settings.pace, instance=settings.instance)
+        agent = Agent(
+            app,
+            [topic.name for topic in reads],
+            settings.pace,
+            begin=lambda: Share(make_processor, jobs=jobs, saved=states.of, outbox=outbox, metrics=metrics),
+            follow=jobs.follow,
+            on_failure=ending.due,
+            metrics=metrics,
+            progress=progress,
+        )
+        if settings.health_port is not None:
+            serve(settings.health_port, metrics.registry, progress)
+        log.info("worker %s reads %s as group %s", name, ", ".join(topic.name for topic in reads), group)
+        stopped_by = _run(app, ending)
+        if stopped_by is not None:
+            raise agent.failure or stopped_by
+    log.info("worker %s has stopped", name)
+
+
+def _check_session(bus: Bus, session_timeout_s: float) -> None:
+    """A session time-out that the brokers refuse would leave the worker waiting for ever, without a word."""
+    try:
+        least, greatest = topics.session_bounds_s(bus)
+    except BusError as error:
+        log.warning("the brokers do not tell which session time-outs they accept: %s", error)
+        return
+    greatest = min(greatest, REQUEST_TIMEOUT_S)
+    if not least <= session_timeout_s <= greatest:
+        raise SettingsError(
+            f"a session time-out of {session_timeout_s:g} s: "
+            f"these brokers and this client take {least:g} to {greatest:g} s"
+        )
+
+
+class _States:
+    """The saved states of one processor, as control.state holds them when asked."""
+
+    def __init__(self, follower: Follower, processor: str) -> None:
+        self._follower = follower
+        self._checkpoints = Checkpoints(processor)
+
+    def of(self, partition: int) -> Mapping[str, SavedState]:
+        for message in self._follower.catch_up():
+            self._checkpoints.take(message)
+        return self._checkpoints.of(partition)
+
+
+class _Ending:
+    """Bounds how long a worker may take to end: a broker that is away would keep Faust waiting for ever."""
+
+    def __init__(self, name: str, within_s: float) -> None:
+        self._name = name
+        self._within_s = within_s
+        self._timer: threading.Timer | None = None
+
+    def due(self) -> None:
+        """The worker is to end; from now on its time is counted."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._within_s, self._give_up)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _give_up(self) -> None:
+        log.error(
+            "worker %s did not stop within %g s and is ended; what is uncommitted comes again",
+            self._name,
+            self._within_s,
+        )
+        logging.shutdown()
+        os._exit(_FAILED)
+
+
+class _Worker(faust.Worker):
+    """Faust's worker process, whose end is bounded."""
+
+    def __init__(self, app: faust.App, ending: _Ending, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.spinner = None
+        self._ending = ending
+
+    def _on_sigterm(self) -> None:
+        self._ending.due()
+        super()._on_sigterm()
+
+    def _on_sigint(self) -> None:
+        self._ending.due()
+        super()._on_sigint()
+
+
+def _run(app: faust.App, ending: _Ending) -> BaseException | None:
+    """Run until the end; what stopped it as far as Faust knows, None after a signal."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    _quieten("aiokafka", every_s=30.0)
+    worker = _Worker(app, ending, loop=loop, override_logging=False, redirect_stdouts=False, quiet=True)
+    try:
+        worker.execute_from_commandline()
+    except SystemExit as ended:
+        if not ended.code:
+            return None
+    ending.due()
+    return worker.crash_reason or BusError("the consumer stopped; the log says why")
+
+
+class _Seldom(logging.Filter):
+    """Lets one record through in a while."""
+
+    def __init__(self, every_s: float) -> None:
+        super().__init__()
+        self._every_s = every_s
+        self._next_at = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created < self._next_at:
+            return False
+        self._next_at = record.created + self._every_s
+        return True
+
+
+def _quieten(library: str, *, every_s: float) -> None:
+    """Let each logger of a library speak only now and then: aiokafka logs 70 errors a second without a broker."""
+    for name in [name for name in logging.Logger.manager.loggerDict if name.split(".")[0] == library]:
+        logging.getLogger(name).addFilter(_Seldom(every_s))
