@@ -1,0 +1,174 @@
+"""One attempt to deliver a page by HTTP, and what its failure means.
+
+============================================  ==============================================================
+no answer (connection, time-out), 408, 409,   ``ReceiverAway``: try again, later. Under an idempotency key,
+429, 5xx                                      409 says that the first copy of the page is still being taken.
+400, 413, 415, 422                            ``PageRefused``: this page will never be taken as it is.
+other 4xx, redirects, anything else           ``ReceiverError``: no page will be taken until somebody acts.
+============================================  ==============================================================
+
+Redirects are not followed: a page would go, signed, to a place that nobody configured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from schemas.errors import ReceiverError, SettingsError
+from sinks.webhook.receiver import Request
+from sinks.webhook.signing import HEADER, sign
+
+_PAGE_REFUSED = frozenset({400, 413, 415, 422})
+_TRY_AGAIN = frozenset({408, 409, 429})
+_OF_THE_PAGE = frozenset({409, 500})
+"""Failures worth trying again that say nothing of the next page."""
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+
+class ReceiverAway(ReceiverError):
+    """The receiver did not take a page now; it may later.
+
+    ``retry_after_s`` is what it asked for; ``wholly`` says that another page would fare no better.
+    """
+
+    def __init__(self, message: str, *, reason: str, wholly: bool, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.wholly = wholly
+        self.retry_after_s = retry_after_s
+
+
+class PageRefused(ReceiverError):
+    """The receiver will never take this page; it may take others."""
+
+
+class Delivery:
+    """Signed POSTs to one URL. One connection pool; safe to share between sinks and threads.
+
+    ``secrets`` sign every request (several while one is being replaced; none: not signed), ``headers`` are added
+    (an Authorization, say), ``timeout_s`` bounds each of connecting, sending and waiting for the answer. ``now``
+    is the wall clock (seconds since the epoch) of the signature. Raises ``SettingsError`` for what cannot be sent.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        secrets: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 10.0,
+        now: Callable[[], float] = time.time,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._url = _checked(url)
+        if not all(secrets):
+            raise SettingsError("webhook: the signing secret is empty; set it, or leave it out to send unsigned")
+        self.place = f"{self._url.scheme}://{self._url.netloc.rpartition(b'@')[2].decode('ascii')}"
+        """The URL without what may be secret in it: user, path and query."""
+        self._secrets = tuple(secrets)
+        self._now = now
+        self._client = httpx.Client(
+            timeout=timeout_s,
+            headers={"User-Agent": "offbeat", **_checked_headers(headers or {})},
+            follow_redirects=False,
+            transport=transport,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def post(self, request: Request, key: str) -> None:
+        """Send a request once, under its idempotency key.
+
+        Raises ``ReceiverAway``, ``PageRefused`` or ``ReceiverError``, as the module's table says.
+        """
+        headers = {**request.headers, "Idempotency-Key": key}
+        if self._secrets:
+            headers[HEADER] = sign(request.body, self._secrets, self._now())
+        try:
+            with self._client.stream("POST", self._url, content=request.body, headers=headers) as response:
+                self._judge(response, key)
+        except httpx.TransportError as error:
+            reason = type(error).__name__
+            raise ReceiverAway(f"{self.place}: {reason}: {error}", reason=reason, wholly=True) from error
+
+    def _judge(self, response: httpx.Response, key: str) -> None:
+        if response.is_success:
+            return
+        status = response.status_code
+        said = f"{self.place} answered {status} to page {key}{_first_words(response)}"
+        if status in _TRY_AGAIN or response.is_server_error:
+            raise ReceiverAway(
+                said,
+                reason=f"http_{status}",
+                wholly=status not in _OF_THE_PAGE,
+                retry_after_s=_retry_after_s(response.headers.get("Retry-After"), self._now()),
+            )
+        if status in _PAGE_REFUSED:
+            raise PageRefused(said)
+        if response.is_redirect:
+            raise ReceiverError(f"{said}: redirects are not followed; set the webhook's URL to its final address")
+        raise ReceiverError(f"{said}: check the webhook's URL, its credentials and its signing secret")
+
+
+def _checked(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise SettingsError(f"webhook: the URL cannot be read: {error}") from error
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise SettingsError("webhook: the URL must start with http:// or https:// and name a host")
+    return parsed
+
+
+def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise SettingsError(f"webhook: header {name!r} holds characters that a header may not hold")
+    return headers
+
+
+def _first_words(response: httpx.Response) -> str:
+    """What the receiver said, as far as it is short: an error page may be long, or never end."""
+    try:
+        words = next(response.iter_raw(), b"")[:200].decode("utf-8", "replace")
+    except httpx.TransportError:
+        return ""
+    printable = "".join(c if c.isprintable() else " " for c in words).strip()
+    return f" ({printable})" if printable else ""
+
+
+def _retry_after_s(value: str | None, now_s: float) -> float | None:
+    """The header Retry-After, seconds or a date, as seconds from now; None where it says nothing."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
