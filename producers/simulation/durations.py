@@ -22,7 +22,7 @@ from producers.simulation.cluster import (
 from producers.simulation.faults import Fault, Kind
 from producers.simulation.noise import Draws, Floats, Purpose
 from producers.simulation.scenario import Scenario
-from producers.simulation.schedule import Program, Scope, programs, seconds_of_work
+from producers.simulation.schedule import Program, Scope, longest_chain, programs
 
 GROUP_AXIS = {Scope.TENSOR: -1, Scope.DATA: -2, Scope.EXPERT: -2}
 """Axis of (.., dp, tp) that a group within one stage extends over."""
@@ -62,7 +62,7 @@ class Durations:
         self.cluster = Cluster(scenario)
         self.programs = programs(scenario)
         self.draws = Draws(scenario.seed)
-        self.unit_s = seconds_of_work(scenario, self.programs)
+        self.unit_s = scenario.compute_ms / 1e3 / longest_chain(self.programs, scenario.microbatches)
         self._stages = [_StageTable(self.cluster, program) for program in self.programs]
         profile = scenario.noise
         world, shape = scenario.world, self.cluster.grid.shape

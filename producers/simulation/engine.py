@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from producers.simulation.durations import GROUP_AXIS, Durations, StageDurations, World
 from producers.simulation.noise import Floats
 from producers.simulation.schedule import Communicate, Compute, Operator, Program, Scope
+
+Moment = Literal["call", "start", "end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +40,25 @@ class IterationTimes:
     finished: Floats
 
 
-def run(durations: Durations, worlds: Sequence[World], iterations: Sequence[int]) -> list[IterationTimes]:
-    """Execute iterations one after the other; the first begins at once on all ranks."""
+def flattened(times: Sequence[IterationTimes], stage: int, moment: Moment, world: int) -> Floats:
+    """One moment of all operators of a stage: rank by rank, iteration by iteration, in call order."""
+    moments = np.stack([getattr(t.stages[stage], moment)[:, world] for t in times])
+    return np.asarray(moments.transpose(2, 3, 0, 1).ravel())
+
+
+def run(
+    durations: Durations, worlds: Sequence[World], iterations: Sequence[int], logged: int | None = None
+) -> list[IterationTimes]:
+    """Execute iterations one after the other; the first begins at once on all ranks.
+
+    The operators of the first ``logged`` worlds are kept, of all where it is not given.
+    """
     now = np.zeros((durations.scenario.pp, len(worlds), durations.scenario.dp, durations.scenario.tp))
     times = []
     for iteration in iterations:
         executed = _Iteration(durations.programs, durations.iteration(iteration, worlds), now).execute()
-        times.append(executed)
+        stages = [StageTimes(*(t[:, :logged].copy() for t in (s.call, s.start, s.end))) for s in executed.stages]
+        times.append(IterationTimes(stages, executed.finished))
         now = executed.finished
     return times
 

@@ -23,9 +23,10 @@ class NoiseProfile:
 
     ``operator_cv`` and the outliers hold for every communication operator of up to ``part_bytes`` and for each
     of the ``kernels_per_segment`` kernels that run between two of them; larger operators are several parts.
-    ``common_sigma`` is shared by all ranks of an iteration, ``sequence_cv`` by all ranks that see the same
-    microbatch, ``routing_cv`` by a layer's experts. ``host_lag_s`` passes before each call, and again until the
-    operator is handed to the library.
+    ``common_sigma`` is shared by all ranks of an iteration, ``sequence_cv`` (of an iteration's microbatches
+    together) by the ranks that see the same sequences, ``routing_cv`` by the ranks that hold the same experts.
+    ``warm_up`` factors come on top in the first iterations. ``host_lag_s`` passes before each call, and again
+    until the operator is handed to the library.
     """
 
     gpu_speed_sigma: float = 0.02
@@ -36,7 +37,7 @@ class NoiseProfile:
     outlier_factor: tuple[float, float] = (2.0, 10.0)
     kernels_per_segment: int = 16
     part_bytes: int = 32 << 20
-    common_sigma: float = 0.008
+    common_sigma: float = 0.011
     sequence_cv: float = 0.0
     routing_cv: float = 0.15
     drift_per_month: tuple[float, float] = (0.059, 0.070)
@@ -53,7 +54,7 @@ class NoiseProfile:
 DEFAULT = NoiseProfile()
 """Iterations of a healthy job vary by 1-2 %."""
 
-HARD = NoiseProfile(common_sigma=0.055, sequence_cv=0.2)
+HARD = NoiseProfile(common_sigma=0.052, sequence_cv=0.045)
 """Iterations of a healthy job vary by 5-7 %; microbatches differ in length."""
 
 SILENT = NoiseProfile(
@@ -161,7 +162,7 @@ def common_series(draws: Draws, iterations: int, iteration_s: float, profile: No
 def microbatch_factors(draws: Draws, iteration: int, microbatches: int, dp: int, profile: NoiseProfile) -> Floats:
     """Imbalance of sequence lengths; shape (microbatches, dp)."""
     normals = draws.stream(Purpose.SEQUENCE, 0, iteration).standard_normal((microbatches, dp))
-    return lognormal(normals, profile.sequence_cv)
+    return lognormal(normals, profile.sequence_cv * np.sqrt(microbatches))
 
 
 def expert_factors(draws: Draws, stage: int, iteration: int, shape: tuple[int, int, int], cv: float) -> Floats:

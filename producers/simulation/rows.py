@@ -10,89 +10,69 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.durations import Durations
-from producers.simulation.engine import IterationTimes, StageTimes
+from producers.simulation.engine import IterationTimes, Moment, flattened
 from producers.simulation.noise import Draws, Floats, Purpose
 from producers.simulation.schedule import Program, Scope
-from producers.simulation.truth import ACTUAL, HEALTHY, OPERATOR_SHARE
 from schemas import comm_ops
-
-Bools = npt.NDArray[np.bool_]
 
 _ITEM_BYTES = {"bfloat16": 2, "float32": 4, "int64": 8}
 _DTYPES = tuple(_ITEM_BYTES)
 _SCOPES = tuple(Scope)
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Columns of one stage's rows: rank by rank, iteration by iteration, in call order."""
+def expand(durations: Durations, times: Sequence[IterationTimes]) -> tuple[pa.Table, Ints]:
+    """The rows of all ranks in world 0, and which of all operators they are.
 
+    The table has the columns of telemetry.comm_ops and is sorted by rank and call order. The second result
+    counts the operators of all ranks in that order, lost ones included; shape (rows,).
+    """
+    tables, kept = [], []
+    before = 0
+    for stage, program in enumerate(durations.programs):
+        rows = _StageRows.of(durations, stage)
+        tables.append(pa.Table.from_batches([_batch(durations, program, rows, times)]))
+        kept.append(before + rows.kept)
+        before += rows.total
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks(), np.concatenate(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _StageRows:
+    """Which rows one stage's logs hold: rank by rank, iteration by iteration, in call order.
+
+    ``kept`` are their indices among the stage's ``total`` operators, lost ones included.
+    """
+
+    stage: int
+    total: int
+    kept: Ints
     rank: Ints
     iteration: Ints
     operator: Ints
-    call_s: Floats
-    start_s: Floats
-    end_s: Floats
-    abnormal: Bools
+
+    @classmethod
+    def of(cls, durations: Durations, stage: int) -> _StageRows:
+        ranks = durations.cluster.grid[stage].ravel()
+        operators = len(durations.programs[stage].operators)
+        a_rank = durations.scenario.iterations * operators
+        kept = _kept(durations, ranks, a_rank)
+        return cls(
+            stage, len(ranks) * a_rank, kept, ranks[kept // a_rank], kept % a_rank // operators, kept % operators
+        )
 
 
-def expand(durations: Durations, times: Sequence[IterationTimes], lengths: Floats) -> tuple[pa.Table, Bools]:
-    """The rows of all ranks, sorted by rank and call order, and which of them are truly abnormal operators.
-
-    The table has the columns of telemetry.comm_ops. ``lengths`` as ``truth.iteration_lengths``.
-    """
-    tables, marks = [], []
-    for stage, program in enumerate(durations.programs):
-        columns = _stage_columns(durations.cluster, stage, [t.stages[stage] for t in times], lengths)
-        kept = _kept(durations, columns, len(program.operators))
-        tables.append(pa.Table.from_batches([_batch(durations, program, columns, kept)]))
-        marks.append(columns.abnormal[kept])
-    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-    return table, np.concatenate(marks)
-
-
-def _stage_columns(cluster: Cluster, stage: int, times: Sequence[StageTimes], lengths: Floats) -> _Columns:
-    ranks = cluster.grid[stage].ravel()
-    operators = len(times[0].call)
-
-    def flat(pick: str, world: int) -> Floats:
-        stacked = np.stack([getattr(t, pick)[:, world] for t in times])  # (iterations, operators, dp, tp)
-        return stacked.transpose(2, 3, 0, 1).ravel()
-
-    call, end = flat("call", ACTUAL), flat("end", ACTUAL)
-    excess = np.repeat(lengths[:, ACTUAL] - lengths[:, HEALTHY], operators)
-    longer = (end - call) - (flat("end", HEALTHY) - flat("call", HEALTHY))
-    excess = np.tile(excess, len(ranks))
-    return _Columns(
-        rank=np.repeat(ranks, len(times) * operators),
-        iteration=np.tile(np.repeat(np.arange(len(times)), operators), len(ranks)),
-        operator=np.tile(np.arange(operators), len(ranks) * len(times)),
-        call_s=call,
-        start_s=flat("start", ACTUAL),
-        end_s=end,
-        abnormal=(longer >= OPERATOR_SHARE * excess) & (longer > 0) & (excess > 0),
-    )
-
-
-def _kept(durations: Durations, columns: _Columns, operators: int) -> Ints:
-    """Indices of the rows that the logs still hold."""
-    scenario, draws = durations.scenario, durations.draws
-    a_rank = scenario.iterations * operators
-    ranks = columns.rank[::a_rank]
-    lost = np.concatenate(
-        [draws.stream(Purpose.LOSS, int(rank)).random(a_rank) < scenario.noise.lost_share for rank in ranks]
-    )
-    gap_rank, first, last = _ring_gap(draws, scenario.world, scenario.noise.ring_gap_probability)
-    at = np.flatnonzero(ranks == gap_rank)
-    if len(at):
-        base = int(at[0]) * a_rank
-        lost[base + int(first * a_rank) : base + int(last * a_rank)] = True
-    return np.flatnonzero(~lost)
+def _kept(durations: Durations, ranks: Ints, a_rank: int) -> Ints:
+    """Indices of the rows that the logs of some ranks, of ``a_rank`` operators each, still hold."""
+    profile, draws = durations.scenario.noise, durations.draws
+    lost = [draws.stream(Purpose.LOSS, int(rank)).random(a_rank) < profile.lost_share for rank in ranks]
+    gap_rank, first, last = _ring_gap(draws, durations.scenario.world, profile.ring_gap_probability)
+    for gone in (lost[i] for i in np.flatnonzero(ranks == gap_rank)):
+        gone[int(first * a_rank) : int(last * a_rank)] = True
+    return np.flatnonzero(~np.concatenate(lost))
 
 
 def _ring_gap(draws: Draws, ranks: int, probability: float) -> tuple[int, float, float]:
@@ -103,45 +83,51 @@ def _ring_gap(draws: Draws, ranks: int, probability: float) -> tuple[int, float,
     return (rank if happens < probability else -1), begin, min(begin + 0.01 + 0.02 * length, 1.0)
 
 
-def _batch(durations: Durations, program: Program, columns: _Columns, kept: Ints) -> pa.RecordBatch:
-    cluster, scenario = durations.cluster, durations.scenario
-    rank, iteration, operator = columns.rank[kept], columns.iteration[kept], columns.operator[kept]
-    facts = _OperatorFacts.of(program)
-    group = np.empty(len(kept), dtype=np.int64)
-    names: list[str] = []
-    for code in np.unique(facts.scope):
-        hit = facts.scope[operator] == code
-        scope = _SCOPES[code]
-        group[hit] = len(names) + cluster.group_of_rank[scope][rank[hit]]
-        names += cluster.communicator_names[scope]
-    seq = iteration * facts.calls[operator] + facts.seq[operator]
-    p2p = facts.peer_stage[operator] >= 0
-    stride = scenario.tp * scenario.dp
-    peer = facts.peer_stage[operator] * stride + rank % stride
-    p2p_seq = iteration * scenario.microbatches + facts.ordinal[operator]
-    clock = _Clocks.of(durations)
+def _batch(durations: Durations, program: Program, rows: _StageRows, times: Sequence[IterationTimes]) -> pa.RecordBatch:
+    scenario, facts = durations.scenario, _OperatorFacts.of(program)
+    clocks = _Clocks.of(durations)
+    rank, iteration, operator = rows.rank, rows.iteration, rows.operator
+
+    def shown(moment: Moment) -> Ints:
+        return clocks.read(rank, flattened(times, rows.stage, moment, world=0)[rows.kept])
+
+    paired = facts.peer_stage[operator] >= 0
+    a_stage = scenario.dp * scenario.tp
     filled: dict[str, object] = {
         "rank": rank,
-        "communicator": _dictionary(group, names),
-        "seq": seq,
+        "communicator": _communicators(durations.cluster, rank, facts.scope[operator]),
+        "seq": iteration * facts.calls[operator] + facts.seq[operator],
         "call_order": _ordinals(rank),
-        "op": _dictionary(facts.op[operator], list(comm_ops.OPS)),
-        "dtype": _dictionary(facts.dtype[operator], list(_DTYPES)),
+        "op": _dictionary(facts.op[operator], comm_ops.OPS),
+        "dtype": _dictionary(facts.dtype[operator], _DTYPES),
         "count": facts.count[operator],
         "bytes": facts.size[operator],
-        "peer": pa.array(peer, mask=~p2p),
-        "p2p_seq": pa.array(p2p_seq, mask=~p2p),
-        "call_ns": clock.read(rank, columns.call_s[kept]),
-        "start_ns": clock.read(rank, columns.start_s[kept]),
+        "peer": pa.array(facts.peer_stage[operator] * a_stage + rank % a_stage, mask=~paired),
+        "p2p_seq": pa.array(iteration * scenario.microbatches + facts.ordinal[operator], mask=~paired),
+        "call_ns": shown("call"),
+        "start_ns": shown("start"),
     }
     if not scenario.omissions.ends:
-        filled["end_ns"] = clock.read(rank, columns.end_s[kept])
+        filled["end_ns"] = shown("end")
     if not scenario.omissions.labels:
-        filled["position"] = _ordinals((rank * scenario.iterations + iteration) * len(_SCOPES) + facts.scope[operator])
+        microbatch = facts.microbatch[operator]
+        place = (rank * scenario.iterations + iteration) * len(_SCOPES) + facts.scope[operator]
+        filled["position"] = _ordinals(place)
         filled["iteration"] = iteration
-        filled["microbatch"] = pa.array(facts.microbatch[operator], mask=facts.microbatch[operator] < 0)
-        filled["phase"] = _dictionary(facts.phase[operator], list(comm_ops.PHASES))
+        filled["microbatch"] = pa.array(microbatch, mask=microbatch < 0)
+        filled["phase"] = _dictionary(facts.phase[operator], comm_ops.PHASES)
     return comm_ops.TOPIC.batch(filled)
+
+
+def _communicators(cluster: Cluster, rank: Ints, scope: Ints) -> pa.DictionaryArray:
+    """The communicator that each row's rank uses for its scope."""
+    group = np.empty(len(rank), dtype=np.int64)
+    names: list[str] = []
+    for code in np.unique(scope):
+        hit = scope == code
+        group[hit] = len(names) + cluster.group_of_rank[_SCOPES[code]][rank[hit]]
+        names += cluster.communicator_names[_SCOPES[code]]
+    return _dictionary(group, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,5 +205,5 @@ def _ordinals(keys: Ints) -> Ints:
     return result
 
 
-def _dictionary(codes: Ints, values: list[str]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), pa.array(values))
+def _dictionary(codes: Ints, values: Sequence[str]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(codes, type=pa.int32()), pa.array(values, pa.string()))

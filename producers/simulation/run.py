@@ -11,7 +11,7 @@ from producers.simulation import engine, rows
 from producers.simulation.calibration import slow_device
 from producers.simulation.durations import Durations, World
 from producers.simulation.scenario import Scenario
-from producers.simulation.truth import Truth, fault_truths, iteration_lengths
+from producers.simulation.truth import Truth, abnormal_operators, fault_truths, iteration_lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +36,15 @@ def simulate(scenario: Scenario) -> SimulatedRun:
     durations = Durations(scenario)
     slow = tuple(slow_device(durations, fault) for fault in scenario.faults)
     alone: list[World] = [(device,) for device in slow] if len(slow) > 1 else []
-    times = engine.run(durations, [slow, (), *alone], range(scenario.iterations))
+    times = engine.run(durations, [slow, (), *alone], range(scenario.iterations), logged=2)
     lengths = iteration_lengths(times)
-    table, abnormal = rows.expand(durations, times, lengths)
+    table, kept = rows.expand(durations, times)
     truth = Truth(
         scenario=scenario,
         faults=fault_truths(durations.cluster, slow, lengths),
         durations_ns=tuple(int(x * 1e9) for x in lengths[:, 0]),
         healthy_ns=tuple(int(x * 1e9) for x in lengths[:, 1]),
-        abnormal=abnormal,
+        abnormal=abnormal_operators(times, lengths)[kept],
     )
     ended_ns = durations.cluster.started_ns + int(lengths[:, 0].sum() * 1e9)
     return SimulatedRun(scenario, durations.cluster.job(ended_ns), table, truth)

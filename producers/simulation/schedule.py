@@ -18,7 +18,7 @@ EMBEDDING_WORK = 0.05
 OPTIMIZER_WORK = 0.4
 DATA_LOADING_WORK = 0.1
 BACKWARD_WORK = 2.0
-BUCKET_PARAMETERS = 40_000_000
+BUCKET_PARAMETERS = 80_000_000
 EXPERTS_A_TOKEN = 2
 
 
@@ -107,14 +107,18 @@ def head_work(scenario: Scenario) -> float:
     return scenario.vocabulary / (12 * scenario.hidden + 2 * scenario.sequence_length)
 
 
-def seconds_of_work(scenario: Scenario, stages: list[Program]) -> float:
-    """Seconds of one unit of work, so that the compute of a noiseless iteration takes ``compute_ms``.
+def work_of_passes(stages: list[Program]) -> list[float]:
+    """Work of one microbatch, forward and backward, on a rank of each stage."""
+    return [sum(s.work for s in program.segments if s.microbatch == 0) for program in stages]
 
-    The longest chain of 1F1B is one microbatch through all stages and the others through the heaviest one.
+
+def longest_chain(stages: list[Program], microbatches: int) -> float:
+    """Work that no rank of a noiseless iteration can avoid waiting for.
+
+    It is one microbatch through all stages, and the others through the heaviest one.
     """
-    passes = [sum(s.work for s in program.segments if s.microbatch == 0) for program in stages]
-    once = OPTIMIZER_WORK + DATA_LOADING_WORK
-    return scenario.compute_ms / 1e3 / (sum(passes) + (scenario.microbatches - 1) * max(passes) + once)
+    passes = work_of_passes(stages)
+    return sum(passes) + (microbatches - 1) * max(passes) + OPTIMIZER_WORK + DATA_LOADING_WORK
 
 
 class _Writer:

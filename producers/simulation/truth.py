@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from producers.simulation.cluster import Cluster
 from producers.simulation.durations import SlowDevice
-from producers.simulation.engine import IterationTimes
+from producers.simulation.engine import IterationTimes, flattened
 from producers.simulation.noise import Floats
 from producers.simulation.scenario import Scenario
 
@@ -114,6 +114,22 @@ def iteration_lengths(times: Sequence[IterationTimes]) -> Floats:
     """
     ends = np.array([t.finished.mean(axis=(0, 2, 3)) for t in times])
     return np.diff(ends, axis=0, prepend=0.0)
+
+
+def abnormal_operators(times: Sequence[IterationTimes], lengths: Floats) -> npt.NDArray[np.bool_]:
+    """Which operators took longer because of the faults; all ranks, sorted by rank and call order.
+
+    Iterations that the faults do not lengthen hold none. ``lengths`` as ``iteration_lengths``.
+    """
+    excess = lengths[:, ACTUAL] - lengths[:, HEALTHY]
+    slow = lengths[:, ACTUAL] >= ABSORBED * lengths[:, HEALTHY]
+    marks = []
+    for stage, first in enumerate(times[0].stages):
+        operators, _, *ranks = first.call.shape
+        took = [flattened(times, stage, "end", w) - flattened(times, stage, "call", w) for w in (ACTUAL, HEALTHY)]
+        longer = (took[0] - took[1]).reshape(int(np.prod(ranks)), len(times), operators)
+        marks.append(((longer >= OPERATOR_SHARE * excess[:, None]) & slow[:, None]).ravel())
+    return np.concatenate(marks)
 
 
 def fault_truths(cluster: Cluster, slow: Sequence[SlowDevice], lengths: Floats) -> tuple[FaultTruth, ...]:

@@ -1,0 +1,85 @@
+"""The same run under other names: for tests that a diagnosis depends on what happened, not on what it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from diagnosis.job import Communicator, Job, Place
+from producers.simulation.run import SimulatedRun
+from producers.simulation.truth import FaultTruth, Truth
+from schemas import comm_ops
+
+
+def relabelled(
+    run: SimulatedRun,
+    ranks: Mapping[int, int],
+    hosts: Mapping[str, str],
+    communicator: Callable[[str], str] = lambda name: name,
+) -> SimulatedRun:
+    """A run with its ranks, hosts and communicators renamed, in the logs, the job and the truth.
+
+    ``ranks`` maps every rank to another one, ``hosts`` every host. The degrees of parallelism are left out:
+    with them comes an order of ranks, which no longer holds. Raises ``ValueError`` where names would merge.
+    """
+    for what, names in (("ranks", ranks), ("hosts", hosts)):
+        if len(set(names.values())) != len(names):
+            raise ValueError(f"two {what} would get one name")
+    table, order = _table(run.table, ranks, communicator)
+    return SimulatedRun(
+        run.scenario, _job(run.job, ranks, hosts, communicator), table, _truth(run, ranks, hosts, order)
+    )
+
+
+def _table(
+    table: pa.Table, ranks: Mapping[int, int], communicator: Callable[[str], str]
+) -> tuple[pa.Table, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+    batch = table.combine_chunks().to_batches()[0]
+    new = np.zeros(max(ranks) + 1, dtype=np.int32)
+    new[list(ranks)] = list(ranks.values())
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    rank = new[columns["rank"].to_numpy()]
+    peer = columns["peer"]
+    columns["rank"] = pa.array(rank)
+    columns["peer"] = pa.array(new[peer.fill_null(0).to_numpy()], mask=peer.is_null().to_numpy(zero_copy_only=False))
+    codes = columns["communicator"]
+    names = pa.array([communicator(name) for name in codes.dictionary.to_pylist()], pa.string())
+    columns["communicator"] = pa.DictionaryArray.from_arrays(codes.indices, names)
+    order = np.argsort(rank, kind="stable")
+    return pa.Table.from_batches([comm_ops.TOPIC.batch(dict(columns)).take(pa.array(order))]), order
+
+
+def _job(job: Job, ranks: Mapping[int, int], hosts: Mapping[str, str], communicator: Callable[[str], str]) -> Job:
+    places = [Place(ranks[p.rank], None if p.host is None else hosts[p.host], p.gpu, p.nics) for p in job.places]
+    communicators = [
+        Communicator(communicator(c.communicator), tuple(sorted(ranks[r] for r in c.ranks)), c.kind)
+        for c in job.communicators
+    ]
+    return replace(
+        job,
+        places=tuple(sorted(places, key=lambda place: place.rank)),
+        communicators=tuple(sorted(communicators, key=lambda c: c.communicator)),
+        layout=None,
+    )
+
+
+def _truth(
+    run: SimulatedRun,
+    ranks: Mapping[int, int],
+    hosts: Mapping[str, str],
+    order: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+) -> Truth:
+    def device(name: str) -> str:
+        kind, _, place = name.partition(":")
+        host, _, index = place.partition("/")
+        return f"{kind}:{hosts[host]}/{index}"
+
+    def renamed(fault: FaultTruth) -> FaultTruth:
+        same = tuple(device(name) for name in fault.inseparable)
+        return replace(fault, rank=ranks[fault.rank], device=device(fault.device), inseparable=same)
+
+    truth = run.truth
+    return replace(truth, faults=tuple(renamed(f) for f in truth.faults), abnormal=truth.abnormal[order])
