@@ -214,6 +214,7 @@ class WebhookSink:
         return min(waiting, default=self._paged[job].next_offset)
 
     def _over(self, job: str) -> bool:
+        if self._paged[job].delivered.any_open or any(waiting == job for waiting, _ in self._waiting):
+            return False
         known = self._jobs.get(job)
-        ended = known is not None and known.ended_ns is not None
-        return ended and not self._paged[job].delivered.any_open and all(key[0] != job for key in self._waiting)
+        return known is not None and known.ended_ns is not None
