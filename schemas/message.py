@@ -24,7 +24,8 @@ _REQUIRED_HEADERS = ("schema", "job")
 class Message:
     """A record of a topic, as it is on the bus.
 
-    ``timestamp_ns`` is the record's time: what the broker stamped, in process the watermark.
+    ``timestamp_ns`` is the record's time: what the broker stamped, in process the watermark. ``taken_ns`` is when
+    a worker took it; 0 in process.
     ``value`` is None for a tombstone. Headers: schema, job, producer (with a start id), seq (per producer
     and topic), produced_ns, watermark_ns, and on answers request_id, outcome, part and parts.
     """
@@ -36,6 +37,15 @@ class Message:
     partition: int = 0
     offset: int = -1
     timestamp_ns: int = 0
+    taken_ns: int = 0
+
+    @property
+    def now_ns(self) -> int:
+        """The time that deadlines count from, and nothing else does.
+
+        A record that is read again after a restart, or late, is old; what a processor asks because of it is not.
+        """
+        return max(self.timestamp_ns, self.taken_ns)
 
     @property
     def job(self) -> str:

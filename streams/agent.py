@@ -215,6 +215,7 @@ def _message(record: Any) -> Message:
         value=record.value,
         headers=record.headers,
         timestamp_ns=round(record.timestamp * 1000) * 1_000_000,
+        taken_ns=time.time_ns(),
     )
 
 

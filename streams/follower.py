@@ -14,6 +14,7 @@ from typing import Self
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from schemas.errors import BusError
 from schemas.message import Message
@@ -97,11 +98,20 @@ class Follower:
     def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
         """One question for all partitions, and not on the consumer's connection: that may be waiting for records."""
         asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
-        answers = self._admin.list_offsets(asked, request_timeout=self._within_s)
+        patiently = Retrying(
+            retry=retry_if_exception(_passes),
+            wait=wait_exponential(multiplier=0.05, max=1.0),
+            stop=stop_after_delay(self._within_s),
+            reraise=True,
+        )
         try:
-            return {place.partition: answer.result().offset for place, answer in answers.items()}
+            return patiently(self._ask, asked)
         except KafkaException as error:
             raise self._failed(error) from error
+
+    def _ask(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[int, int]:
+        answers = self._admin.list_offsets(asked, request_timeout=self._within_s)
+        return {place.partition: answer.result().offset for place, answer in answers.items()}
 
     def _take(self, record: Received) -> Message | None:
         error = record.error()
@@ -121,6 +131,11 @@ class Follower:
 
     def _failed(self, error: KafkaException) -> BusError:
         return BusError(f"{self._topic} cannot be read: {error}")
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether an error is one of a broker that is away or of a leader that moves."""
+    return isinstance(error, KafkaException) and error.args[0].code() not in _LASTING
 
 
 def _message(record: Received) -> Message:

@@ -16,10 +16,11 @@ def received(
     value: bytes | None,
     headers: Iterable[tuple[str, bytes | str | None]] | None,
     timestamp_ns: int,
+    taken_ns: int = 0,
 ) -> Message:
     """Build the message of a record; of headers of one name the last counts, those without a value do not."""
     texts = {name: _text(content) for name, content in headers or () if content is not None}
-    return Message(topic, _text(key or b""), value, texts, partition, offset, timestamp_ns)
+    return Message(topic, _text(key or b""), value, texts, partition, offset, timestamp_ns, taken_ns)
 
 
 def _text(content: bytes | str) -> str:

@@ -114,7 +114,7 @@ class Search:
         for iteration in sorted({row["iteration"] for row in rows}):
             of_iteration = [row for row in rows if row["iteration"] == iteration]
             searches.line.extend(self._tasks(message, of_iteration))
-        yield from self._work(searches, message.timestamp_ns)
+        yield from self._work(searches, message.now_ns)
 
     def _tasks(self, message: Message, rows: list[dict[str, Any]]) -> Iterator[_Task]:
         row = rows[0]
@@ -151,8 +151,8 @@ class Search:
         running.fetch.take(message)
         if running.fetch.done:
             running.bytes += running.fetch.bytes
-            yield from self._resume(searches, running, running.fetch.answer(), message.timestamp_ns)
-            yield from self._work(searches, message.timestamp_ns)
+            yield from self._resume(searches, running, running.fetch.answer(), message.now_ns)
+            yield from self._work(searches, message.now_ns)
 
     def _work(self, searches: _JobSearches, now_ns: int) -> Iterator[Message]:
         """Work off the line until a search waits for logs."""

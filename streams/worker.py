@@ -173,7 +173,7 @@ def _run(app: faust.App, ending: _Ending) -> BaseException | None:
     """Run until the end; what stopped it as far as Faust knows, None after a signal."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    _quieten("aiokafka", every_s=30.0)
+    _quieten()
     worker = _Worker(app, ending, loop=loop, override_logging=False, redirect_stdouts=False, quiet=True)
     try:
         worker.execute_from_commandline()
@@ -199,7 +199,12 @@ class _Seldom(logging.Filter):
         return True
 
 
-def _quieten(library: str, *, every_s: float) -> None:
-    """Let each logger of a library speak only now and then: aiokafka logs 70 errors a second without a broker."""
-    for name in [name for name in logging.Logger.manager.loggerDict if name.split(".")[0] == library]:
-        logging.getLogger(name).addFilter(_Seldom(every_s))
+def _quieten() -> None:
+    """Leave of the libraries' logs what is worth reading."""
+    for name in ("aiokafka", "faust", "mode"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("faust.agents.actor", "faust.worker"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # a crash, which is raised in the end as well
+    for name in list(logging.Logger.manager.loggerDict):
+        if name.startswith("aiokafka."):
+            logging.getLogger(name).addFilter(_Seldom(30.0))  # 70 errors a second while a broker is away
