@@ -23,7 +23,7 @@ from typing import Self
 
 import httpx
 
-from schemas.errors import ReceiverError, SettingsError
+from schemas.errors import MessageError, ReceiverError, SettingsError
 from sinks.webhook.receiver import Request
 from sinks.webhook.signing import HEADER, sign
 
@@ -50,8 +50,8 @@ class ReceiverAway(ReceiverError):
         self.retry_after_s = retry_after_s
 
 
-class PageRefused(ReceiverError):
-    """The receiver will never take this page; it may take others."""
+class PageRefused(ReceiverError, MessageError):
+    """The receiver will never take this page; it may take others. The page's record belongs in dead_letters."""
 
 
 class Delivery:

@@ -40,8 +40,8 @@ from sinks.webhook.retry import Patience, RetryPolicy
 
 _log = structlog.get_logger(__name__)
 
-Refusal = Callable[[Message, ReceiverError], None]
-"""Takes a record that the receiver will never accept, and why: to dead_letters."""
+Refusal = Callable[[Message, PageRefused], None]
+"""Takes a record that the receiver will never accept, and why; returns once it is safe in dead_letters."""
 
 
 @dataclass(slots=True)
@@ -56,9 +56,8 @@ class WebhookSink:
     """Pages one receiver; a ``Sink`` and ``Stateful``, one instance a partition.
 
     ``jobs`` says where ranks run and which jobs have ended; an ended job with no open incident is forgotten.
-    ``refusal`` takes what the receiver refuses for good, before the record's offset is committed. ``max_waiting``
-    bounds the queue: a full one is delivered before more is taken. ``clock`` and ``sleep`` count seconds; the
-    default ``sleep`` ends when ``stop`` is called.
+    ``refusal`` takes what the receiver refuses for good. ``max_waiting`` bounds the queue: a full one is delivered
+    before more is taken. ``clock`` and ``sleep`` count seconds; the default ``sleep`` ends when ``stop`` is called.
     """
 
     name = "page"

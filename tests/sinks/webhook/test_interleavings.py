@@ -14,7 +14,7 @@ from schemas.errors import ReceiverError
 from schemas.message import Message
 from schemas.processor import SavedState
 from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
-from sinks.webhook.delivery import Delivery
+from sinks.webhook.delivery import Delivery, PageRefused
 from sinks.webhook.retry import RetryPolicy
 from sinks.webhook.sink import WebhookSink
 from tests.sinks.webhook.fake_clock import FakeClock
@@ -152,7 +152,7 @@ class Paging(RuleBasedStateMachine):
             self.committed = self.sink.safe_offsets().get(INCIDENTS, self.committed)
 
     @staticmethod
-    def _nothing_is_refused(message: Message, error: ReceiverError) -> None:
+    def _nothing_is_refused(message: Message, error: PageRefused) -> None:
         raise AssertionError(error)
 
 

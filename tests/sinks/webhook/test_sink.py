@@ -13,7 +13,7 @@ from schemas.errors import MessageError, ReceiverError, UndecodableMessage, Wron
 from schemas.message import Message
 from schemas.processor import SavedState, Sink, Stateful
 from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
-from sinks.webhook.delivery import Delivery
+from sinks.webhook.delivery import Delivery, PageRefused
 from sinks.webhook.metrics import PageMetrics
 from sinks.webhook.retry import RetryPolicy
 from sinks.webhook.sink import WebhookSink
@@ -29,7 +29,7 @@ class Paging:
 
     def __init__(self, receiver: LocalReceiver, clock: FakeClock) -> None:
         self.registry = CollectorRegistry()
-        self.refused: list[tuple[Message, ReceiverError]] = []
+        self.refused: list[tuple[Message, PageRefused]] = []
         self.delivery = Delivery(receiver.url, secrets=["secret"], timeout_s=5.0)
         self._metrics = PageMetrics(self.registry)
         self._clock = clock
