@@ -1,0 +1,28 @@
+"""Columns of telemetry.comm_ops as NumPy arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def integers(table: pa.Table, name: str) -> Ints:
+    """An integer column; -1 where it is null."""
+    values = pc.fill_null(table.column(name), -1).cast(pa.int64())
+    return np.asarray(values.to_numpy(), dtype=np.int64)
+
+
+def codes(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
+    """A dictionary-encoded column as codes (-1 where it is null) and what they stand for."""
+    encoded = table.column(name).combine_chunks()
+    indices = pc.fill_null(encoded.indices, -1).cast(pa.int64())
+    return np.asarray(indices.to_numpy(), dtype=np.int64), encoded.dictionary.to_pylist()
+
+
+def nullable(values: NDArray[np.int64], known: NDArray[np.bool_], target: pa.DataType) -> pa.Array:
+    """An Arrow column from values, null where they are not known."""
+    return pa.array(values, mask=~known).cast(target)

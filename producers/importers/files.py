@@ -1,0 +1,105 @@
+"""Files of a recording: which they are, and how their lines are read without trusting their size."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from schemas.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is read at most, in bytes: a file as it lies on disk, all files decompressed, one line."""
+
+    file_bytes: int = 4 << 30
+    decoded_bytes: int = 16 << 30
+    line_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of a file; ``line`` is the number of the first, from 1."""
+
+    path: Path
+    line: int
+    data: bytes
+
+
+def line_blocks(files: Sequence[Path], limits: Limits) -> Iterator[Block]:
+    """The lines of files, in blocks of about ``limits.line_bytes``; decompressed where a name ends in ``.gz``.
+
+    Raises ``InputError`` for what cannot be read, is damaged, or is larger than the limits.
+    """
+    left = limits.decoded_bytes
+    for path in files:
+        for block in _blocks_of(path, limits):
+            left -= len(block.data)
+            if left < 0:
+                raise InputError(
+                    f"{path}: the recording holds more than {limits.decoded_bytes} bytes once decompressed; "
+                    "diagnose a part of it"
+                )
+            yield block
+
+
+def _blocks_of(path: Path, limits: Limits) -> Iterator[Block]:
+    line, carried = 1, b""
+    with _open(path, limits) as file:
+        while chunk := _read(file, limits.line_bytes, path):
+            first = chunk.find(b"\n")
+            if len(carried) + (first if first >= 0 else len(chunk)) > limits.line_bytes:
+                raise InputError(f"{path}:{line}: a line of more than {limits.line_bytes} bytes")
+            cut = chunk.rfind(b"\n") + 1
+            if not cut:
+                carried += chunk
+                continue
+            yield Block(path, line, carried + chunk[:cut])
+            line += chunk.count(b"\n")
+            carried = chunk[cut:]
+    if carried:
+        yield Block(path, line, carried)
+
+
+def _open(path: Path, limits: Limits) -> BinaryIO:
+    try:
+        size = path.stat().st_size
+        if size > limits.file_bytes:
+            raise InputError(f"{path}: {size} bytes, at most {limits.file_bytes} are read; split it")
+        return cast("BinaryIO", gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def _read(file: BinaryIO, size: int, path: Path) -> bytes:
+    try:
+        return file.read(size)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: the compressed data is damaged or cut short: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+
+
+def expand(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The files that paths name: files themselves, and the files that lie directly in folders; each once."""
+    files: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            files.update(dict.fromkeys(sorted(child for child in path.iterdir() if child.is_file())))
+        elif path.is_file():
+            files[path] = None
+        else:
+            raise InputError(f"{path}: no such file or folder")
+    return tuple(files)
+
+
+def common_folder(files: Sequence[Path]) -> Path:
+    """The innermost folder that holds all files."""
+    folders = [file.resolve().parent for file in files]
+    return next(
+        folder for folder in (folders[0], *folders[0].parents) if all(other.is_relative_to(folder) for other in folders)
+    )

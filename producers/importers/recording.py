@@ -1,0 +1,80 @@
+"""A recording: rows of recorded telemetry in order and labelled, and the job that they tell of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from diagnosis.job import Job, Layout
+from producers.importers.files import Limits, common_folder
+from producers.importers.formats import recognise
+from producers.importers.job_of_rows import complete_job, read_job_file
+from producers.importers.tidy import tidy
+from producers.labels import label
+from schemas.errors import InputError
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What was read.
+
+    ``table`` has the columns of telemetry.comm_ops, sorted by rank and call order, with ``position`` and
+    ``call_order`` filled; ``iteration`` is null outside of iterations. ``lost_lines`` counts the holes in the
+    sequence numbers of each rank and communicator, ``duplicates`` the rows that were dropped as copies of others.
+    """
+
+    job: Job
+    table: pa.Table
+    lost_lines: int
+    duplicates: int
+    iterations_source: str
+    """"given" or "inferred"."""
+    files: tuple[Path, ...]
+
+    @property
+    def layout(self) -> Layout | None:
+        """Degrees of parallelism and where they come from; None: not known."""
+        return self.job.layout
+
+
+def load(
+    paths: Sequence[Path],
+    *,
+    format_name: str | None = None,
+    layout: Layout | None = None,
+    iteration_end: str | None = None,
+    limits: Limits | None = None,
+) -> Recording:
+    """Read a recording: a folder, several folders or files of one run.
+
+    The job's id is the folder's name; a ``job.json`` in it (a row of control.jobs) tells what rows cannot: hosts,
+    GPUs, NICs. What neither tells is inferred (iterations, communicators, layout) or left unknown (hosts).
+    ``layout`` and ``iteration_end`` (``op=all_reduce,bytes=4``: the operator that ends an iteration) are taken
+    instead of inference.
+
+    Raises ``InputError`` that says what is wrong, where, and what to do.
+    """
+    recognised = recognise(paths, format_name)
+    raw = recognised.format.read(recognised.files, limits or Limits())
+    if not raw.num_rows:
+        raise InputError(f"{paths[0]}: holds no operator")
+    folder = common_folder(recognised.files)
+    try:
+        tidied = tidy(raw)
+        labelled = label(tidied.table, iteration_end)
+        job = complete_job(labelled.table, folder.name or "recording", read_job_file(folder), layout)
+    except ValueError as error:
+        raise InputError(f"{paths[0]}: {error}") from error
+    except InputError as error:
+        raise InputError(f"{paths[0]}: {error}") from error
+    return Recording(
+        job=job,
+        table=labelled.table.drop_columns(["host"]),
+        lost_lines=tidied.lost_lines,
+        duplicates=tidied.duplicates,
+        iterations_source=labelled.iterations_source,
+        files=recognised.files,
+    )

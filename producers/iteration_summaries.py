@@ -1,0 +1,66 @@
+"""What an agent always publishes of an iteration: a row a rank, worked out from the rank's operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from producers.columns import Ints, codes, integers, nullable
+from producers.log_store import Spans
+from schemas.catalogue import ITERATION_SUMMARIES
+from schemas.iteration_summaries import OPERATOR_SUMMARY
+
+
+def summarise(rows: pa.Table, spans: Spans, iteration: int, *, last: bool) -> pa.RecordBatch:
+    """Records of telemetry.iteration_summaries.
+
+    ``rows`` are the operators of one iteration, sorted by rank; ``spans`` tells of the same ranks. An operator's
+    duration runs from its start (its call where no start was logged) to its end; those without an end have none.
+    """
+    who = np.searchsorted(spans.rank, integers(rows, "rank"))
+    ranks = len(spans.rank)
+    size = integers(rows, "bytes")
+    known_bytes = np.bincount(who[size >= 0], minlength=ranks) > 0
+    total_bytes = np.zeros(ranks, dtype=np.int64)
+    np.add.at(total_bytes, who, np.maximum(size, 0))
+    return ITERATION_SUMMARIES.batch(
+        {
+            "rank": spans.rank,
+            "iteration": np.full(ranks, iteration),
+            "start_ns": spans.start_ns,
+            "end_ns": nullable(spans.end_ns, spans.end_ns >= 0, pa.int64()),
+            "operators": np.bincount(who, minlength=ranks),
+            "bytes": nullable(total_bytes, known_bytes, pa.int64()),
+            "lost_lines": spans.lost,
+            "by_operator": _by_operator(rows, who, ranks),
+            "last": pa.array([True if last else None] * ranks, pa.bool_()),
+        }
+    )
+
+
+def _by_operator(rows: pa.Table, who: Ints, ranks: int) -> pa.ListArray:
+    communicator, communicators = codes(rows, "communicator")
+    op, ops = codes(rows, "op")
+    kinds = max(len(ops), 1)
+    per_rank = max(len(communicators), 1) * kinds
+    keys, group = np.unique(who * per_rank + communicator * kinds + op, return_inverse=True)
+    start, end = integers(rows, "start_ns"), integers(rows, "end_ns")
+    start = np.where(start < 0, integers(rows, "call_ns"), start)
+    ended = end >= 0
+    total = np.zeros(len(keys), dtype=np.int64)
+    longest = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(total, group[ended], (end - start)[ended])
+    np.maximum.at(longest, group[ended], (end - start)[ended])
+    seen = np.bincount(group[ended], minlength=len(keys)) > 0
+    columns = {
+        "communicator": pa.array(communicators, pa.string()).take(pa.array(keys % per_rank // kinds)),
+        "op": pa.array(ops, pa.string()).take(pa.array(keys % kinds)),
+        "count": pa.array(np.bincount(group, minlength=len(keys)), pa.int32()),
+        "duration_sum_ns": nullable(total, seen, pa.int64()),
+        "duration_max_ns": nullable(longest, seen, pa.int64()),
+    }
+    structs = pa.StructArray.from_arrays(
+        [columns[field.name] for field in OPERATOR_SUMMARY], fields=list(OPERATOR_SUMMARY)
+    )
+    offsets = np.searchsorted(keys // per_rank, np.arange(ranks + 1))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)

@@ -1,0 +1,170 @@
+"""The agent that watches the operator logs of one host (Holmes 4.1, 4.3.3).
+
+Of each iteration it publishes a summary of its ranks and the rows of the pivots among them. All other rows stay
+where they are until somebody asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from diagnosis.job import Job
+from producers.iteration_summaries import summarise
+from producers.log_index import LogIndex
+from producers.log_store import PARTIAL, LogStore, RecordingStore
+from producers.parts import encode_parts
+from schemas import catalogue
+from schemas.message import Message, decode
+from schemas.topic import Topic
+
+UNKNOWN_HOST = "recording"
+"""Name of the agent of ranks whose host is not known."""
+
+MAX_HELD = 1000
+"""Requests that wait for iterations to be closed; beyond that the oldest are dropped and miss their deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A request that cannot be answered yet."""
+
+    offset: int
+    deadline_ns: int
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def iteration_to(self) -> int:
+        """The newest iteration that is asked for."""
+        return max(int(row["iteration_to"]) for row in self.rows)
+
+
+class LogAgent:
+    """One host's agent: a source of telemetry (``advance``) and a processor that answers log requests.
+
+    ``pivots`` are the ranks whose rows are published unasked; others than this host's are ignored. Answers carry
+    the headers request_id, outcome, host, ranks (those of this host that were asked for, comma-separated), part
+    (from 0) and parts. A request for iterations that are not closed yet is held back until they are; at the end
+    of the log what there is is answered. A live agent will also publish an empty record for every second of
+    silence: ``advance`` is where those come from.
+    """
+
+    reads: tuple[Topic, ...] = (catalogue.LOG_REQUESTS,)
+    writes: tuple[Topic, ...] = (catalogue.ITERATION_SUMMARIES, catalogue.COMM_OPS)
+
+    def __init__(self, store: LogStore, host: str, pivots: Collection[int]) -> None:
+        self.name = f"log-agent-{host}"
+        self.host = host
+        self.ranks = store.ranks
+        self._store = store
+        self._pivots = sorted(set(pivots) & set(store.ranks))
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._next: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of the log has been told."""
+        return self._store.ended
+
+    @property
+    def watermark_ns(self) -> int:
+        """Up to when this agent has told everything."""
+        return self._store.watermark_ns
+
+    def advance(self) -> list[Message] | None:
+        """Close the next iteration and tell of it; None at the end of the log."""
+        if not self._store.advance():
+            return None
+        iteration = self._store.closed
+        messages = self._pivot_rows(iteration)
+        messages += self._summaries(iteration)
+        for key in [key for key, held in self._held.items() if self._can_answer(held)]:
+            messages += self._answer(key, self._held.pop(key))
+        return messages
+
+    def process(self, message: Message) -> Iterable[Message]:
+        """Answer a request, now or once its iterations are closed."""
+        self._next = message.offset + 1
+        self._held = {key: held for key, held in self._held.items() if held.deadline_ns >= message.timestamp_ns}
+        rows = decode(message, catalogue.LOG_REQUESTS).to_pylist()
+        if message.job != self._store.job.job:
+            return
+        for request_id in dict.fromkeys(row["request_id"] for row in rows):
+            own = [row for row in rows if row["request_id"] == request_id and set(row["ranks"] or ()) & set(self.ranks)]
+            if not own:
+                continue
+            held = _Held(message.offset, max(row["deadline_ns"] for row in own), own)
+            if self._can_answer(held):
+                yield from self._answer((message.job, request_id), held)
+            else:
+                self._hold((message.job, request_id), held)
+
+    def tick(self, now_ns: int) -> Iterable[Message]:
+        """Nothing: the asker minds the deadlines."""
+        return ()
+
+    def safe_offsets(self) -> Mapping[Topic, int]:
+        """Requests that are held back are read again after a restart."""
+        if self._next is None:
+            return {}
+        return {catalogue.LOG_REQUESTS: min((held.offset for held in self._held.values()), default=self._next)}
+
+    def _can_answer(self, held: _Held) -> bool:
+        return held.iteration_to <= self._store.closed or self._store.ended
+
+    def _hold(self, key: tuple[str, str], held: _Held) -> None:
+        self._held.pop(key, None)
+        self._held[key] = held
+        if len(self._held) > MAX_HELD:
+            del self._held[next(iter(self._held))]
+
+    def _pivot_rows(self, iteration: int) -> list[Message]:
+        if not self._pivots:
+            return []
+        rows, _ = self._store.rows(self._pivots, iteration, iteration)
+        return self._encode(catalogue.COMM_OPS, rows, {}) if rows.num_rows else []
+
+    def _summaries(self, iteration: int) -> list[Message]:
+        spans = self._store.spans(iteration)
+        if not len(spans.rank):
+            return []
+        rows, _ = self._store.rows(self.ranks, iteration, iteration)
+        batch = summarise(rows, spans, iteration, last=self._store.ended)
+        return self._encode(catalogue.ITERATION_SUMMARIES, pa.Table.from_batches([batch]), {})
+
+    def _answer(self, key: tuple[str, str], held: _Held) -> list[Message]:
+        ranks = sorted({rank for row in held.rows for rank in row["ranks"]} & set(self.ranks))
+        tables, outcomes = [], set()
+        for row in held.rows:
+            wanted = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
+            table, outcome = self._store.rows(row["ranks"], *(row[name] for name in wanted))
+            tables.append(table)
+            outcomes.add(outcome)
+        headers = {
+            "request_id": key[1],
+            "outcome": outcomes.pop() if len(outcomes) == 1 else PARTIAL,
+            "ranks": ",".join(map(str, ranks)),
+        }
+        return self._encode(catalogue.COMM_OPS, pa.concat_tables(tables), headers)
+
+    def _encode(self, topic: Topic, rows: pa.Table, headers: Mapping[str, str]) -> list[Message]:
+        own = {"host": self.host, **headers}
+        return encode_parts(topic, rows, job=self._store.job.job, watermark_ns=self.watermark_ns, headers=own)
+
+
+def agents(job: Job, table: pa.Table, pivots: Collection[int], *, keep_iterations: int | None = None) -> list[LogAgent]:
+    """One agent a host for a recorded or simulated log; ranks of unknown hosts share one.
+
+    ``table`` has the columns of telemetry.comm_ops, sorted by rank and call order, with iterations.
+    """
+    index = LogIndex(table)
+    of_host: dict[str, list[int]] = {}
+    for rank in job.ranks:
+        of_host.setdefault(job.place[rank].host or UNKNOWN_HOST, []).append(rank)
+    return [
+        LogAgent(RecordingStore(job, index, ranks, keep_iterations=keep_iterations), host, pivots)
+        for host, ranks in of_host.items()
+    ]

@@ -1,0 +1,199 @@
+"""Where operator logs are kept, and how far they are complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from diagnosis.job import Job
+from producers.columns import Ints
+from producers.log_index import LogIndex
+
+COMPLETE, PARTIAL, OVERWRITTEN = "complete", "partial", "overwritten"
+MAX_ROWS = 4_000_000
+"""Rows that one answer holds at most; what is beyond makes it partial."""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """One iteration as ranks saw it, an entry a rank that logged something in it; -1: not known."""
+
+    rank: Ints
+    start_ns: Ints
+    end_ns: Ints
+    lost: Ints
+
+
+class LogStore(Protocol):
+    """The logs of some ranks of a job, iteration by iteration."""
+
+    @property
+    def job(self) -> Job:
+        """The job that the logs tell of."""
+        ...
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks whose logs are kept here."""
+        ...
+
+    @property
+    def closed(self) -> int:
+        """The newest iteration whose rows are all here; -1: none."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the log ends with the iteration ``closed``."""
+        ...
+
+    @property
+    def watermark_ns(self) -> int:
+        """The latest time that rows of closed iterations tell of; 0: none."""
+        ...
+
+    def advance(self) -> bool:
+        """Close the next iteration; False where there is none (yet)."""
+        ...
+
+    def spans(self, iteration: int) -> Spans:
+        """When the ranks began and ended a closed iteration."""
+        ...
+
+    def rows(
+        self,
+        ranks: Iterable[int],
+        iteration_from: int,
+        iteration_to: int,
+        communicator: str | None = None,
+        seq_from: int | None = None,
+        seq_to: int | None = None,
+    ) -> tuple[pa.Table, str]:
+        """Rows of closed iterations, sorted by rank, iteration and call order, and how far they are all:
+
+        ``complete``, ``partial`` (some are known to be missing) or ``overwritten`` (older than what is kept).
+        Bounds are included.
+        """
+        ...
+
+
+class RecordingStore:
+    """A log that is known from beginning to end, told iteration by iteration.
+
+    It serves recordings and simulated runs alike: both are tables of telemetry.comm_ops. (A simulation of
+    thousands of ranks expands rows on demand and is a LogStore of its own.) Several stores, one a host, share
+    one index; their iterations are numbered alike, so that they advance in step. ``keep_iterations`` makes it
+    forget as a ring does; None: nothing is forgotten.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        index: LogIndex,
+        ranks: Sequence[int] | None = None,
+        *,
+        keep_iterations: int | None = None,
+        max_rows: int = MAX_ROWS,
+    ) -> None:
+        self.job = job
+        self.ranks = tuple(sorted(job.ranks if ranks is None else ranks))
+        self.watermark_ns = 0
+        self._index = index
+        self._keep, self._max_rows = keep_iterations, max_rows
+        self._next = 0
+
+    @classmethod
+    def of(cls, table: pa.Table, job: Job, *, keep_iterations: int | None = None) -> RecordingStore:
+        """A store of all ranks of a table (sorted by rank and call order, with iterations)."""
+        return cls(job, LogIndex(table), keep_iterations=keep_iterations)
+
+    @property
+    def closed(self) -> int:
+        return int(self._index.iterations[self._next - 1]) if self._next else -1
+
+    @property
+    def ended(self) -> bool:
+        return self._next == len(self._index.iterations)
+
+    def advance(self) -> bool:
+        if self.ended:
+            return False
+        self._next += 1
+        blocks = self._blocks(self.ranks, self.closed, self.closed)
+        self.watermark_ns = max([self.watermark_ns, *self._index.blocks.latest_ns[blocks].tolist()])
+        return True
+
+    def spans(self, iteration: int) -> Spans:
+        at = self._blocks(self.ranks, iteration, iteration)
+        blocks = self._index.blocks
+        return Spans(blocks.rank[at], blocks.start_ns[at], blocks.end_ns[at], blocks.lost[at])
+
+    def rows(
+        self,
+        ranks: Iterable[int],
+        iteration_from: int,
+        iteration_to: int,
+        communicator: str | None = None,
+        seq_from: int | None = None,
+        seq_to: int | None = None,
+    ) -> tuple[pa.Table, str]:
+        asked = np.array(sorted(set(ranks) & set(self.ranks)), dtype=np.int64)
+        oldest = self._oldest()
+        blocks = self._blocks(asked, max(iteration_from, oldest), min(iteration_to, self.closed))
+        at = self._rows_of(blocks)
+        code = None
+        if communicator is not None:
+            names = self._index.communicators
+            code = names.index(communicator) if communicator in names else -1
+            at = at[self._index.communicator[at] == code]
+        low, high = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
+        if seq_from is not None or seq_to is not None:
+            at = at[(self._index.seq[at] >= low) & (self._index.seq[at] <= high)]
+        table = self._index.table.take(pa.array(at[: self._max_rows]))
+        if iteration_to < oldest:
+            return table, OVERWRITTEN
+        kept = np.arange(np.searchsorted(self._index.iterations, max(iteration_from, oldest)), self._next)
+        expected = len(asked) * int((self._index.iterations[kept] <= iteration_to).sum())
+        whole = (
+            iteration_from >= oldest
+            and iteration_to <= self.closed
+            and len(blocks) == expected
+            and len(at) <= self._max_rows
+            and not self._missing(asked, iteration_from, iteration_to, code, low, high)
+        )
+        return table, COMPLETE if whole else PARTIAL
+
+    def _oldest(self) -> int:
+        """The oldest iteration that is kept."""
+        if self._keep is None or self._next <= self._keep:
+            return 0
+        return int(self._index.iterations[self._next - self._keep])
+
+    def _blocks(self, ranks: Iterable[int], iteration_from: int, iteration_to: int) -> Ints:
+        spans = [self._index.of(int(rank), iteration_from, iteration_to) for rank in ranks]
+        return _ranges(np.array(spans, dtype=np.int64).reshape(-1, 2))
+
+    def _rows_of(self, blocks: Ints) -> Ints:
+        return _ranges(np.stack([self._index.blocks.first[blocks], self._index.blocks.last[blocks]], axis=1))
+
+    def _missing(
+        self, ranks: Ints, iteration_from: int, iteration_to: int, communicator: int | None, low: int, high: int
+    ) -> bool:
+        """Whether rows are missing among those asked for."""
+        holes = self._index.holes
+        hit = np.isin(holes.rank, ranks) & (holes.seq_to >= low) & (holes.seq_from <= high)
+        hit &= (holes.iteration_to >= iteration_from) & (holes.iteration_from <= iteration_to)
+        if communicator is not None:
+            hit &= holes.communicator == communicator
+        return bool(hit.any())
+
+
+def _ranges(bounds: Ints) -> Ints:
+    """All numbers of half-open ranges, one after the other; ``bounds`` has the shape (ranges, 2)."""
+    lengths = bounds[:, 1] - bounds[:, 0]
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(bounds[:, 0] - before, lengths) + np.arange(int(lengths.sum()))

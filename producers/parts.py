@@ -1,0 +1,58 @@
+"""Splits rows into as many records as the topic's bounds ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import MessageTooLarge
+from schemas.message import Message, encode
+from schemas.topic import Topic
+
+
+def encode_parts(
+    topic: Topic, rows: pa.Table, *, job: str, watermark_ns: int, headers: Mapping[str, str]
+) -> list[Message]:
+    """Records that hold the rows in their order: at least one, numbered by the headers ``part`` and ``parts``."""
+    own = {name: pa.array(rows.column(name).combine_chunks()) for name in topic.schema.names}
+    batch = pa.RecordBatch.from_arrays(list(own.values()), schema=topic.schema)
+    per_row = max(1, batch.nbytes // max(batch.num_rows, 1))
+    step = max(1, min(topic.max_rows, topic.max_decoded_bytes // (2 * per_row)))
+    messages: list[Message] = []
+    for first in range(0, max(batch.num_rows, 1), step):
+        messages.extend(_encoded(topic, batch.slice(first, step), job, watermark_ns))
+    numbers = [{"part": str(part), "parts": str(len(messages))} for part in range(len(messages))]
+    return [
+        replace(message, headers={**message.headers, **headers, **number})
+        for message, number in zip(messages, numbers, strict=True)
+    ]
+
+
+def _encoded(topic: Topic, batch: pa.RecordBatch, job: str, watermark_ns: int) -> Iterator[Message]:
+    try:
+        yield encode(topic, _compact(batch), job=job, watermark_ns=watermark_ns)
+    except MessageTooLarge:
+        if batch.num_rows < 2:
+            raise
+        half = batch.num_rows // 2
+        yield from _encoded(topic, batch.slice(0, half), job, watermark_ns)
+        yield from _encoded(topic, batch.slice(half), job, watermark_ns)
+
+
+def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with dictionaries that hold only what the rows use: a job has thousands of communicators."""
+    columns = []
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type) and len(column.dictionary) > 1:
+            indices = column.indices.fill_null(-1).to_numpy()
+            used, within = np.unique(indices, return_inverse=True)
+            absent = int(len(used) > 0 and used[0] < 0)
+            values = column.dictionary.take(pa.array(used[absent:]))
+            codes = pa.array((within - absent).astype(np.int32), mask=indices < 0)
+            columns.append(pa.DictionaryArray.from_arrays(codes, values))
+        else:
+            columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
