@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -14,6 +13,23 @@ UNKNOWN = -1
 """What integer columns hold where the log says nothing."""
 
 POINT_TO_POINT = ("send", "recv")
+
+COLUMNS = (
+    "rank",
+    "communicator",
+    "op",
+    "phase",
+    "seq",
+    "position",
+    "call_order",
+    "iteration",
+    "peer",
+    "p2p_seq",
+    "microbatch",
+    "call_ns",
+    "end_ns",
+)
+"""The columns of telemetry.comm_ops that diagnosis reads."""
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -119,11 +135,23 @@ def meeting_keys(operators: Operators) -> Ints:
     second = np.where(between, target, UNKNOWN)
     third = np.where(between, operators.p2p_seq, operators.seq)
     known = (third != UNKNOWN) & (~between | (operators.peer != UNKNOWN))
-    keys = np.full(len(operators), UNKNOWN, dtype=np.int64)
-    if known.any():
-        stacked = np.stack([between, first, second, third], axis=1)[known]
-        keys[known] = np.unique(stacked, axis=0, return_inverse=True)[1].reshape(-1)
-    return keys
+    keys = numbered(between.astype(np.int64), first, second + 1, third)
+    return np.where(known, keys, UNKNOWN)
+
+
+def numbered(*columns: Ints) -> Ints:
+    """One number, from 0, for each distinct combination of columns of shape (n,); ``UNKNOWN`` where one is."""
+    if not len(columns[0]):
+        return np.zeros(0, dtype=np.int64)
+    known = np.logical_and.reduce([column != UNKNOWN for column in columns])
+    code = np.zeros(len(known), dtype=np.int64)
+    for column in columns:
+        width = int(column.max()) + 2
+        if int(code.max()) > np.iinfo(np.int64).max // width - 1:
+            code = np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        code = code * width + column + 1
+    numbers = np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return np.where(known, numbers, UNKNOWN)
 
 
 def last_callers(keys: Ints, call_ns: Ints) -> tuple[Ints, Ints, Ints]:
@@ -162,20 +190,19 @@ def _ints(table: pa.Table | pa.RecordBatch, name: str) -> Ints:
 
 
 def _codes(table: pa.Table | pa.RecordBatch, name: str) -> tuple[Ints, tuple[str, ...]]:
+    """A text column as codes of its sorted distinct values."""
     if name not in table.schema.names:
         return np.full(table.num_rows, UNKNOWN, dtype=np.int64), ()
     column = table.column(name)
-    values = column.cast(pa.string())
-    encoded = values.dictionary_encode()
+    if isinstance(column, pa.ChunkedArray):
+        encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
+    else:
+        encoded = column.dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], pa.string()).dictionary_encode()
-    names: Sequence[str] = encoded.dictionary.to_pylist()
-    ranked = sorted(names)
-    place = np.array([ranked.index(n) for n in names], dtype=np.int64)
+        encoded = pa.array([], pa.string()).dictionary_encode()
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), UNKNOWN).to_numpy(zero_copy_only=False)
-    known = codes != UNKNOWN
-    out = np.full(len(codes), UNKNOWN, dtype=np.int64)
-    out[known] = place[codes[known]]
-    return out, tuple(ranked)
+    names = encoded.dictionary.to_pylist()
+    used = sorted({names[code] for code in np.unique(codes[codes != UNKNOWN])})
+    place = {text: number for number, text in enumerate(used)}
+    moved = np.array([*(place.get(text, UNKNOWN) for text in names), UNKNOWN], dtype=np.int64)
+    return moved[codes], tuple(used)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from diagnosis.operator_graph.logs import Answer, Need
+from diagnosis.operator_graph.logs import Answer, Needs
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.message import Message, decode, encode
@@ -25,7 +25,7 @@ class Fetch:
 
     request_id: str
     job: str
-    need: Need
+    needs: Needs
     deadline_ns: int
     awaited: set[int] = field(init=False)
     missing: set[int] = field(default_factory=set)
@@ -34,7 +34,7 @@ class Fetch:
     _rows: list[pa.RecordBatch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.awaited = set(self.need.ranks)
+        self.awaited = {rank for need in self.needs for rank in need.ranks}
 
     @property
     def done(self) -> bool:
@@ -42,18 +42,19 @@ class Fetch:
         return not self.awaited
 
     def request(self) -> Message:
-        """The record of control.log_requests: a row for each stretch of iterations."""
+        """The record of control.log_requests: a row for each need and stretch of iterations."""
         rows = [
             {
                 "request_id": self.request_id,
-                "ranks": list(self.need.ranks),
+                "ranks": list(need.ranks),
                 "iteration_from": first,
                 "iteration_to": last,
-                "communicator": self.need.communicator,
+                "communicator": need.communicator,
                 "what": "rows",
                 "deadline_ns": self.deadline_ns,
             }
-            for first, last in stretches(self.need.iterations)
+            for need in self.needs
+            for first, last in stretches(need.iterations)
         ]
         return encode(catalogue.LOG_REQUESTS, catalogue.LOG_REQUESTS.from_rows(rows), job=self.job)
 

@@ -15,7 +15,7 @@ from typing import Any
 from diagnosis.irregularity.monitor import DEGRADATION
 from diagnosis.job import Job
 from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Location, locate
-from diagnosis.operator_graph.logs import Answer, Need
+from diagnosis.operator_graph.logs import Answer, Needs
 from schemas import catalogue
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
@@ -51,7 +51,7 @@ class _Running:
     """A search that waits for logs."""
 
     task: _Task
-    search: Generator[Need, Answer, Location]
+    search: Generator[Needs, Answer, Location]
     fetch: Fetch | None = None
     asked: int = 0
     bytes: int = 0
@@ -172,7 +172,7 @@ class Search:
         irregularity = running.task.irregularity
         assert irregularity is not None
         try:
-            need = next(running.search) if answer is None else running.search.send(answer)
+            needs = next(running.search) if answer is None else running.search.send(answer)
         except StopIteration as ended:
             searches.running = None
             rows = located(searches.job, irregularity, ended.value, running.task.columns, running.bytes)
@@ -181,7 +181,7 @@ class Search:
         request_id = identity(searches.job.job, METHOD, irregularity.iteration, irregularity.pivots, running.asked)
         running.asked += 1
         deadline_ns = now_ns + self._settings.answer_within_ns
-        running.fetch = Fetch(request_id, searches.job.job, need, deadline_ns)
+        running.fetch = Fetch(request_id, searches.job.job, needs, deadline_ns)
         yield running.fetch.request()
 
     def _findings(self, job: Job, task: _Task, rows: list[dict[str, Any]]) -> Message:

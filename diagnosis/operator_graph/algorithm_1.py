@@ -17,8 +17,8 @@ import numpy as np
 from diagnosis.irregularity.operator_detector import OperatorDetector, SigmaDetector
 from diagnosis.operator_graph.attribution import Leaf, OperatorRef, Wait, reference
 from diagnosis.operator_graph.delays import end_times
-from diagnosis.operator_graph.logs import Answer, Logs, Need
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, meeting_keys
+from diagnosis.operator_graph.logs import Answer, Logs, Needs
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, meeting_keys, numbered
 
 MOST_RANKS = 256
 """A search that stands on more ranks than this gives up: something is wrong with its input."""
@@ -66,15 +66,15 @@ class Search:
         self.waits: list[Wait] = []
         self._cached: tuple[Operators, _View] | None = None
 
-    def run(self, pivot: int) -> Generator[Need, Answer, list[Root]]:
+    def run(self, pivot: int) -> Generator[Needs, Answer, list[Root]]:
         """Search from every abnormal operator of the pivot."""
-        yield from self._fetch([pivot])
+        yield from self._logs.fetch({None: [pivot]})
         view = self._view()
         for call_ns in [int(view.operators.call_ns[row]) for row in self._abnormal_before(view, pivot, None)][::-1]:
             yield from self._locate(pivot, call_ns, (pivot,))
         return self.roots
 
-    def _locate(self, rank: int, call_ns: int, path: tuple[int, ...]) -> Generator[Need, Answer, None]:
+    def _locate(self, rank: int, call_ns: int, path: tuple[int, ...]) -> Generator[Needs, Answer, None]:
         """``locateNeighbor`` on the operator that ``rank`` called at ``call_ns``."""
         if (rank, call_ns) in self._visited or len(self._ranks) > MOST_RANKS:
             return
@@ -86,7 +86,7 @@ class Search:
         between = bool(view.operators.point_to_point[row])
         peer = int(view.operators.peer[row])
         members = ((peer,) if peer != UNKNOWN else ()) if between else self._logs.job.members.get(name, ())
-        yield from self._fetch(members, name)
+        yield from self._logs.fetch({name: members})
         view = self._view()
         row = self._row(view, rank, call_ns)
         others = np.flatnonzero((view.keys == view.keys[row]) & view.here & (view.operators.rank != rank))
@@ -100,9 +100,9 @@ class Search:
             self.waits.append(_wait(view, row, other[0]))
             yield from self._backtrack(*other, path)
 
-    def _backtrack(self, rank: int, call_ns: int, path: tuple[int, ...]) -> Generator[Need, Answer, None]:
+    def _backtrack(self, rank: int, call_ns: int, path: tuple[int, ...]) -> Generator[Needs, Answer, None]:
         """Look at what a normal member did before it entered; nothing abnormal there means that it computed slowly."""
-        yield from self._fetch([rank])
+        yield from self._logs.fetch({None: [rank]})
         view = self._view()
         path = path if path[-1] == rank else (*path, rank)
         earlier = [int(view.operators.call_ns[row]) for row in self._abnormal_before(view, rank, call_ns)]
@@ -129,10 +129,6 @@ class Search:
     def _row(self, view: _View, rank: int, call_ns: int) -> int:
         return int(np.flatnonzero((view.operators.rank == rank) & (view.operators.call_ns == call_ns))[-1])
 
-    def _fetch(self, ranks: Sequence[int], communicator: str | None = None) -> Generator[Need, Answer, None]:
-        for need in self._logs.needs(ranks, communicator):
-            self._logs.add(need, (yield need))
-
     def _view(self) -> _View:
         operators = self._logs.operators
         if self._cached is None or self._cached[0] is not operators:
@@ -142,8 +138,7 @@ class Search:
     def _judge(self, operators: Operators) -> _View:
         end = end_times(self._logs, self._logs.clocks(int(operators.rank[0])))
         duration = np.where(end == UNKNOWN, np.nan, end - operators.call_ns)
-        stacked = np.stack([operators.rank, operators.communicator, operators.position], axis=1)
-        series = np.unique(stacked, axis=0, return_inverse=True)[1].reshape(-1)
+        series = numbered(operators.rank, operators.communicator, operators.position + 1)
         here = operators.iteration == self._iteration
         history = np.full((len(self._baseline), int(series.max(initial=-1)) + 1), np.nan)
         past = np.flatnonzero(

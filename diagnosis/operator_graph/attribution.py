@@ -10,17 +10,14 @@ same sum over the baseline, Holmes' simplest detector applied to sums.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from diagnosis.operator_graph.delays import Delays, Floats, measure
-from diagnosis.operator_graph.logs import Answer, Logs, Need
+from diagnosis.operator_graph.delays import Floats, measure
+from diagnosis.operator_graph.logs import Answer, Fetch, Logs, Needs
 from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
-
-Fetch = Generator[Need, Answer, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,138 +86,156 @@ def walk(
     pivots: Sequence[int],
     excess_ns: int,
     settings: AttributionSettings,
-) -> Generator[Need, Answer, Walk]:
-    """Follow an iteration's excess from the pivots to where it arose; yields the logs that it needs."""
+) -> Generator[Needs, Answer, Walk]:
+    """Follow an iteration's excess from the pivots to where it arose; yields the logs that it needs.
+
+    It goes in waves, as far as each wait leads, so that the logs of a whole wave are asked for at once.
+    """
     found = Walk()
     least = settings.material_share * excess_ns
-    frontier: list[tuple[int, int, int | None, tuple[int, ...]]] = [(-excess_ns, p, None, ()) for p in pivots]
-    heapq.heapify(frontier)
-    while frontier and len(found.visited) < settings.most_ranks:
-        amount, rank, until_ns, path = heapq.heappop(frontier)
-        if rank in found.visited:
-            continue
-        found.visited.append(rank)
-        yield from _fetch_rank(logs, rank)
-        if rank in logs.missing:
-            found.unknown_ns = max(found.unknown_ns, -amount)
-            continue
-        step = _Step(rank, until_ns, (*path, rank), logs, iteration, baseline, settings)
-        delays = step.measure()
-        rows = step.rows(delays, -amount)
-        for communicator in step.material_communicators(delays, rows, least):
-            yield from _fetch(logs, logs.needs(logs.job.members.get(communicator, ()), communicator))
-        delays = step.measure()
-        rows = step.rows(delays, -amount)
-        found.leaves.extend(step.leaves(delays, rows, least))
-        for wait, until in step.waits(delays, rows, least):
-            found.waits.append(wait)
-            heapq.heappush(frontier, (-wait.ns, wait.awaited_rank, until, step.path))
+    wave = [_Stand(rank, None, excess_ns, ()) for rank in pivots]
+    while wave:
+        room = settings.most_ranks - len(found.visited)
+        stands = _largest_by_rank(stand for stand in wave if stand.rank not in found.visited)[:room]
+        found.visited.extend(stand.rank for stand in stands)
+        yield from _fetch_whole(logs, [stand.rank for stand in stands])
+        found.unknown_ns = max([found.unknown_ns, *(s.amount for s in stands if s.rank in logs.missing)])
+        stands = [stand for stand in stands if stand.rank not in logs.missing]
+        ledger = _Ledger(logs, pivots[0], iteration, baseline, least, settings)
+        yield from logs.fetch(ledger.unsplit(stands))
+        ledger = _Ledger(logs, pivots[0], iteration, baseline, least, settings)
+        wave = []
+        for stand in stands:
+            rows = ledger.rows(stand)
+            found.leaves.extend(ledger.leaves(stand, rows))
+            for wait, until in ledger.waits(stand, rows):
+                found.waits.append(wait)
+                wave.append(_Stand(wait.awaited_rank, until, wait.ns, (*stand.path, stand.rank)))
     return found
 
 
-def _fetch(logs: Logs, needs: Sequence[Need]) -> Fetch:
-    for need in needs:
-        logs.add(need, (yield need))
-
-
-def _fetch_rank(logs: Logs, rank: int) -> Fetch:
-    """A rank's rows; where they carry no ends, its neighbours' too, since only those tell when an operator ended."""
-    yield from _fetch(logs, logs.needs([rank]))
-    own = logs.operators.of_rank(rank)
-    if len(own) and own.ended.mean() < 0.5:
-        neighbours = {m for name in logs.job.communicators_of.get(rank, ()) for m in logs.job.members[name]}
-        yield from _fetch(logs, logs.needs(neighbours))
-
-
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """One rank on the walk."""
+class _Stand:
+    """Where the walk stands: a rank that was ``amount`` ns late by ``until_ns`` (its clock; None: the end)."""
 
     rank: int
     until_ns: int | None
+    amount: int
     path: tuple[int, ...]
-    logs: Logs
-    iteration: int
-    baseline: Sequence[int]
-    settings: AttributionSettings
 
-    def measure(self) -> Delays:
-        return measure(self.logs, self.logs.clocks(self.path[0]), self.baseline)
 
-    def rows(self, delays: Delays, amount: int) -> Ints:
-        """The rank's operators that its delay can stem from: of this iteration, or the one before where too few."""
-        rows = delays.rows(self.rank, [self.iteration], self.until_ns)
+def _largest_by_rank(stands: Iterable[_Stand]) -> list[_Stand]:
+    largest: dict[int, _Stand] = {}
+    for stand in sorted(stands, key=lambda stand: (-stand.amount, stand.rank)):
+        largest.setdefault(stand.rank, stand)
+    return list(largest.values())
+
+
+def _fetch_whole(logs: Logs, ranks: Sequence[int]) -> Fetch:
+    """The ranks' rows; of those without ends the neighbours' too, since only they tell when an operator ended."""
+    yield from logs.fetch({None: ranks})
+    neighbours: set[int] = set()
+    for rank in ranks:
+        own = logs.operators.of_rank(rank)
+        if len(own) and own.ended.mean() < 0.5:
+            neighbours |= {m for name in logs.job.communicators_of.get(rank, ()) for m in logs.job.members[name]}
+    yield from logs.fetch({None: neighbours})
+
+
+class _Ledger:
+    """The excess of every fetched rank, as the walk reads it."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        reference: int,
+        iteration: int,
+        baseline: Sequence[int],
+        least: float,
+        settings: AttributionSettings,
+    ) -> None:
+        self._logs = logs
+        self._delays = measure(logs, logs.clocks(reference), baseline)
+        self._iteration = iteration
+        self._baseline = baseline
+        self._least = least
+        self._settings = settings
+
+    def rows(self, stand: _Stand) -> Ints:
+        """The operators that a rank's delay can stem from: of this iteration, or the one before where too few."""
+        delays = self._delays
+        rows = delays.rows(stand.rank, [self._iteration], stand.until_ns)
         explained = np.nansum(delays.compute[rows]) + np.nansum(delays.exposed[rows])
-        if self.until_ns is not None and explained < self.settings.explained_share * amount:
-            rows = delays.rows(self.rank, [self.iteration - 1, self.iteration], self.until_ns)
+        if stand.until_ns is not None and explained < self._settings.explained_share * stand.amount:
+            rows = delays.rows(stand.rank, [self._iteration - 1, self._iteration], stand.until_ns)
         return rows
 
-    def material_communicators(self, delays: Delays, rows: Ints, least: float) -> list[str]:
-        """Communicators whose members must be seen to tell waiting from transferring.
+    def unsplit(self, stands: Iterable[_Stand]) -> dict[str | None, set[int]]:
+        """Communicators whose members must be seen to tell waiting from transferring, with the members.
 
         All point-to-point ones count together: which of a send and a receive that ran at once took the time
         is known only when both peers are.
         """
-        operators = delays.operators
+        operators = self._delays.operators
         groups = np.where(operators.point_to_point, UNKNOWN, operators.communicator)
-        material = [
-            group
-            for group in np.unique(groups[rows])
-            if self._material(delays, delays.exposed, rows[groups[rows] == group], least, groups == group)
-        ]
-        chosen = rows[np.isin(groups[rows], material)]
-        return [operators.communicators[code] for code in np.unique(operators.communicator[chosen])]
+        wanted: dict[str | None, set[int]] = {}
+        for stand in stands:
+            rows = self.rows(stand)
+            for group in np.unique(groups[rows]):
+                chosen = rows[groups[rows] == group]
+                if self._material(self._delays.exposed, chosen, stand.rank, groups == group):
+                    for code in np.unique(operators.communicator[chosen]):
+                        name = operators.communicators[code]
+                        wanted.setdefault(name, set()).update(self._logs.job.members.get(name, ()))
+        return wanted
 
-    def leaves(self, delays: Delays, rows: Ints, least: float) -> Iterator[Leaf]:
-        everything = np.ones(len(delays.operators), dtype=np.bool_)
-        if self._material(delays, delays.compute, rows, least, everything):
-            yield self._leaf(delays, delays.compute, rows, None)
-        for code, name in enumerate(delays.operators.communicators):
-            chosen = rows[delays.operators.communicator[rows] == code]
-            if self._material(delays, delays.transfer, chosen, least, delays.operators.communicator == code):
-                yield self._leaf(delays, delays.transfer, chosen, name)
+    def leaves(self, stand: _Stand, rows: Ints) -> Iterator[Leaf]:
+        """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
+        delays = self._delays
+        communicator = delays.operators.communicator
+        if self._material(delays.compute, rows, stand.rank, None):
+            yield self._leaf(stand, delays.compute, rows, None)
+        for code in np.unique(communicator[rows]):
+            chosen = rows[communicator[rows] == code]
+            if self._material(delays.transfer, chosen, stand.rank, communicator == code):
+                yield self._leaf(stand, delays.transfer, chosen, delays.operators.communicators[code])
 
-    def waits(self, delays: Delays, rows: Ints, least: float) -> Iterator[tuple[Wait, int]]:
+    def waits(self, stand: _Stand, rows: Ints) -> Iterator[tuple[Wait, int]]:
         """Material waits for one rank, with the time (its own clock) before which its delay arose."""
-        operators = delays.operators
-        others = rows[(delays.awaited[rows] != UNKNOWN) & (delays.awaited[rows] != self.rank)]
-        for awaited in np.unique(delays.awaited[others]):
-            chosen = others[delays.awaited[others] == awaited]
-            chosen = chosen[~np.isnan(delays.wait[chosen])]
+        delays, operators = self._delays, self._delays.operators
+        known = (delays.awaited[rows] != UNKNOWN) & (delays.awaited[rows] != stand.rank) & ~np.isnan(delays.wait[rows])
+        for awaited in np.unique(delays.awaited[rows[known]]):
+            chosen = rows[known & (delays.awaited[rows] == awaited)]
             amount = float(delays.wait[chosen].sum())
-            if amount < least or not len(chosen):
+            if amount < self._least:
                 continue
             worst = int(chosen[np.argmax(delays.wait[chosen])])
-            until = self._entered(delays, int(awaited), int(chosen[np.argmax(operators.call_ns[chosen])]))
+            until = self._entered(int(awaited), int(chosen[np.argmax(operators.call_ns[chosen])]))
             name = operators.communicators[operators.communicator[worst]]
-            yield Wait(self.rank, int(awaited), name, operators.ops[operators.op[worst]], int(amount)), until
+            yield Wait(stand.rank, int(awaited), name, operators.ops[operators.op[worst]], int(amount)), until
 
-    def _entered(self, delays: Delays, awaited: int, row: int) -> int:
-        """When the awaited rank called the operator that this rank's ``row`` is, on the awaited rank's clock."""
-        operators = delays.operators
-        low, high = np.searchsorted(operators.rank, [awaited, awaited + 1])
-        there = np.arange(low, high)
-        there = there[operators.iteration[there] == operators.iteration[row]]
-        if operators.point_to_point[row]:
-            same = (operators.peer[there] == self.rank) & (operators.p2p_seq[there] == operators.p2p_seq[row])
-            same &= operators.op[there] != operators.op[row]
-        else:
-            same = (operators.communicator[there] == operators.communicator[row]) & (
-                operators.seq[there] == operators.seq[row]
-            )
-        return int(operators.call_ns[there[same]].max())
+    def _entered(self, awaited: int, row: int) -> int:
+        """When the awaited rank called the operator that ``row`` is to another member, on its own clock."""
+        delays = self._delays
+        low, high = np.searchsorted(delays.operators.rank, [awaited, awaited + 1])
+        same = low + np.flatnonzero(delays.meeting[low:high] == delays.meeting[row])
+        return int(delays.operators.call_ns[same].max())
 
-    def _material(self, delays: Delays, values: Floats, rows: Ints, least: float, of: Bools) -> bool:
+    def _material(self, values: Floats, rows: Ints, rank: int, of: Bools | None) -> bool:
+        """Whether the rows' excess is a material share of the iteration's, and no chance."""
         amount = float(np.nansum(values[rows]))
-        if amount < least:
+        if amount < self._least:
             return False
-        mask = of & (delays.operators.rank == self.rank)
-        return amount > self.settings.sigmas * delays.spread(values, mask, self.baseline)
+        mask = self._delays.operators.rank == rank
+        if of is not None:
+            mask &= of
+        return amount > self._settings.sigmas * self._delays.spread(values, mask, self._baseline)
 
-    def _leaf(self, delays: Delays, values: Floats, rows: Ints, communicator: str | None) -> Leaf:
+    def _leaf(self, stand: _Stand, values: Floats, rows: Ints, communicator: str | None) -> Leaf:
         worst = int(rows[np.nanargmax(values[rows])])
         excess = int(np.nansum(values[rows]))
-        return Leaf(self.rank, communicator, excess, reference(delays.operators, worst), self.path)
+        path = (*stand.path, stand.rank)
+        return Leaf(stand.rank, communicator, excess, reference(self._delays.operators, worst), path)
 
 
 def reference(operators: Operators, row: int) -> OperatorRef:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from diagnosis.clocks import Clocks
 from diagnosis.job import Job
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, last_callers, meeting_keys, next_calls
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, last_callers, meeting_keys, next_calls, numbered
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,10 +30,11 @@ class Delays:
     """Time of each operator beyond what is usual, in ns; every array has shape (n,), NaN: not known.
 
     ``compute`` is spent before the call, ``exposed`` within the operator; ``exposed = wait + transfer`` where all
-    members were seen. ``awaited`` is the rank that entered last.
+    members were seen. ``awaited`` is the rank that entered last, ``meeting`` the communication (``meeting_keys``).
     """
 
     operators: Operators
+    meeting: Ints
     compute: Floats
     exposed: Floats
     wait: Floats
@@ -78,12 +79,13 @@ def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
     exposed = np.where(ended, np.maximum(end - begin, 0), np.nan)
     wait = np.where(complete & ended, np.clip(np.minimum(entered, end) - begin, 0, None), np.nan)
     compute = np.where(_continues(operators), np.maximum(call - busy, 0), np.nan).astype(float)
-    of_operator = _numbered(operators.rank, operators.communicator, operators.position)
-    of_gap = _numbered(of_operator, np.r_[UNKNOWN, of_operator[:-1]])
+    of_operator = numbered(operators.rank, operators.communicator, operators.position)
+    of_gap = numbered(of_operator, np.r_[UNKNOWN, of_operator[:-1]])
     in_baseline = np.isin(operators.iteration, np.asarray(baseline))
     transfer_usual = _usual(exposed - wait, of_operator, in_baseline)
     return Delays(
         operators=operators,
+        meeting=keys,
         compute=compute - _usual(compute, of_gap, in_baseline),
         exposed=exposed - _usual(exposed, of_operator, in_baseline),
         wait=wait - _usual(wait, of_operator, in_baseline),
@@ -177,13 +179,6 @@ def _continues(operators: Operators) -> Bools:
     same_rank = np.r_[False, operators.rank[1:] == operators.rank[:-1]]
     step = np.r_[0, np.diff(operators.iteration)]
     return np.asarray(same_rank & (step >= 0) & (step <= 1), dtype=np.bool_)
-
-
-def _numbered(*columns: Ints) -> Ints:
-    """One number for each distinct combination; ``UNKNOWN`` where any column is."""
-    stacked = np.stack(columns, axis=1)
-    numbers = np.unique(stacked, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return np.where((stacked == UNKNOWN).any(axis=1), UNKNOWN, numbers)
 
 
 def _usual(values: Floats, numbers: Ints, baseline: Bools) -> Floats:

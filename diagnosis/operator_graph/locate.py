@@ -14,7 +14,7 @@ import numpy as np
 from diagnosis.job import Device, Job
 from diagnosis.operator_graph.attribution import AttributionSettings, Leaf, OperatorRef, Wait, walk
 from diagnosis.operator_graph.delays import Floats, measure
-from diagnosis.operator_graph.logs import Answer, Logs, Need
+from diagnosis.operator_graph.logs import Answer, Logs, Needs
 from diagnosis.operator_graph.separation import SeparationSettings, separate
 from diagnosis.operators import Operators
 from diagnosis.ranking.irregularity_rate import irregularity_rate
@@ -79,7 +79,7 @@ class LocateSettings:
 
 def locate(
     job: Job, irregularity: Irregularity, settings: LocateSettings | None = None
-) -> Generator[Need, Answer, Location]:
+) -> Generator[Needs, Answer, Location]:
     """Search the operator graph for the culprits of an irregular iteration; yields the logs that it needs."""
     settings = settings or LocateSettings()
     iteration, baseline, pivots = irregularity.iteration, irregularity.baseline, irregularity.pivots

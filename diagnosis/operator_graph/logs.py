@@ -6,14 +6,14 @@ communicators come from the job, the operators from the logs fetched so far; not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from diagnosis.clocks import Clocks, estimate
 from diagnosis.job import Job
-from diagnosis.operators import Operators
+from diagnosis.operators import COLUMNS, Operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,19 @@ class Need:
     communicator: str | None = None
 
 
+Needs = tuple[Need, ...]
+"""What a search asks for at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a need: rows of telemetry.comm_ops, and the ranks whose logs are unknown."""
+    """What came of it: rows of telemetry.comm_ops, and the ranks whose logs are unknown."""
 
     rows: pa.Table
     missing: frozenset[int] = frozenset()
+
+
+Fetch = Generator[Needs, Answer, None]
 
 
 @dataclass
@@ -45,25 +52,27 @@ class Logs:
     _tables: list[pa.Table] = field(default_factory=list)
     _operators: Operators | None = None
 
-    def needs(self, ranks: Iterable[int], communicator: str | None = None) -> list[Need]:
-        """What must be fetched so that the ranks' rows (of one communicator, or all) are at hand."""
-        lacking = tuple(
-            sorted(
-                rank
-                for rank in set(ranks)
-                if rank not in self._whole and (communicator is None or (rank, communicator) not in self._partly)
-            )
+    def fetch(self, wanted: Mapping[str | None, Iterable[int]]) -> Fetch:
+        """Ask for what is not at hand of the ranks wanted of each communicator; None: all of their rows."""
+        needs = tuple(
+            Need(lacking, self.iterations, communicator)
+            for communicator, ranks in wanted.items()
+            if (lacking := tuple(sorted(rank for rank in set(ranks) if not self._has(rank, communicator))))
         )
-        return [Need(lacking, self.iterations, communicator)] if lacking else []
+        if needs:
+            self._add(needs, (yield needs))
 
-    def add(self, need: Need, answer: Answer) -> None:
-        """Take an answer in; rows that came before are not taken twice."""
-        if need.communicator is None:
-            self._whole.update(need.ranks)
-        else:
-            self._partly.update((rank, need.communicator) for rank in need.ranks)
+    def _has(self, rank: int, communicator: str | None) -> bool:
+        return rank in self._whole or (communicator is not None and (rank, communicator) in self._partly)
+
+    def _add(self, needs: Needs, answer: Answer) -> None:
+        for need in needs:
+            if need.communicator is None:
+                self._whole.update(need.ranks)
+            else:
+                self._partly.update((rank, need.communicator) for rank in need.ranks)
         self.missing |= answer.missing
-        self._tables.append(answer.rows)
+        self._tables.append(answer.rows.select([name for name in COLUMNS if name in answer.rows.schema.names]))
         self._operators = None
 
     @property
@@ -80,7 +89,7 @@ class Logs:
     def operators(self) -> Operators:
         """All rows fetched so far, each once."""
         if self._operators is None:
-            table = pa.concat_tables(self._tables, promote_options="default").unify_dictionaries()
+            table = pa.concat_tables(self._tables, promote_options="default")
             self._operators = Operators.from_arrow(table).distinct()
         return self._operators
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnosis.operator_graph.delays import Delays, measure
-from diagnosis.operator_graph.logs import Answer, Logs, Need
+from diagnosis.operator_graph.logs import Answer, Logs, Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def separate(
     baseline: Sequence[int],
     pivot: int,
     settings: SeparationSettings,
-) -> Generator[Need, Answer, Separation]:
+) -> Generator[Needs, Answer, Separation]:
     """Tell a slow communicator's members apart by their other communicators over the same medium."""
     job = logs.job
     members = tuple(sorted(job.members[communicator]))
@@ -57,8 +57,7 @@ def separate(
         for member in members
     }
     neighbours = {rank for names in others.values() for name in names for rank in job.members[name]}
-    for need in logs.needs(neighbours | set(members)):
-        logs.add(need, (yield need))
+    yield from logs.fetch({None: neighbours | set(members)})
     delays = measure(logs, logs.clocks(pivot), baseline)
     excess: dict[int, float] = {}
     for member in members:
