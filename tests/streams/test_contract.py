@@ -1,0 +1,145 @@
+"""What every processor keeps to, whatever it does."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas import catalogue
+from schemas.message import Message, decode
+from schemas.processor import Processor, Stateful, Waiting
+from streams.control_view import Jobs
+from tests.streams.cases import CASES
+from tests.streams.journey import Case, Journey, Killed
+
+lives = st.lists(st.tuples(st.integers(0, 12), st.sampled_from(Killed)), max_size=6)
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    return CASES[request.param](tmp_path)
+
+
+@pytest.fixture
+def undisturbed(case: Case) -> set[object]:
+    return _undisturbed(case.name)
+
+
+@cache
+def _undisturbed(name: str) -> set[object]:
+    with TemporaryDirectory() as folder:
+        outcome = Journey(CASES[name](Path(folder))).finish().outcome()
+    assert outcome, "the case shows nothing"
+    return outcome
+
+
+def test_it_is_a_processor(case: Case) -> None:
+    processor = case.make(Jobs())
+    assert isinstance(processor, Processor)
+    assert processor.reads
+    assert processor.name
+
+
+def test_its_outputs_are_records_of_the_topics_it_declares(case: Case) -> None:
+    journey = Journey(case)
+    given_before = len(journey.published)
+    journey.finish()
+    writes = {topic.name: topic for topic in journey.step.processor.writes}
+    others = {topic.name for other in case.others(Jobs()) for topic in other.writes}
+    for message in journey.published[given_before:]:
+        assert message.topic in writes.keys() | others
+        if message.topic in writes:
+            decode(message, writes[message.topic])
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=50)
+@given(lives=lives)
+def test_kills_at_any_point_change_nothing(name: str, lives: list[tuple[int, Killed]]) -> None:
+    with TemporaryDirectory() as folder:
+        journey = Journey(CASES[name](Path(folder)))
+        for count, killed in lives:
+            journey.take(count)
+            journey.deliver(killed)
+        assert journey.finish().outcome() == _undisturbed(name)
+
+
+def test_ever_longer_lives_change_nothing(case: Case, undisturbed: set[object]) -> None:
+    """A kill before the commit and one after it, at every message."""
+    journey = Journey(case)
+    for count in range(1, len(case.inputs())):
+        for killed in (Killed.AFTER_STATES, Killed.AFTER_COMMIT):
+            journey.take(count)
+            journey.deliver(killed)
+    assert journey.finish().outcome() == undisturbed
+
+
+def test_what_is_committed_is_never_needed_again(case: Case) -> None:
+    journey = Journey(case).finish()
+    assert journey.take() == 0
+    journey.deliver(Killed.AFTER_COMMIT)
+    assert journey.take() == 0
+
+
+def test_poison_is_buried_and_changes_nothing(case: Case, undisturbed: set[object]) -> None:
+    def poisoned() -> list[Message]:
+        spoilt: list[Message] = []
+        for message in case.inputs():
+            spoilt.append(message)
+            if message.topic != catalogue.JOBS.name:
+                spoilt.append(replace(message, value=b"\xff" * 40))
+                spoilt.append(replace(message, value=None))
+                spoilt.append(replace(message, headers={}))
+        return spoilt
+
+    journey = Journey(replace(case, inputs=poisoned))
+    reads = {topic.name for topic in journey.step.processor.reads}
+    bad = 3 * sum(message.topic in reads for message in case.inputs())
+    outcome = journey.finish().outcome()
+    assert len(journey.letters()) == bad
+    # Offsets differ from those of the undisturbed run, so identifiers made of them do; the number does not.
+    assert len(outcome) == len(undisturbed)
+
+
+def test_ticking_only_publishes(case: Case, undisturbed: set[object]) -> None:
+    journey = Journey(case)
+    while journey.take(1):
+        processor = journey.step.processor
+        before = journey.step.offsets()
+        list(processor.tick(1))
+        assert journey.step.offsets() == before
+        if isinstance(processor, Stateful):
+            changed = processor.changed_states()
+            list(processor.tick(1))
+            assert processor.changed_states() == {}
+            assert changed is not None
+        journey.deliver()
+    assert journey.finish().outcome() == undisturbed
+
+
+def test_a_deadline_ends_what_it_waits_for(case: Case) -> None:
+    journey = Journey(replace(case, others=lambda _: ()))  # nobody answers
+    journey.take()
+    processor = journey.step.processor
+    if isinstance(processor, Waiting) and (deadline_ns := processor.next_deadline_ns()) is not None:
+        assert not list(processor.tick(deadline_ns - 1))
+        assert list(processor.tick(deadline_ns))
+    journey.finish()
+    processor = journey.step.processor
+    assert not isinstance(processor, Waiting) or processor.next_deadline_ns() is None
+
+
+def test_the_states_of_ended_jobs_are_dropped_after_their_last_messages_are_committed(case: Case) -> None:
+    journey = Journey(case)
+    journey.finish()
+    if not isinstance(journey.step.processor, Stateful):
+        assert journey.states == []
+        return
+    assert any(state.value is None for state in journey.states), "the case ends no job"
+    for at, state in enumerate(journey.states):
+        if state.value is None:
+            assert all(later.key != state.key for later in journey.states[at + 1 :])
