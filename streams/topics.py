@@ -64,25 +64,36 @@ class Change:
 
 
 def apply(
-    bus: Bus, topics: Iterable[Topic], *, replication_factor: int | None = None, within_s: float = 30.0
+    bus: Bus,
+    topics: Iterable[Topic],
+    *,
+    replication_factor: int | None = None,
+    dry_run: bool = False,
+    within_s: float = 30.0,
 ) -> list[Change]:
     """Create the missing topics and adapt the settings of the others; what differed, nothing the second time.
 
-    ``replication_factor`` counts for topics to be created; None is the broker's default.
-    Raises ``BusError`` where the broker refuses or does not answer.
+    ``replication_factor`` counts for topics to be created; None is the broker's default. With ``dry_run`` nothing
+    is changed. Raises ``BusError`` where the broker refuses or does not answer.
     """
     admin = AdminClient(bus.librdkafka(), logger=log)
     catalogue = {topic.name: topic for topic in topics}
     counts = _partition_counts(admin, within_s)
     missing = [topic for name, topic in catalogue.items() if name not in counts]
-    changes = _create(admin, missing, replication_factor, within_s)
     there = [topic for name, topic in catalogue.items() if name in counts]
-    changes += [
-        Change(topic.name, _PARTITIONS, str(counts[topic.name]), str(topic.partitions), applied=False)
-        for topic in there
-        if counts[topic.name] != topic.partitions
+    differing = _differences(admin, there, within_s)
+    if not dry_run:
+        _create(admin, missing, replication_factor, within_s)
+        _alter(admin, differing, within_s)
+    return [
+        *(Change(topic.name, _PARTITIONS, None, str(topic.partitions)) for topic in missing),
+        *(
+            Change(topic.name, _PARTITIONS, str(counts[topic.name]), str(topic.partitions), applied=False)
+            for topic in there
+            if counts[topic.name] != topic.partitions
+        ),
+        *differing,
     ]
-    return changes + _adapt(admin, there, within_s)
 
 
 def check(bus: Bus, together: Collection[Topic], others: Iterable[Topic] = (), *, within_s: float = 10.0) -> int:
@@ -132,9 +143,9 @@ def settings_of(topic: Topic) -> dict[str, str]:
     return {**own, "cleanup.policy": "delete", "retention.ms": str(int(topic.retention_hours * _HOUR_MS))}
 
 
-def _create(admin: AdminClient, topics: list[Topic], replication_factor: int | None, within_s: float) -> list[Change]:
+def _create(admin: AdminClient, topics: list[Topic], replication_factor: int | None, within_s: float) -> None:
     if not topics:
-        return []
+        return
     replicas = -1 if replication_factor is None else replication_factor
     new = [
         NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=replicas, config=settings_of(topic))
@@ -146,26 +157,28 @@ def _create(admin: AdminClient, topics: list[Topic], replication_factor: int | N
         if time.monotonic() > deadline:
             raise BusError(f"created, but not to be seen after {within_s:g} s: {', '.join(sorted(unseen))}")
         time.sleep(0.05)
-    return [Change(topic.name, _PARTITIONS, None, str(topic.partitions)) for topic in topics]
 
 
-def _adapt(admin: AdminClient, topics: list[Topic], within_s: float) -> list[Change]:
+def _differences(admin: AdminClient, topics: list[Topic], within_s: float) -> list[Change]:
+    """Where the settings of topics differ from the catalogue's."""
     if not topics:
         return []
     found = _described(admin, ResourceType.TOPIC, [topic.name for topic in topics], within_s)
-    changes = [
+    return [
         Change(topic.name, setting, found[topic.name][setting], after)
         for topic in topics
         for setting, after in settings_of(topic).items()
         if found[topic.name][setting] != after
     ]
+
+
+def _alter(admin: AdminClient, changes: list[Change], within_s: float) -> None:
     altered = [
         ConfigResource(ResourceType.TOPIC, name, incremental_configs=[_set(change) for change in of_topic])
         for name, of_topic in groupby(changes, key=lambda change: change.topic)
     ]
     if altered:
         _answers(admin.incremental_alter_configs(altered, request_timeout=within_s), within_s)
-    return changes
 
 
 def _set(change: Change) -> ConfigEntry:
