@@ -147,10 +147,13 @@ class Cluster:
 
     @cached_property
     def nic_traffic(self) -> list[frozenset[tuple[Scope, int, int]]]:
-        """What crosses each rank's NIC: (scope, group, group) of collectives, (scope, rank, rank) of pairs."""
+        """What crosses each rank's NIC: (scope, group, group) of collectives, (scope, rank, rank) of pairs.
+
+        The few bytes of the gradient norm are left out: no slowness shows in them.
+        """
         traffic: list[set[tuple[Scope, int, int]]] = [set() for _ in range(self.scenario.world)]
         for scope in self.scopes:
-            if scope is Scope.PIPELINE:
+            if scope in {Scope.PIPELINE, Scope.MODEL}:
                 continue
             for rank in np.flatnonzero(self.nic_share(scope).ravel() > 0):
                 group = int(self.group_of_rank[scope][rank])

@@ -54,7 +54,7 @@ class NoiseProfile:
 DEFAULT = NoiseProfile()
 """Iterations of a healthy job vary by 1-2 %."""
 
-HARD = NoiseProfile(common_sigma=0.052, sequence_cv=0.045)
+HARD = NoiseProfile(common_sigma=0.058, sequence_cv=0.045)
 """Iterations of a healthy job vary by 5-7 %; microbatches differ in length."""
 
 SILENT = NoiseProfile(

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnosis.job import Communicator, Job, Place
+from producers.simulation.cluster import Ints
 from producers.simulation.run import SimulatedRun
 from producers.simulation.truth import FaultTruth, Truth
 from schemas import comm_ops
@@ -34,9 +35,7 @@ def relabelled(
     )
 
 
-def _table(
-    table: pa.Table, ranks: Mapping[int, int], communicator: Callable[[str], str]
-) -> tuple[pa.Table, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+def _table(table: pa.Table, ranks: Mapping[int, int], communicator: Callable[[str], str]) -> tuple[pa.Table, Ints]:
     batch = table.combine_chunks().to_batches()[0]
     new = np.zeros(max(ranks) + 1, dtype=np.int32)
     new[list(ranks)] = list(ranks.values())
@@ -70,7 +69,7 @@ def _truth(
     run: SimulatedRun,
     ranks: Mapping[int, int],
     hosts: Mapping[str, str],
-    order: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    order: Ints,
 ) -> Truth:
     def device(name: str) -> str:
         kind, _, place = name.partition(":")

@@ -11,7 +11,7 @@ from producers.simulation import engine, rows
 from producers.simulation.calibration import slow_device
 from producers.simulation.durations import Durations, World
 from producers.simulation.scenario import Scenario
-from producers.simulation.truth import Truth, abnormal_operators, fault_truths, iteration_lengths
+from producers.simulation.truth import ACTUAL, Truth, abnormal_operators, fault_truths, iteration_lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,5 +46,5 @@ def simulate(scenario: Scenario) -> SimulatedRun:
         healthy_ns=tuple(int(x * 1e9) for x in lengths[:, 1]),
         abnormal=abnormal_operators(times, lengths)[kept],
     )
-    ended_ns = durations.cluster.started_ns + int(lengths[:, 0].sum() * 1e9)
+    ended_ns = durations.cluster.started_ns + int(times[-1].finished[:, ACTUAL].max() * 1e9)
     return SimulatedRun(scenario, durations.cluster.job(ended_ns), table, truth)

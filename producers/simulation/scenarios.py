@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from producers.simulation.cluster import Cluster
+from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.faults import Fault, Kind, Part, Pattern
 from producers.simulation.noise import DEFAULT, Draws, NoiseProfile, Purpose, log_uniform
 from producers.simulation.scenario import Omissions, Scenario
@@ -122,7 +122,7 @@ def _fault(scenario: Scenario, draws: np.random.Generator, slowdowns: tuple[floa
     )
 
 
-def _ranks_with(scenario: Scenario, kind: Kind, *, hidden: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _ranks_with(scenario: Scenario, kind: Kind, *, hidden: bool) -> Ints:
     """Ranks with a device of the kind in use; of GPUs that bubbles shall hide, those of the lighter stages."""
     cluster = Cluster(scenario)
     if kind is Kind.NIC_SLOW:
