@@ -10,16 +10,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from diagnosis.job import Job
 from schemas import catalogue
 from schemas.errors import ImpossibleValue, MessageError, UnknownJob, WrongSchema
 from schemas.message import Message, decode
 from schemas.topic import Topic
-
-if TYPE_CHECKING:  # in process nothing of Kafka is loaded
-    from streams.follower import Follower
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +64,14 @@ class Jobs(Mapping[str, Job]):
         return {}
 
 
+class Followed(Protocol):
+    """What brings the records of a broker's topic; streams/follower.py is the one there is."""
+
+    def catch_up(self) -> Iterable[Message]: ...
+
+    def poll(self) -> Iterable[Message]: ...
+
+
 class FollowedJobs(Jobs):
     """The jobs of a broker's control.jobs: ``catch_up`` before the start, ``follow`` now and then, once unasked.
 
@@ -74,7 +79,7 @@ class FollowedJobs(Jobs):
     publishes its job must not slow the others' records down.
     """
 
-    def __init__(self, follower: Follower, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, follower: Followed, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._follower = follower
         self._clock = clock

@@ -1,0 +1,143 @@
+"""What a worker does between two rebalances, and in which order."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from schemas import catalogue
+from schemas.errors import DeliveryError
+from schemas.message import Message
+from schemas.processor import SavedState
+from streams.control_view import Jobs
+from streams.metrics import Metrics
+from streams.share import Context, Share
+from tests.streams.examples import END, TOPICS, Asker, Sums, number
+
+NUMBERS, SUMS, STATE = TOPICS.numbers.name, TOPICS.sums.name, catalogue.STATE.name
+
+
+class FakeOutbox:
+    """Notes what happens in ``events``; fails to flush while ``broken``."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+        self.broken = False
+
+    def send(self, message: Message) -> None:
+        self.events.append(f"send {message.topic}" + (" tombstone" if message.value is None else ""))
+
+    def flush(self) -> None:
+        if self.broken:
+            raise DeliveryError("broken")
+        self.events.append("flush")
+
+
+class SinkOfSums(Sums):
+    """Saves its state and delivers to the outside."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__()
+        self._events = events
+
+    def flush(self) -> None:
+        self._events.append("sink flush")
+
+
+def at(partition: int, offset: int, value: int = 1, job: str = "a") -> Message:
+    return replace(number(TOPICS.numbers, job, value), partition=partition, offset=offset)
+
+
+class World:
+    """A share whose outside is visible."""
+
+    def __init__(self, saved: Mapping[str, SavedState] | None = None) -> None:
+        self.events: list[str] = []
+        self.made: list[int] = []
+        self.outbox = FakeOutbox(self.events)
+        self.saved = saved or {}
+        self.metrics = Metrics("sums")
+        self.share = Share(self.make, jobs=Jobs(), saved=lambda _: self.saved, outbox=self.outbox, metrics=self.metrics)
+
+    def make(self, context: Context) -> Sums:
+        self.made.append(context.partition)
+        return SinkOfSums(self.events)
+
+    def happened(self) -> Iterable[str]:
+        events = list(self.events)
+        self.events.clear()
+        return events
+
+
+def test_the_order_of_a_commit_is_outputs_sinks_states_offsets_tombstones() -> None:
+    world = World()
+    world.share.take([at(0, 0), at(0, 1, END), at(0, 2, job="b")])
+    assert world.happened() == [f"send {SUMS}"] * 3
+    offsets = world.share.deliver(now_ns=0)
+    assert offsets == {(NUMBERS, 0): 3}
+    assert world.happened() == ["flush", "sink flush", f"send {STATE}", "flush"]
+    world.share.committed(offsets)
+    assert world.happened() == [f"send {STATE} tombstone"]
+
+
+def test_nothing_may_be_committed_when_outputs_are_not_safe() -> None:
+    world = World()
+    world.share.take([at(0, 0)])
+    world.outbox.broken = True
+    with pytest.raises(DeliveryError):
+        world.share.deliver(now_ns=0)
+    assert "sink flush" not in world.events
+
+
+def test_an_instance_a_partition_number_and_offsets_of_each() -> None:
+    world = World()
+    world.share.take([at(0, 0), at(2, 7), at(0, 1)])
+    assert world.made == [0, 2]
+    assert world.share.deliver(now_ns=0) == {(NUMBERS, 0): 2, (NUMBERS, 2): 8}
+
+
+def test_what_is_committed_is_not_committed_again() -> None:
+    world = World()
+    world.share.take([at(0, 0)])
+    world.share.committed(world.share.deliver(now_ns=0))
+    assert world.share.deliver(now_ns=0) == {}
+    world.share.take([at(0, 1)])
+    assert world.share.deliver(now_ns=0) == {(NUMBERS, 0): 2}
+
+
+def test_an_instance_starts_from_what_was_saved() -> None:
+    world = World(saved={"a": SavedState({NUMBERS: 5}, "sums/1", b"{}")})
+    world.share.take([at(0, 4)])
+    assert world.happened() == []
+    world.share.take([at(0, 5)])
+    assert world.happened() == [f"send {SUMS}"]
+
+
+def test_ticks_come_with_the_time_and_are_delivered() -> None:
+    events: list[str] = []
+    share = Share(
+        lambda _: Asker(within_ns=10),
+        jobs=Jobs(),
+        saved=lambda _: {},
+        outbox=FakeOutbox(events),
+        metrics=Metrics("asker"),
+    )
+    share.take([replace(at(0, 4), taken_ns=100)])
+    events.clear()
+    assert share.deliver(now_ns=109) == {(NUMBERS, 0): 4}
+    assert events == ["flush"]
+    assert share.deliver(now_ns=110) == {(NUMBERS, 0): 4}
+    assert events == ["flush", f"send {TOPICS.answers.name}", "flush"]
+
+
+def test_it_counts() -> None:
+    world = World()
+    world.share.take([at(0, 0), replace(at(0, 1), value=b"?"), at(0, 2)])
+
+    def count(name: str, **labels: str) -> float | None:
+        return world.metrics.registry.get_sample_value(name, {"processor": "sums", **labels})
+
+    assert count("offbeat_messages_total", topic=NUMBERS) == 3
+    assert count("offbeat_published_total", topic=SUMS) == 2
+    assert count("offbeat_published_total", topic="dead_letters") == 1
+    assert count("offbeat_dead_letters_total") == 1
