@@ -83,9 +83,7 @@ class Search:
         view = self._view()
         row = self._row(view, rank, call_ns)
         name = view.operators.communicators[view.operators.communicator[row]]
-        between = bool(view.operators.point_to_point[row])
-        peer = int(view.operators.peer[row])
-        members = ((peer,) if peer != UNKNOWN else ()) if between else self._logs.job.members.get(name, ())
+        members = self._members(view, row)
         yield from self._logs.fetch({name: members})
         view = self._view()
         row = self._row(view, rank, call_ns)
@@ -115,9 +113,18 @@ class Search:
 
     def _add(self, cause: str, view: _View, row: int, path: tuple[int, ...], communicator: str | None) -> None:
         rank = int(view.operators.rank[row])
-        root = Root(cause, Leaf(rank, communicator, int(view.excess_ns[row]), reference(view.operators, row), path))
+        members = self._members(view, row) if communicator else (rank,)
+        operator = reference(view.operators, row)
+        leaf = Leaf(rank, communicator, members, int(view.excess_ns[row]), self._iteration, operator, path)
+        root = Root(cause, leaf)
         if all((root.cause, root.leaf.rank, root.leaf.communicator) != _place(known) for known in self.roots):
             self.roots.append(root)
+
+    def _members(self, view: _View, row: int) -> tuple[int, ...]:
+        operators = view.operators
+        if operators.point_to_point[row]:
+            return tuple(sorted({int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}))
+        return self._logs.job.members.get(operators.communicators[operators.communicator[row]], ())
 
     def _abnormal_before(self, view: _View, rank: int, call_ns: int | None) -> Iterator[int]:
         """The rank's abnormal operators of the iteration called before ``call_ns``, nearest first."""

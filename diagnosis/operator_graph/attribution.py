@@ -60,11 +60,17 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Where a walk ended: ``rank`` lost ``excess_ns`` itself, computing or (``communicator``) transferring."""
+    """Where a walk ended: ``rank`` lost ``excess_ns`` itself, computing or (``communicator``) transferring.
+
+    ``members`` share the transfers: the communicator's ranks, or the two ends of a point-to-point channel.
+    ``iteration`` is where most of it was lost: the one that is explained, or the one before.
+    """
 
     rank: int
     communicator: str | None
+    members: tuple[int, ...]
     excess_ns: int
+    iteration: int
     operator: OperatorRef
     path: tuple[int, ...]
 
@@ -192,13 +198,14 @@ class _Ledger:
     def leaves(self, stand: _Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
         delays = self._delays
-        communicator = delays.operators.communicator
         if self._material(delays.compute, rows, stand.rank, None):
-            yield self._leaf(stand, delays.compute, rows, None)
-        for code in np.unique(communicator[rows]):
-            chosen = rows[communicator[rows] == code]
-            if self._material(delays.transfer, chosen, stand.rank, communicator == code):
-                yield self._leaf(stand, delays.transfer, chosen, delays.operators.communicators[code])
+            yield self._leaf(stand, delays.compute, rows, None, (stand.rank,))
+        for channel in np.unique(delays.channel[rows]):
+            chosen = rows[delays.channel[rows] == channel]
+            if self._material(delays.transfer, chosen, stand.rank, delays.channel == channel):
+                name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
+                members = delays.members(int(chosen[0]), self._logs.job)
+                yield self._leaf(stand, delays.transfer, chosen, name, members)
 
     def waits(self, stand: _Stand, rows: Ints) -> Iterator[tuple[Wait, int]]:
         """Material waits for one rank, with the time (its own clock) before which its delay arose."""
@@ -231,11 +238,14 @@ class _Ledger:
             mask &= of
         return amount > self._settings.sigmas * self._delays.spread(values, mask, self._baseline)
 
-    def _leaf(self, stand: _Stand, values: Floats, rows: Ints, communicator: str | None) -> Leaf:
+    def _leaf(
+        self, stand: _Stand, values: Floats, rows: Ints, communicator: str | None, members: tuple[int, ...]
+    ) -> Leaf:
         worst = int(rows[np.nanargmax(values[rows])])
         excess = int(np.nansum(values[rows]))
-        path = (*stand.path, stand.rank)
-        return Leaf(stand.rank, communicator, excess, reference(self._delays.operators, worst), path)
+        iteration = int(self._delays.operators.iteration[worst])
+        operator = reference(self._delays.operators, worst)
+        return Leaf(stand.rank, communicator, members, excess, iteration, operator, (*stand.path, stand.rank))
 
 
 def reference(operators: Operators, row: int) -> OperatorRef:

@@ -30,11 +30,13 @@ class Delays:
     """Time of each operator beyond what is usual, in ns; every array has shape (n,), NaN: not known.
 
     ``compute`` is spent before the call, ``exposed`` within the operator; ``exposed = wait + transfer`` where all
-    members were seen. ``awaited`` is the rank that entered last, ``meeting`` the communication (``meeting_keys``).
+    members were seen. ``awaited`` is the rank that entered last, ``meeting`` the communication
+    (``meeting_keys``), ``channel`` what it runs over: the communicator, or the two ends of a send or recv.
     """
 
     operators: Operators
     meeting: Ints
+    channel: Ints
     compute: Floats
     exposed: Floats
     wait: Floats
@@ -49,6 +51,13 @@ class Delays:
         if until_ns is not None:
             chosen &= self.operators.call_ns[low:high] <= until_ns
         return np.asarray(low + np.flatnonzero(chosen), dtype=np.int64)
+
+    def members(self, row: int, job: Job) -> tuple[int, ...]:
+        """Ranks that share a row's channel."""
+        operators = self.operators
+        if operators.point_to_point[row]:
+            return tuple(sorted({int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}))
+        return tuple(sorted(job.members.get(operators.communicators[operators.communicator[row]], ())))
 
     def spread(self, values: Floats, rows: Bools, baseline: Sequence[int]) -> float:
         """Standard deviation over the baseline of an iteration's sum of ``values`` in the chosen rows (a mask)."""
@@ -86,6 +95,7 @@ def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
     return Delays(
         operators=operators,
         meeting=keys,
+        channel=_channels(operators),
         compute=compute - _usual(compute, of_gap, in_baseline),
         exposed=exposed - _usual(exposed, of_operator, in_baseline),
         wait=wait - _usual(wait, of_operator, in_baseline),
@@ -110,6 +120,13 @@ def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete
     told = _first_to_go_on(operators, keys, shift, entered)
     end = np.where(operators.ended, operators.end_ns - shift, told)
     return np.where(operators.ended | complete, end, UNKNOWN)
+
+
+def _channels(operators: Operators) -> Ints:
+    between = operators.point_to_point
+    low = np.where(between, np.minimum(operators.rank, operators.peer), UNKNOWN)
+    high = np.where(between, np.maximum(operators.rank, operators.peer), UNKNOWN)
+    return numbered(operators.communicator, low + 1, high + 1)
 
 
 def _expected_members(operators: Operators, job: Job) -> Ints:

@@ -70,11 +70,12 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class LocateSettings:
-    """Settings of the steps."""
+    """Settings of the steps; ``baseline_iterations`` of the baseline, the latest, are compared with."""
 
     attribution: AttributionSettings = field(default_factory=AttributionSettings)
     separation: SeparationSettings = field(default_factory=SeparationSettings)
     mixed_share: float = 0.5
+    baseline_iterations: int = 12
 
 
 def locate(
@@ -82,17 +83,19 @@ def locate(
 ) -> Generator[Needs, Answer, Location]:
     """Search the operator graph for the culprits of an irregular iteration; yields the logs that it needs."""
     settings = settings or LocateSettings()
-    iteration, baseline, pivots = irregularity.iteration, irregularity.baseline, irregularity.pivots
+    iteration, pivots = irregularity.iteration, irregularity.pivots
+    baseline = irregularity.baseline[-settings.baseline_iterations :]
+    irregularity = replace(irregularity, baseline=baseline)
     before = (iteration - 1,) if iteration else ()
     logs = Logs(job, tuple(sorted({*baseline, *before, iteration})))
     found = yield from walk(logs, iteration, baseline, pivots, irregularity.excess_ns, settings.attribution)
     culprits: list[Culprit] = []
-    for communicator, leaf in _largest_by_place(found.leaves).items():
-        if isinstance(communicator, int):
+    for leaf in _largest_by_place(found.leaves):
+        if leaf.communicator is None:
             culprits.append(_computing(job, leaf, irregularity.excess_ns))
             continue
-        told = yield from separate(logs, communicator, iteration, baseline, leaf.path[0], settings.separation)
-        culprits.extend(_transferring(job, leaf, told.members, told.ranks, irregularity.excess_ns))
+        told = yield from separate(logs, leaf, baseline, settings.separation)
+        culprits.append(_transferring(job, leaf, told.members, told.ranks, irregularity.excess_ns))
     culprits = _merged(culprits, settings.mixed_share)
     rated = _rated(logs, culprits, irregularity)
     operators = logs.operators
@@ -106,12 +109,12 @@ def locate(
     )
 
 
-def _largest_by_place(leaves: Sequence[Leaf]) -> dict[int | str, Leaf]:
-    """The largest leaf of each rank that computes and of each communicator that transfers."""
-    largest: dict[int | str, Leaf] = {}
+def _largest_by_place(leaves: Sequence[Leaf]) -> list[Leaf]:
+    """The largest leaf of each rank that computes and of each channel that transfers."""
+    largest: dict[tuple[str | None, tuple[int, ...]], Leaf] = {}
     for leaf in sorted(leaves, key=lambda leaf: -leaf.excess_ns):
-        largest.setdefault(leaf.rank if leaf.communicator is None else leaf.communicator, leaf)
-    return largest
+        largest.setdefault((leaf.communicator, leaf.members), leaf)
+    return list(largest.values())
 
 
 def _computing(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
@@ -128,29 +131,25 @@ def _computing(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
     )
 
 
-def _transferring(
-    job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[int, ...], excess_ns: int
-) -> list[Culprit]:
-    """One culprit where the members could be told apart, else the group with its candidates."""
+def _transferring(job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[int, ...], excess_ns: int) -> Culprit:
+    """The member that could be told apart, else the group with its candidates."""
     ranks = told or members
     alone = len(ranks) == 1
     local = job.on_one_host(members)
     devices = [Device(f"nvlink:{job.place[rank].host}", "nvlink", 0) for rank in ranks[:1]] if local else []
     for rank in () if local else ranks:
         devices.extend(job.nics(rank))
-    return [
-        Culprit(
-            cause=NETWORK,
-            level="device" if alone else "group",
-            ranks=ranks,
-            candidates=() if alone else tuple((rank,) for rank in ranks),
-            devices=tuple(devices),
-            operator=leaf.operator,
-            excess_ns=min(leaf.excess_ns, excess_ns),
-            share=min(1.0, leaf.excess_ns / excess_ns),
-            path=leaf.path,
-        )
-    ]
+    return Culprit(
+        cause=NETWORK,
+        level="device" if alone else "group",
+        ranks=ranks,
+        candidates=() if alone else tuple((rank,) for rank in ranks),
+        devices=tuple(devices),
+        operator=leaf.operator,
+        excess_ns=min(leaf.excess_ns, excess_ns),
+        share=min(1.0, leaf.excess_ns / excess_ns),
+        path=leaf.path,
+    )
 
 
 def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:

@@ -1,16 +1,18 @@
-"""Which member makes a communicator's transfers slow (a step beyond Holmes 4.3.2).
+"""Which member makes a channel's transfers slow (a step beyond Holmes 4.3.2).
 
 A collective's members all see the same slow transfer, so its log alone cannot name one. But a slow NIC slows
-everything that crosses it: the culprit is the member whose other communicators are slow as well.
+everything that crosses it: the culprit is the member whose other channels are slow as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.job import Job
+from diagnosis.operator_graph.attribution import Leaf
 from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.logs import Answer, Logs, Needs
 
@@ -23,7 +25,7 @@ class SeparationSettings:
     """
 
     sigmas: float = 3.0
-    least_slowdown: float = 0.2
+    least_slowdown: float = 0.1
     majority: float = 0.5
     comparable: float = 0.5
 
@@ -38,55 +40,53 @@ class Separation:
 
 def separate(
     logs: Logs,
-    communicator: str,
-    iteration: int,
+    leaf: Leaf,
     baseline: Sequence[int],
-    pivot: int,
     settings: SeparationSettings,
 ) -> Generator[Needs, Answer, Separation]:
-    """Tell a slow communicator's members apart by their other communicators over the same medium."""
-    job = logs.job
-    members = tuple(sorted(job.members[communicator]))
-    local = job.on_one_host(members)
-    others = {
-        member: [
-            name
-            for name in job.communicators_of[member]
-            if name != communicator and len(job.members[name]) > 1 and job.on_one_host(job.members[name]) == local
-        ]
-        for member in members
+    """Tell the members of a slow channel apart by their other channels over the same medium."""
+    local = logs.job.on_one_host(leaf.members)
+    names = {name for member in leaf.members for name in logs.job.communicators_of.get(member, ())}
+    groups = {name: logs.job.members[name] for name in names}
+    wanted: dict[str | None, Iterable[int]] = {
+        name: ranks for name, ranks in sorted(groups.items()) if logs.job.on_one_host(ranks) == local
     }
-    neighbours = {rank for names in others.values() for name in names for rank in job.members[name]}
-    yield from logs.fetch({None: neighbours | set(members)})
-    delays = measure(logs, logs.clocks(pivot), baseline)
+    if logs.operators.ended.mean() < 0.5:
+        # only the members' next calls tell when an operator ended
+        wanted = {None: {rank for ranks in groups.values() for rank in ranks}}
+    yield from logs.fetch(wanted)
+    delays = measure(logs, logs.clocks(leaf.path[0]), baseline)
     excess: dict[int, float] = {}
-    for member in members:
-        judged = [_slow(delays, member, name, iteration, baseline, settings) for name in others[member]]
-        known = [amount for amount in judged if amount is not None]
-        slow = [amount for amount in known if amount > 0]
-        if slow and len(slow) >= settings.majority * len(known):
+    for member in leaf.members:
+        judged = list(_slowness(delays, logs.job, member, leaf, baseline, settings))
+        slow = [amount for amount in judged if amount > 0]
+        if slow and len(slow) >= settings.majority * len(judged):
             excess[member] = sum(slow)
     strongest = max(excess.values(), default=0.0)
-    return Separation(members, tuple(m for m, amount in excess.items() if amount >= settings.comparable * strongest))
+    ranks = tuple(member for member, amount in excess.items() if amount >= settings.comparable * strongest)
+    return Separation(leaf.members, ranks)
 
 
-def _slow(
+def _slowness(
     delays: Delays,
-    rank: int,
-    communicator: str,
-    iteration: int,
+    job: Job,
+    member: int,
+    leaf: Leaf,
     baseline: Sequence[int],
     settings: SeparationSettings,
-) -> float | None:
-    """By how much (ns) a rank's transfers on a communicator are slow; 0: they are not; None: not known."""
+) -> Iterator[float]:
+    """By how much (ns) the member's transfers on each other channel of the leaf's medium are slow; 0: they are not."""
     operators = delays.operators
-    if communicator not in operators.communicators:
-        return None
-    on = (operators.rank == rank) & (operators.communicator == operators.communicators.index(communicator))
-    now = on & (operators.iteration == iteration) & ~np.isnan(delays.transfer)
-    if not now.any():
-        return None
-    amount = float(delays.transfer[now].sum())
-    usual = float(delays.transfer_usual[now].sum())
-    chance = settings.sigmas * delays.spread(delays.transfer, on, baseline)
-    return amount if amount > max(chance, settings.least_slowdown * usual) else 0.0
+    local = job.on_one_host(leaf.members)
+    own = operators.rank == member
+    known = own & (operators.iteration == leaf.iteration) & ~np.isnan(delays.transfer)
+    for channel in np.unique(delays.channel[known]):
+        now = known & (delays.channel == channel)
+        members = delays.members(int(np.flatnonzero(now)[0]), job)
+        if members == leaf.members or len(members) < 2 or job.on_one_host(members) != local:
+            continue
+        on = own & (delays.channel == channel)
+        amount = float(delays.transfer[now].sum())
+        usual = float(delays.transfer_usual[now].sum())
+        chance = settings.sigmas * delays.spread(delays.transfer, on, baseline)
+        yield amount if amount > max(chance, settings.least_slowdown * usual) else 0.0
