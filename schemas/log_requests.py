@@ -16,7 +16,7 @@ TOPIC = Topic(
     retention_hours=1.0,
     columns=(
         Column("request_id", pa.string(), "Same after a restart: hash of what is asked and by whom."),
-        Column("ranks", pa.list_(pa.int32()), "Ranks whose rows are asked for."),
+        Column("ranks", pa.list_(pa.int32()), "Ranks whose rows are asked for.", minimum=0),
         Column("iteration_from", pa.int32(), "First iteration.", minimum=0),
         Column("iteration_to", pa.int32(), "Last iteration, included.", minimum=0),
         Column("communicator", pa.string(), "Only operators of this communicator; null: all.", nullable=True),

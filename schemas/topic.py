@@ -40,7 +40,8 @@ class Key(StrEnum):
 class Column:
     """One column of a topic.
 
-    ``minimum`` and ``choices`` are checked on every decoded message; nulls pass where ``nullable``.
+    ``minimum``, ``maximum`` and ``choices`` are checked on every decoded message, in lists on each element; nulls
+    pass where ``nullable``, but never in a list. A number that is not finite never passes.
     """
 
     name: str
@@ -49,23 +50,32 @@ class Column:
     unit: str = ""
     nullable: bool = False
     minimum: int | float | None = None
+    maximum: int | float | None = None
     choices: tuple[str, ...] = ()
 
     def check(self, values: pa.Array, topic: str) -> None:
         """Raise ``ImpossibleValue`` where a value is out of bounds."""
-        if self.minimum is not None and len(values) and values.null_count < len(values):
-            least = pc.min(values).as_py()
-            if least < self.minimum:
-                raise ImpossibleValue(
-                    f"{topic}: column {self.name} holds {least}; the least possible value is {self.minimum}"
-                )
+        where = f"{topic}: column {self.name}"
+        while pa.types.is_list(values.type):
+            values = values.flatten()
+            if values.null_count:
+                raise ImpossibleValue(f"{where} holds a list with a null in it")
+        if pa.types.is_floating(values.type) and pc.all(pc.is_finite(values)).as_py() is False:
+            raise ImpossibleValue(f"{where} holds a number that is not finite")
+        if self.minimum is not None or self.maximum is not None:
+            self._check_range(pc.min_max(values).as_py(), where)
         if self.choices:
             present = values.dictionary if pa.types.is_dictionary(values.type) else values.unique()
             unknown = set(present.drop_null().to_pylist()) - set(self.choices)
             if unknown:
-                raise ImpossibleValue(
-                    f"{topic}: column {self.name} holds {min(unknown)!r}; known are {', '.join(self.choices)}"
-                )
+                raise ImpossibleValue(f"{where} holds {min(unknown)!r}; known are {', '.join(self.choices)}")
+
+    def _check_range(self, found: dict[str, int | float | None], where: str) -> None:
+        least, greatest = found["min"], found["max"]
+        if self.minimum is not None and least is not None and least < self.minimum:
+            raise ImpossibleValue(f"{where} holds {least}; the least possible value is {self.minimum}")
+        if self.maximum is not None and greatest is not None and greatest > self.maximum:
+            raise ImpossibleValue(f"{where} holds {greatest}; the greatest possible value is {self.maximum}")
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,7 @@ class Topic:
     """One topic of the catalogue.
 
     ``max_bytes`` bounds a record on the wire, ``max_decoded_bytes`` the same record decompressed,
-    ``max_rows`` its rows. ``check`` looks at what no single column shows.
+    ``max_rows`` its rows and the elements of each list. ``check`` looks at what no single column shows.
     """
 
     name: str
@@ -105,7 +115,8 @@ class Topic:
     def batch(self, columns: dict[str, Any]) -> pa.RecordBatch:
         """Build a record batch of this topic from columns by name; absent nullable columns become null.
 
-        Raises ``ValueError`` for an unknown or a missing required column: that is a programming error.
+        Raises ``ValueError`` for an unknown column and for a required one that is missing or holds a null: that is
+        a programming error.
         """
         unknown = set(columns) - {c.name for c in self.columns}
         if unknown:
@@ -114,6 +125,8 @@ class Topic:
         for column in self.columns:
             if column.name in columns:
                 arrays[column.name] = _as_array(columns[column.name], column.type)
+                if arrays[column.name].null_count and not column.nullable:
+                    raise ValueError(f"{self.name}: column {column.name!r} may not be null")
             elif not column.nullable:
                 raise ValueError(f"{self.name} needs column {column.name!r}")
         rows = len(next(iter(arrays.values())))
