@@ -1,0 +1,107 @@
+"""The answer of a diagnosis: gathered from what the pipeline publishes, in the shape that ``--json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median, median_low
+from typing import Any
+
+from diagnosis.job import Job
+from schemas import catalogue
+from schemas.message import Message, decode
+from schemas.topic import Topic
+
+Row = Mapping[str, Any]
+
+
+@dataclass
+class Gathered:
+    """Listens to one job's pipeline: how long its iterations took, and the newest revision of each incident.
+
+    A processor that publishes nothing. ``on_iteration`` is called with the number of iterations judged so far,
+    ``on_incident`` with each record of an incident. ``refused`` holds why messages went to dead_letters: an
+    answer that rests on part of the telemetry must say so.
+    """
+
+    on_iteration: Callable[[int], None] = lambda _: None
+    on_incident: Callable[[Row], None] = lambda _: None
+    durations_ns: dict[int, int | None] = field(default_factory=dict)
+    irregular: list[int] = field(default_factory=list)
+    incidents: dict[str, Row] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    name = "answer"
+    reads: tuple[Topic, ...] = (catalogue.ITERATIONS, catalogue.INCIDENTS, catalogue.DEAD_LETTERS)
+    writes: tuple[Topic, ...] = ()
+
+    def process(self, message: Message) -> Iterable[Message]:
+        if message.topic == catalogue.ITERATIONS.name:
+            self._judged(decode(message, catalogue.ITERATIONS).to_pylist())
+        elif message.topic == catalogue.INCIDENTS.name:
+            for row in decode(message, catalogue.INCIDENTS).to_pylist():
+                self.incidents[row["id"]] = row
+                self.on_incident(row)
+        else:
+            self.refused += decode(message, catalogue.DEAD_LETTERS).column("reason").to_pylist()
+        return ()
+
+    def tick(self, now_ns: int) -> Iterable[Message]:
+        return ()
+
+    def safe_offsets(self) -> Mapping[Topic, int]:
+        return {}
+
+    def _judged(self, rows: list[dict[str, Any]]) -> None:
+        """One iteration as each pivot saw it; the job's ranks move in lockstep, so the median is the iteration's."""
+        iteration = rows[0]["iteration"]
+        known = [row["duration_ns"] for row in rows if row["duration_ns"] is not None]
+        self.durations_ns[iteration] = median_low(known) if known else None
+        if rows[0]["irregular"]:
+            self.irregular.append(iteration)
+        self.on_iteration(len(self.durations_ns))
+
+
+def as_json(job: Job, gathered: Gathered, *, ranks_seen: int, lost_lines: int) -> dict[str, Any]:
+    """The answer as one JSON object; what is not known is null."""
+    durations = [ns for ns in gathered.durations_ns.values() if ns is not None]
+    return {
+        "job": job.job,
+        "layout": _layout(job),
+        "iterations": {
+            "count": len(gathered.durations_ns),
+            "median_ms": round(median(durations) / 1e6, 3) if durations else None,
+            "irregular": sorted(gathered.irregular),
+        },
+        "coverage": {"ranks_seen": ranks_seen, "ranks_expected": len(job.ranks), "lost_lines": lost_lines},
+        "incidents": [incident_json(row) for row in gathered.incidents.values()],
+    }
+
+
+def incident_json(row: Row) -> dict[str, Any]:
+    """A record of analysis.incidents as the answer shows it."""
+    lost = row["lost_gpu_seconds"]
+    return {
+        "id": row["id"],
+        "cause": row["cause"],
+        "level": row["level"],
+        "ranks": row["ranks"],
+        "candidates": row["candidates"],
+        "devices": [device["device"] for device in row["devices"]],
+        "iterations": [row["first_iteration"], row["last_iteration"]],
+        "pattern": row["pattern"],
+        "confidence": row["confidence"],
+        "lost_gpu_seconds": None if lost is None else round(lost, 3),
+        "stage": row["stage"],
+        "network": row["network"],
+        "methods": row["methods"],
+        "explanation": row["explanation"],
+    }
+
+
+def _layout(job: Job) -> dict[str, Any] | None:
+    if job.layout is None:
+        return None
+    degrees = {name: getattr(job.layout, name) for name in ("tp", "pp", "dp")}
+    more = {name: degree for name in ("cp", "ep") if (degree := getattr(job.layout, name)) not in {None, 1}}
+    return {**degrees, **more, "source": job.layout.source}

@@ -1,0 +1,73 @@
+"""The command line. Libraries are imported where they are used, so that ``offbeat --help`` answers at once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from offbeat.commands import analysis, bench, bus, roles, store
+from offbeat.errors import told_in_one_line
+
+
+class _OneLineErrors(TyperGroup):
+    """Tells what went wrong in one line, however the command was started."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        with told_in_one_line():
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        raise SystemExit(code or 0)
+
+
+app = typer.Typer(
+    cls=_OneLineErrors,
+    name="offbeat",
+    help="Name the GPU, NIC, link, switch or host that makes an LLM training job slow or hung, and why.",
+    epilog="Settings are environment variables, as OFFBEAT_KAFKA__BOOTSTRAP_SERVERS; README.md lists them.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(version("offbeat"))
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+for command in (
+    analysis.demo,
+    analysis.diagnose,
+    analysis.simulate,
+    roles.produce,
+    roles.worker,
+    roles.sink,
+    roles.alert,
+    store.sql,
+    store.rank,
+):
+    app.command()(command)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(
+    bench.bench
+)
+app.add_typer(bus.topics)
+app.add_typer(bus.dead_letters)
+app.add_typer(store.store)
+
+
+def main() -> None:
+    """The ``offbeat`` command."""
+    app(prog_name="offbeat")

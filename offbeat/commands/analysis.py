@@ -1,0 +1,98 @@
+"""demo, diagnose, simulate: no services needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from offbeat import terminal
+from offbeat.commands.parameters import (
+    SCENARIO,
+    Faults,
+    FormatName,
+    IterationOp,
+    Json,
+    LayoutText,
+    settings_with,
+)
+from offbeat.errors import ExitCode
+
+
+def diagnose(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files and folders of one recorded run.")],
+    format_name: FormatName = None,
+    layout: LayoutText = None,
+    iteration_op: IterationOp = None,
+    as_json: Json = False,
+    fail_on_incident: Annotated[
+        bool, typer.Option("--fail-on-incident", help="Exit with 1 where something is wrong.")
+    ] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep what is found in this chDB folder as well.")
+    ] = None,
+) -> None:
+    """Name what makes a recorded run slow or hung, and why."""
+    from offbeat import options, report
+    from offbeat.diagnose import Reading
+    from offbeat.diagnose import diagnose as run
+
+    settings = settings_with()
+    reading = Reading(format_name, options.layout(layout) if layout else None, iteration_op)
+    diagnosis = run(paths, reading, settings, data_dir)
+    for reason in diagnosis.refused:
+        terminal.note(f"part of the telemetry could not be used: {reason}")
+    if as_json:
+        terminal.print_json(diagnosis.answer)
+    else:
+        report.print_answer(diagnosis.answer, terminal.console())
+    if fail_on_incident and diagnosis.answer["incidents"]:
+        raise typer.Exit(ExitCode.FOUND)
+
+
+def demo(
+    ranks: Annotated[int, typer.Option(help="GPUs of the job: a multiple of 16, at most 128.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Places the faults, and draws everything else.")] = 1,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The chDB folder to fill; a new temporary one if none is given.")
+    ] = None,
+    page_to: Annotated[str | None, typer.Option(metavar="URL", help="Page the incidents to this webhook.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate a job with a slow GPU and a slow NIC, and name them."""
+    from offbeat import demo as demonstration
+
+    answer = demonstration.run(settings_with(), ranks=ranks, seed=seed, data_dir=data_dir, page_to=page_to)
+    if as_json:
+        terminal.print_json(answer)
+    else:
+        demonstration.print_end(answer, terminal.console())
+
+
+def simulate(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Write rank*.jsonl.gz and job.json here.")],
+    scenario: Annotated[str, typer.Option(metavar="NAME=VALUE,...", help=SCENARIO)] = "",
+    fault: Faults = None,
+    truth: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was injected here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate a training job and write its logs as a recording."""
+    from offbeat import options
+    from producers.simulation import simulate as run
+    from producers.simulation import write
+    from schemas.errors import SettingsError
+
+    job = options.scenario(scenario, fault or [])
+    with terminal.progress(f"simulating {job.world} ranks, {job.iterations} iterations"):
+        simulated = run(job)
+    rows = simulated.table.num_rows
+    with terminal.progress(f"writing {rows} operators"):
+        try:
+            write(simulated, out, truth)
+        except OSError as error:
+            raise SettingsError(f"{error.filename or out}: {error.strerror}; give a folder to write to") from error
+    if as_json:
+        terminal.print_json({"job": job.name, "ranks": job.world, "operators": rows, "folder": str(out)})
+    else:
+        terminal.console().print(f"{job.name}: {rows} operators of {job.world} ranks in {out}")

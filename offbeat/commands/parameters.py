@@ -1,0 +1,58 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from offbeat.settings import Settings
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")]
+FormatName = Annotated[
+    str | None, typer.Option("--format", metavar="NAME", help="How the files are written, if it cannot be told.")
+]
+LayoutText = Annotated[
+    str | None,
+    typer.Option("--layout", metavar="tp=2,pp=4,dp=1", help="Degrees of parallelism, if they cannot be told."),
+]
+IterationOp = Annotated[
+    str | None,
+    typer.Option(metavar="op=all_reduce,bytes=4", help="The operator that ends an iteration, if rows carry none."),
+]
+SCENARIO = (
+    "seed=0,tp=8,pp=4,dp=2 and so on: also ep, microbatches, layers, hidden, sequence_length, micro_batch_size, "
+    "iterations, gpus_per_host, compute_ms, noise=default|hard, omit=labels+ends+layout."
+)
+Faults = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="kind=gpu_slow,rank=13,iterations=20-40,slowdown=1.3",
+        help="A slow device of the simulation (gpu_slow, nic_slow); give it again for several. factor=2 is the "
+        "device's own slowdown, part=forward|backward the compute that is slow, iterations=12+25+31 are spikes.",
+    ),
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="The chDB folder, instead of the store that is set.")
+]
+Bootstrap = Annotated[
+    str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="Kafka, instead of the one that is set.")
+]
+
+
+def settings_with(*, bootstrap: str | None = None, data_dir: Path | None = None, **worker: Any) -> Settings:
+    """The settings of the environment under what the command line gives; ``worker`` are fields of that group."""
+    from offbeat.settings import Settings
+
+    given: dict[str, Any] = {}
+    if bootstrap is not None:
+        given["kafka"] = {"bootstrap_servers": bootstrap}
+    if data_dir is not None:
+        given["store"] = {"engine": "chdb", "path": data_dir}
+    of_worker = {name: value for name, value in worker.items() if value is not None}
+    if of_worker:
+        given["worker"] = of_worker
+    return Settings.load(**given)

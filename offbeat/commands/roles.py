@@ -1,0 +1,126 @@
+"""produce, worker, sink, alert: the long-running roles, each one process between Kafka and the world."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from offbeat import terminal
+from offbeat.commands.parameters import (
+    SCENARIO,
+    Bootstrap,
+    DataDir,
+    Faults,
+    FormatName,
+    IterationOp,
+    Json,
+    LayoutText,
+    settings_with,
+)
+
+Instance = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Name within the group, the same after a restart: a pod's name.")
+]
+HealthPort = Annotated[int | None, typer.Option(metavar="PORT", help="Serve /metrics and /live here.")]
+
+
+class StepName(StrEnum):
+    """The diagnosing steps."""
+
+    MONITOR = "monitor"
+    SEARCH = "search"
+    INCIDENTS = "incidents"
+
+
+def produce(
+    recording: Annotated[
+        list[Path] | None, typer.Option(metavar="PATH", help="Files or folders of a recorded run.")
+    ] = None,
+    simulate: Annotated[str | None, typer.Option(metavar="NAME=VALUE,...", help=f"A simulated job: {SCENARIO}")] = None,
+    fault: Faults = None,
+    format_name: FormatName = None,
+    layout: LayoutText = None,
+    iteration_op: IterationOp = None,
+    linger: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="End when nothing was asked for so long.")
+    ] = 30.0,
+    follow: Annotated[bool, typer.Option("--follow", help="Answer requests until SIGTERM.")] = False,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Publish a job's logs to Kafka, and answer requests for them."""
+    from offbeat import logs, options
+    from offbeat.produce import produce as run
+    from producers.importers.recording import load
+    from producers.simulation import simulate as simulated
+
+    if bool(recording) == (simulate is not None):
+        raise typer.BadParameter("give either --recording or --simulate")
+    settings = settings_with(bootstrap=bootstrap)
+    logs.configure(settings.log_level)
+    if simulate is not None:
+        with terminal.progress("simulating"):
+            made = simulated(options.scenario(simulate, fault or []))
+        job, table = made.job, made.table
+    else:
+        with terminal.progress("reading"):
+            read = load(
+                recording or [],
+                format_name=format_name,
+                layout=options.layout(layout) if layout else None,
+                iteration_end=iteration_op,
+            )
+        job, table = read.job, read.table
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    with terminal.progress(f"publishing {job.job} to {settings.kafka.bootstrap_servers}") as shown:
+        produced = run(
+            job, table, settings, linger_s=None if follow else linger, stopped=stopped, on_round=shown.advance
+        )
+    if as_json:
+        terminal.print_json({"job": produced.job, "messages": produced.messages, "answers": produced.answers})
+    else:
+        terminal.console().print(f"{produced.job}: {produced.messages} messages, {produced.answers} of them answers")
+
+
+def worker(
+    name: Annotated[StepName, typer.Argument(help="The step to run.")],
+    bootstrap: Bootstrap = None,
+    instance: Instance = None,
+    health_port: HealthPort = None,
+) -> None:
+    """Run a diagnosing step between Kafka topics until SIGTERM."""
+    from offbeat import logs, roles
+
+    settings = settings_with(bootstrap=bootstrap, instance=instance, health_port=health_port)
+    logs.configure(settings.log_level)
+    roles.run_step(name.value, settings)
+
+
+def sink(
+    bootstrap: Bootstrap = None,
+    data_dir: DataDir = None,
+    instance: Instance = None,
+    health_port: HealthPort = None,
+) -> None:
+    """Store what the steps publish until SIGTERM."""
+    from offbeat import logs, roles
+
+    settings = settings_with(bootstrap=bootstrap, data_dir=data_dir, instance=instance, health_port=health_port)
+    logs.configure(settings.log_level)
+    roles.run_store_sink(settings)
+
+
+def alert(bootstrap: Bootstrap = None, instance: Instance = None, health_port: HealthPort = None) -> None:
+    """Page incidents to OFFBEAT_WEBHOOK__URL until SIGTERM."""
+    from offbeat import logs, roles
+
+    settings = settings_with(bootstrap=bootstrap, instance=instance, health_port=health_port)
+    logs.configure(settings.log_level)
+    roles.run_paging(settings)

@@ -1,0 +1,141 @@
+"""The demonstration: a simulated job with a slow GPU and a slow NIC, the whole pipeline, the store, the ranking."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from offbeat import report, tables, terminal, wiring
+from offbeat.answer import Gathered, Row, as_json, incident_json
+from offbeat.settings import Settings
+from producers.importers.tidy import tidy
+from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
+from schemas.errors import MessageError, SettingsError
+from schemas.message import Message
+from schemas.processor import Processor
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ITERATIONS = 60
+ONSETS = ((12, 18), (36, 42))
+"""Where the first and the second fault begin, and how long they last."""
+LASTS = 16
+SLOWDOWNS = (1.15, 1.5)
+"""What a fault does to the iterations: so many times as long."""
+
+_GPUS_PER_HOST = 8
+_STAGES = 4
+_PAGING_PATIENCE_S = 15.0
+
+
+def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, page_to: str | None) -> dict[str, Any]:
+    """Simulate a job, diagnose it and store what is found; incidents are told on stderr as they open and end.
+
+    Returns the answer of the diagnosis with what was ``injected``, the ``ranking`` of devices and the ``data_dir``.
+    Raises ``OffbeatError``.
+    """
+    scenario = demo_scenario(seed, ranks)
+    with terminal.progress(f"simulating {ranks} GPUs on {ranks // _GPUS_PER_HOST} hosts, {ITERATIONS} iterations"):
+        simulated = simulate(scenario)
+    folder = data_dir or Path(tempfile.mkdtemp(prefix="offbeat-demo-"))
+    of_folder = settings.store.in_folder(folder)
+    with wiring.opened(of_folder) as store, _paging(settings, page_to, simulated) as page_sinks:
+        gathered = _watched(simulated, settings, [wiring.store_sink(store, of_folder), *page_sinks])
+        ranking = tables.rows_of(tables.device_ranking(store, simulated.job.job))
+    answer = as_json(simulated.job, gathered, ranks_seen=ranks, lost_lines=tidy(simulated.table).lost_lines)
+    return {**answer, "injected": _injected(simulated), "ranking": ranking, "data_dir": str(folder)}
+
+
+def demo_scenario(seed: int, ranks: int) -> Scenario:
+    """A job whose faults are placed by the seed: which GPU, which NIC, which first, from when, how bad.
+
+    Raises ``SettingsError`` for a number of ranks that cannot be laid out.
+    """
+    draws = random.Random(seed)
+    tp = 4 if ranks >= 32 else 2
+    if ranks % (tp * _STAGES) or not 16 <= ranks <= 128:
+        raise SettingsError(f"--ranks {ranks}: give 16, or a multiple of 16 up to 128")
+    kinds = draws.sample([Kind.GPU_SLOW, Kind.NIC_SLOW], 2)
+    places = draws.sample(range(ranks), 2)
+    faults = []
+    for kind, rank, onset in zip(kinds, places, ONSETS, strict=True):
+        first = draws.randint(*onset)
+        faults.append(Fault(kind, rank, tuple(range(first, first + LASTS)), slowdown=draws.uniform(*SLOWDOWNS)))
+    dp = ranks // tp // _STAGES
+    return Scenario(seed, tp=tp, pp=_STAGES, dp=dp, iterations=ITERATIONS, faults=tuple(faults))
+
+
+def print_end(answer: dict[str, Any], out: Console) -> None:
+    """Print the answer, what was injected beside what was named, the ranking, and how to look further."""
+    report.print_answer(answer, out)
+    named = {device for incident in answer["incidents"] for device in incident["devices"]}
+    out.print("\ninjected:")
+    for fault in answer["injected"]:
+        first, last = fault["iterations"]
+        found = "named" if fault["device"] in named else "not named"
+        out.print(f"   {fault['device']} in iterations {first}-{last}, {fault['slowdown']:.2f} times as long: {found}")
+    others = named - {fault["device"] for fault in answer["injected"]}
+    out.print(f"   named beyond these: {', '.join(sorted(others)) or 'nothing'}")
+    out.print("\ndevices by the evidence against them (SQL view device_ranking):")
+    tables.print_aligned(answer["ranking"])
+    out.print("look further:")
+    for query in ("SELECT * FROM time_lost_by_device", "SELECT * FROM iteration_history WHERE irregular"):
+        out.print(f'   offbeat sql --data-dir {answer["data_dir"]} "{query}"')
+
+
+def _watched(simulated: SimulatedRun, settings: Settings, sinks: list[Processor]) -> Gathered:
+    rows = simulated.table.num_rows
+    with terminal.progress(f"diagnosing {simulated.job.job}, {rows} operators", ITERATIONS) as shown:
+        told: dict[str, int] = {}
+
+        def tell(row: Row) -> None:
+            if told.get(row["id"]) != row["revision"]:
+                told[row["id"]] = row["revision"]
+                state = "resolved" if row["state"] == "resolved" else "opened" if row["revision"] == 1 else "changed"
+                what = report.headline(incident_json(row))
+                shown.say(f"iteration {max(gathered.durations_ns)}: {state}: {what}, {row['pattern']}")
+
+        gathered = Gathered(on_iteration=shown.advance, on_incident=tell)
+        wiring.run_in_process(simulated.job, simulated.table, settings, [gathered, *sinks])
+    for reason in gathered.refused:
+        terminal.note(f"part of the telemetry could not be used: {reason}")
+    return gathered
+
+
+def _injected(simulated: SimulatedRun) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": fault.kind,
+            "device": fault.device,
+            "rank": fault.rank,
+            "iterations": [fault.iterations[0], fault.iterations[-1]],
+            "slowdown": round(sum(fault.slowdowns) / len(fault.slowdowns), 3),
+        }
+        for fault in simulated.truth.faults
+    ]
+
+
+@contextmanager
+def _paging(settings: Settings, page_to: str | None, simulated: SimulatedRun) -> Iterator[list[Processor]]:
+    """The sink that pages the URL; none without one: what OFFBEAT_WEBHOOK__URL names must not hear of a simulation."""
+    if page_to is None:
+        yield []
+        return
+    from prometheus_client import CollectorRegistry
+    from pydantic import SecretStr
+
+    from sinks.webhook.retry import RetryPolicy
+
+    webhook = settings.webhook.model_copy(update={"url": SecretStr(page_to)})
+    policy = RetryPolicy(patience_s=_PAGING_PATIENCE_S)
+    with wiring.paging(webhook, _refused, CollectorRegistry(), policy) as make:
+        yield [make({simulated.job.job: simulated.job})]
+
+
+def _refused(_: Message, error: MessageError) -> NoReturn:
+    raise error

@@ -1,0 +1,71 @@
+"""From recorded files to an answer, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from diagnosis.job import Layout
+from offbeat import terminal, wiring
+from offbeat.answer import Gathered, as_json
+from offbeat.settings import Settings
+from producers.importers.recording import load
+from schemas.processor import Processor
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a person says of the recording: its format, its layout, the operator that ends an iteration.
+
+    None: to be told from the recording.
+    """
+
+    format_name: str | None = None
+    layout: Layout | None = None
+    iteration_end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The answer as ``--json`` prints it, and why parts of the telemetry could not be used."""
+
+    answer: dict[str, Any]
+    refused: tuple[str, ...]
+
+
+def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_dir: Path | None = None) -> Diagnosis:
+    """Read a recording and diagnose it; what is found is kept in the chDB folder ``data_dir`` as well.
+
+    Raises ``InputError`` where the recording cannot be read.
+    """
+    with terminal.progress("reading"):
+        recording = load(
+            paths,
+            format_name=reading.format_name,
+            layout=reading.layout,
+            iteration_end=reading.iteration_end,
+        )
+    table = recording.table
+    iterations = pc.count_distinct(table.column("iteration")).as_py()
+    with terminal.progress(f"diagnosing {recording.job.job}, {table.num_rows} operators", iterations) as shown:
+        gathered = Gathered(on_iteration=shown.advance)
+        with _stored_in(data_dir, settings) as sinks:
+            wiring.run_in_process(recording.job, table, settings, [gathered, *sinks])
+    ranks_seen = pc.count_distinct(table.column("rank")).as_py()
+    answer = as_json(recording.job, gathered, ranks_seen=ranks_seen, lost_lines=recording.lost_lines)
+    return Diagnosis(answer, tuple(gathered.refused))
+
+
+@contextmanager
+def _stored_in(folder: Path | None, settings: Settings) -> Iterator[list[Processor]]:
+    if folder is None:
+        yield []
+        return
+    of_folder = settings.store.in_folder(folder)
+    with wiring.opened(of_folder) as store:
+        yield [wiring.store_sink(store, of_folder)]

@@ -1,0 +1,52 @@
+"""How a command ends: one line for what a person can mend, a traceback for what only we can.
+
+The errors themselves are in schemas/errors.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+from typer.exceptions import TyperException
+
+from schemas.errors import OffbeatError
+
+
+class ExitCode(IntEnum):
+    """What a command's exit code says."""
+
+    DONE = 0
+    FOUND = 1
+    """``diagnose --fail-on-incident`` found one."""
+    REFUSED = 2
+    """Bad usage, bad input, or a service that cannot be used; one line on stderr says what, where and what to do."""
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """End the process with one line on stderr where an ``OffbeatError`` or a mistake in the usage comes through."""
+    try:
+        yield
+    except OffbeatError as error:
+        _refuse(str(error))
+    except TyperException as error:
+        _refuse(_usage(error))
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.DONE)
+
+
+def _usage(error: TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "offbeat"
+    what = error.format_message() if hasattr(error, "format_message") else str(error)
+    return f"{command}: {what.rstrip('.?')}; see `{command} --help`"
+
+
+def _refuse(reason: str) -> None:
+    print(" ".join(reason.split()), file=sys.stderr)
+    sys.exit(ExitCode.REFUSED)

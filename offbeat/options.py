@@ -1,0 +1,108 @@
+"""Options that hold several values, as ``tp=2,pp=4,dp=1``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diagnosis.job import DEGREES, Layout
+from schemas.errors import SettingsError
+
+if TYPE_CHECKING:
+    from producers.simulation import Fault, Scenario
+
+
+def pairs(text: str, option: str, known: tuple[str, ...]) -> dict[str, str]:
+    """The names and values of ``name=value,name=value``; raises ``SettingsError``."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise SettingsError(f"{option} {text}: {part!r} is not of the form name=value")
+        if name not in known:
+            raise SettingsError(f"{option} {text}: there is no {name!r}; known are {', '.join(known)}")
+        if name in found:
+            raise SettingsError(f"{option} {text}: {name} is given twice")
+        found[name] = value
+    return found
+
+
+def layout(text: str) -> Layout:
+    """``tp=2,pp=4,dp=1`` and, where there are any, cp and ep; raises ``SettingsError``."""
+    option = "--layout"
+    degrees = {name: _whole(value, option, name) for name, value in pairs(text, option, DEGREES).items()}
+    missing = [name for name in ("tp", "pp", "dp") if name not in degrees]
+    if missing:
+        raise SettingsError(f"{option} {text}: {missing[0]} is missing; give tp, pp and dp")
+    for name, degree in degrees.items():
+        if degree < 1:
+            raise SettingsError(f"{option} {text}: {name} is {degree}; give 1 or more")
+    return Layout(**degrees, source="given")
+
+
+def scenario(text: str, faults: list[str]) -> Scenario:
+    """A scenario of the simulation from ``seed=7,tp=4,...`` and its faults; raises ``SettingsError``."""
+    from producers.simulation import PROFILES, Omissions, Scenario
+
+    option = "--scenario"
+    whole = tuple(
+        "seed tp pp dp ep microbatches layers hidden sequence_length micro_batch_size iterations gpus_per_host".split()
+    )
+    given = pairs(text, option, (*whole, "compute_ms", "noise", "omit"))
+    fields: dict[str, Any] = {name: _whole(given[name], option, name) for name in whole if name in given}
+    fields.setdefault("seed", 0)
+    if "compute_ms" in given:
+        fields["compute_ms"] = _number(given["compute_ms"], option, "compute_ms")
+    if "noise" in given:
+        fields["noise"] = PROFILES[_one_of(given["noise"], option, "noise", tuple(PROFILES))]
+    omitted = [name for name in given.get("omit", "").split("+") if name]
+    for name in omitted:
+        _one_of(name, option, "omit", ("labels", "ends", "layout"))
+    fields["omissions"] = Omissions(**dict.fromkeys(omitted, True))
+    return Scenario(**fields, faults=tuple(_fault(fault) for fault in faults))
+
+
+def _fault(text: str) -> Fault:
+    from producers.simulation import Fault, Kind, Part
+
+    option = "--fault"
+    given = pairs(text, option, ("kind", "rank", "iterations", "slowdown", "factor", "part"))
+    for name in ("kind", "rank", "iterations"):
+        if name not in given:
+            raise SettingsError(f"{option} {text}: {name} is missing")
+    return Fault(
+        kind=Kind(_one_of(given["kind"], option, "kind", tuple(Kind))),
+        rank=_whole(given["rank"], option, "rank"),
+        iterations=_iterations(given["iterations"], option),
+        slowdown=_number(given["slowdown"], option, "slowdown") if "slowdown" in given else None,
+        factor=_number(given["factor"], option, "factor") if "factor" in given else None,
+        part=Part(_one_of(given.get("part", Part.ALL), option, "part", tuple(Part))),
+    )
+
+
+def _iterations(text: str, option: str) -> tuple[int, ...]:
+    """``20-40`` or ``12+25+31-33``."""
+    found: set[int] = set()
+    for stretch in text.split("+"):
+        first, dash, last = stretch.partition("-")
+        low = _whole(first, option, "iterations")
+        found.update(range(low, (_whole(last, option, "iterations") if dash else low) + 1))
+    return tuple(sorted(found))
+
+
+def _whole(text: str, option: str, name: str) -> int:
+    if not text.isdecimal():
+        raise SettingsError(f"{option}: {name} is {text!r}; give a whole number")
+    return int(text)
+
+
+def _number(text: str, option: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise SettingsError(f"{option}: {name} is {text!r}; give a number") from None
+
+
+def _one_of(text: str, option: str, name: str, known: tuple[str, ...]) -> str:
+    if text not in known:
+        raise SettingsError(f"{option}: {name} is {text!r}; give one of {', '.join(known)}")
+    return text

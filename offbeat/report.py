@@ -1,0 +1,81 @@
+"""The answer as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sinks.webhook.content import ranges
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_CAUSE_STYLE = "bold red"
+
+
+def print_answer(answer: Mapping[str, Any], out: Console) -> None:
+    """Print what ``--json`` would hold: the job, what was seen of it, and what is wrong or that nothing is."""
+    iterations, coverage = answer["iterations"], answer["coverage"]
+    median_ms = iterations["median_ms"]
+    took = "" if median_ms is None else f", median {_duration(median_ms)}"
+    out.print(f"{answer['job']}: {_ranks(answer)}, {iterations['count']} iterations{took}")
+    irregular = iterations["irregular"]
+    out.print(f"irregular iterations: {ranges(irregular) if irregular else 'none'}")
+    lost = coverage["lost_lines"]
+    out.print(
+        f"telemetry: {coverage['ranks_seen']} of {coverage['ranks_expected']} ranks, "
+        f"{lost or 'no'} lost {'line' if lost == 1 else 'lines'}"
+    )
+    incidents = answer["incidents"]
+    if not incidents:
+        out.print("\nnothing wrong", style="green")
+    for number, incident in enumerate(incidents, start=1):
+        out.print(f"\n{number}. {headline(incident)}", style=_CAUSE_STYLE)
+        out.print(f"   {incident['explanation']}")
+        for line in _facts(incident):
+            out.print(f"   {line}")
+
+
+def headline(incident: Mapping[str, Any]) -> str:
+    """Cause, culprits and devices of an incident, as the answer shows it."""
+    ranks = incident["ranks"]
+    several = "ranks" if len(ranks) > 1 else "rank"
+    among = "one of " if incident["candidates"] else ""
+    devices = ", ".join(incident["devices"][:8])
+    return f"{incident['cause']}: {among}{several} {ranges(ranks)}" + (f" ({devices})" if devices else "")
+
+
+def _facts(incident: Mapping[str, Any]) -> list[str]:
+    first, last = incident["iterations"]
+    stage = incident["stage"] or {}
+    place = [
+        f"{prefix}{stage[name]}"
+        for name, prefix in (
+            ("phase", ""),
+            ("pipeline_stage", "pipeline stage "),
+            ("microbatch", "microbatch "),
+            ("op", ""),
+        )
+        if stage.get(name) is not None
+    ]
+    lost = incident["lost_gpu_seconds"]
+    told = [
+        f"iterations {first}-{last}" + (f", {incident['pattern']}" if incident["pattern"] else ""),
+        f"seen at: {', '.join(place)}" if place else "",
+        "" if lost is None else f"lost: {lost:.3g} GPU-seconds",
+        f"level {incident['level']}, confidence {incident['confidence']:.2f} by {', '.join(incident['methods'])}",
+    ]
+    return [line for line in told if line]
+
+
+def _ranks(answer: Mapping[str, Any]) -> str:
+    layout = answer["layout"]
+    count = f"{answer['coverage']['ranks_expected']} ranks"
+    if layout is None:
+        return count
+    degrees = " ".join(f"{name}={value}" for name, value in layout.items() if name != "source" and value is not None)
+    return f"{count} ({degrees}, {layout['source']})"
+
+
+def _duration(ms: float) -> str:
+    return f"{ms / 1000:.2f} s" if ms >= 1000 else f"{ms:.1f} ms"

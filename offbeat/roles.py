@@ -1,0 +1,107 @@
+"""The long-running roles of the deployed pipeline: a step, the store's sink, paging. Each is one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from offbeat import wiring
+from offbeat.settings import Settings
+from schemas import catalogue
+from schemas.errors import MessageError
+from schemas.message import Message
+from schemas.processor import Processor
+from schemas.topic import Topic
+from streams.agent import Pace
+from streams.bus import Outbox
+from streams.dead_letters import dead_letter
+from streams.share import Context
+from streams.worker import WorkerSettings, run_worker
+
+
+def run_step(name: str, settings: Settings) -> None:
+    """Run a diagnosing step until SIGTERM; raises ``OffbeatError`` for what stops it."""
+    step = wiring.steps({}, settings)[name]
+    outbox = wiring.publisher(settings.kafka, name)
+    _run(
+        name,
+        lambda context: wiring.steps(context.jobs, settings)[name],
+        step.reads,
+        step.writes,
+        outbox,
+        settings,
+        CollectorRegistry(),
+    )
+
+
+def run_store_sink(settings: Settings) -> None:
+    """Fill the store until SIGTERM; raises ``OffbeatError`` for what stops it."""
+    from sinks.clickhouse.migrate import require_migrated
+    from sinks.clickhouse.sink import ClickHouseSink
+
+    with wiring.opened(settings.store) as store:
+        require_migrated(store)
+
+        def make(_: Context) -> Processor:
+            return ClickHouseSink(store, comm_ops=settings.store.comm_ops)
+
+        sink = ClickHouseSink(store, comm_ops=settings.store.comm_ops)
+        outbox = wiring.publisher(settings.kafka, sink.name)
+        _run(sink.name, make, sink.reads, sink.writes, outbox, settings, CollectorRegistry())
+
+
+def run_paging(settings: Settings) -> None:
+    """Page incidents until SIGTERM; raises ``OffbeatError`` for what stops it."""
+    from sinks.webhook.sink import WebhookSink
+
+    registry = CollectorRegistry()
+    outbox = wiring.publisher(settings.kafka, WebhookSink.name)
+    with wiring.paging(settings.webhook, _burying(outbox, WebhookSink.name), registry) as make:
+        _run(
+            WebhookSink.name,
+            lambda context: make(context.jobs),
+            WebhookSink.reads,
+            (catalogue.DEAD_LETTERS,),
+            outbox,
+            settings,
+            registry,
+        )
+
+
+def _burying(outbox: Outbox, name: str) -> Callable[[Message, MessageError], None]:
+    """Puts a record that was refused for good into dead_letters, safely before its offset is committed."""
+
+    def bury(message: Message, refusal: MessageError) -> None:
+        outbox.send(dead_letter(message, refusal, name))
+        outbox.flush()
+
+    return bury
+
+
+def _run(
+    name: str,
+    make: Callable[[Context], Processor],
+    reads: tuple[Topic, ...],
+    writes: tuple[Topic, ...],
+    outbox: Outbox,
+    settings: Settings,
+    registry: CollectorRegistry,
+) -> None:
+    worker = settings.worker
+    run_worker(
+        make,
+        name=name,
+        reads=reads,
+        writes=writes,
+        bus=wiring.bus(settings.kafka),
+        outbox=outbox,
+        settings=WorkerSettings(
+            group_prefix=worker.group_prefix,
+            instance=worker.instance,
+            pace=Pace(session_timeout_s=worker.session_timeout_s),
+            stop_within_s=worker.stop_within_s,
+            health_port=worker.health_port,
+        ),
+        registry=registry,
+    )

@@ -1,0 +1,185 @@
+"""All settings, read from the environment: ``kafka.bootstrap_servers`` is OFFBEAT_KAFKA__BOOTSTRAP_SERVERS.
+
+There is no settings file. Thresholds are the settings of the room that uses them, with that room's defaults.
+Rooms never see this model: wiring.py hands them values of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as Unreadable
+
+from diagnosis.incidents.joining import JoiningSettings
+from diagnosis.irregularity.monitor import MonitorSettings
+from schemas.errors import SettingsError
+from streams.bus import SaslMechanism, SecurityProtocol
+from streams.search import SearchSettings
+
+PREFIX = "OFFBEAT_"
+DELIMITER = "__"
+NOT_SETTINGS = ("OFFBEAT_TEST_", "OFFBEAT_SAMPLES")
+"""Variables of the tests."""
+
+DATA_DIR = Path("offbeat-data")
+"""The chDB folder where none is named."""
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(_Group):
+    """The brokers and how to be let in; the files are in PEM form.
+
+    ``replication_factor`` is that of topics to be created; None: the broker's default.
+    """
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    sasl_mechanism: SaslMechanism | None = None
+    username: str | None = None
+    password: SecretStr | None = None
+    replication_factor: int | None = Field(None, ge=1)
+
+
+class StoreSettings(_Group):
+    """``chdb``: the engine in this process over the folder ``path``; ``clickhouse``: a server, native TCP.
+
+    ``comm_ops`` says whether the operator rows that travel are kept as well: most of what is stored.
+    """
+
+    engine: Literal["chdb", "clickhouse"] = "chdb"
+    path: Path = DATA_DIR
+    host: str = "localhost"
+    port: Port | None = None
+    database: str = "offbeat"
+    user: str = "default"
+    password: SecretStr = SecretStr("")
+    secure: bool = False
+    verify: bool = True
+    ca_certificates: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    compression: bool = False
+    comm_ops: bool = True
+
+    def in_folder(self, path: Path) -> Self:
+        """The same settings for a chDB folder."""
+        return self.model_copy(update={"engine": "chdb", "path": path})
+
+
+class WebhookSettings(_Group):
+    """Where incidents are paged to. The URL counts as a secret: many services put the credential into it.
+
+    ``secrets`` sign the requests; several, separated by commas, while one is being replaced. ``authorization`` is
+    the header of that name.
+    """
+
+    url: SecretStr | None = None
+    secrets: SecretStr = SecretStr("")
+    authorization: SecretStr | None = None
+    severity: str = "critical"
+    external_url: str = ""
+
+
+class WorkerGroup(_Group):
+    """How a worker process runs; ``instance`` is its name within its group, the same after a restart."""
+
+    group_prefix: str = "offbeat"
+    instance: str | None = None
+    health_port: Port | None = None
+    session_timeout_s: float = Field(6.0, gt=0)
+    stop_within_s: float = Field(20.0, gt=0)
+
+
+class Settings(BaseSettings):
+    """Everything that can be set.
+
+    ``pivots`` is how many ranks of a job publish their logs unasked; with ``publish_all`` every rank does, which
+    suits small clusters.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER, frozen=True)
+
+    kafka: KafkaSettings = KafkaSettings()
+    store: StoreSettings = StoreSettings()
+    webhook: WebhookSettings = WebhookSettings()
+    worker: WorkerGroup = WorkerGroup()
+    monitor: MonitorSettings = MonitorSettings()
+    search: SearchSettings = SearchSettings()
+    incidents: JoiningSettings = JoiningSettings()
+    pivots: int = Field(4, ge=1)
+    publish_all: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        for group in ("monitor", "search", "incidents"):
+            for name, number in _numbers(getattr(self, group), group):
+                if not number >= 0:  # NaN included
+                    raise ValueError(f"{_variable(*name.split('.'))} is {number}; give 0 or more")
+        if self.monitor.delta <= 1:
+            raise ValueError(f"{_variable('monitor', 'delta')} is {self.monitor.delta}; give more than 1")
+        return self
+
+    @classmethod
+    def load(cls, **given: Any) -> Self:
+        """The settings of the environment, under those ``given`` (groups as mappings).
+
+        Raises ``SettingsError`` that names the variable and what is wrong with it; never its value, which may be
+        secret.
+        """
+        for variable in sorted(os.environ):
+            if variable.upper().startswith(PREFIX) and not variable.startswith(NOT_SETTINGS):
+                _check_name(variable)
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            raise SettingsError(_first_fault(error)) from None
+        except Unreadable as error:
+            raise SettingsError(f"{error}: set the fields of a group one by one") from None
+
+
+def _numbers(group: Any, name: str) -> Iterator[tuple[str, float]]:
+    for field in fields(group):
+        value = getattr(group, field.name)
+        if is_dataclass(value):
+            yield from _numbers(value, f"{name}.{field.name}")
+        elif isinstance(value, int | float):
+            yield f"{name}.{field.name}", value
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors(include_url=False, include_input=False)[0]
+    if not fault["loc"]:
+        return fault["msg"].removeprefix("Value error, ")
+    variable = _variable(*(str(part) for part in fault["loc"]))
+    if fault["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return f"{variable}: there is no such setting"
+    return f"{variable}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+
+
+def _variable(*path: str) -> str:
+    return PREFIX + DELIMITER.join(path).upper()
+
+
+def _check_name(variable: str) -> None:
+    name, delimiter, _ = variable.upper().removeprefix(PREFIX).partition(DELIMITER)
+    known = Settings.model_fields.get(name.lower())
+    if known is None:
+        names = ", ".join(sorted(Settings.model_fields)).upper()
+        raise SettingsError(f"{variable}: there is no such setting; after {PREFIX} comes one of {names}")
+    if not delimiter and (is_dataclass(known.default) or isinstance(known.default, BaseModel)):
+        raise SettingsError(f"{variable} is a group of settings: set its fields, as {variable}{DELIMITER}FIELD")

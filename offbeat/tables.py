@@ -1,0 +1,88 @@
+"""Rows of the store as people and programs read them, and the device ranking."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from offbeat import terminal
+from sinks.clickhouse.query import ask
+from sinks.clickhouse.store import Store
+
+Form = Literal["table", "json", "csv"]
+
+FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+LAST = datetime(2200, 1, 1, tzinfo=UTC)
+"""The window that leaves nothing out."""
+
+_RANKING = """
+SELECT place, device, kind, job, findings, irregularity_rate
+FROM device_ranking(window_from = {since:DateTime64(9, 'UTC')}, window_to = {until:DateTime64(9, 'UTC')})
+WHERE {job:String} = '' OR job = {job:String}
+ORDER BY job, place, device
+"""
+
+
+def device_ranking(
+    store: Store, job: str | None = None, since: datetime | None = None, until: datetime | None = None
+) -> pa.Table:
+    """Devices of one job or of all by the evidence against them, first the most suspicious; raises ``StoreError``."""
+    return ask(store, _RANKING, {"since": since or FIRST, "until": until or LAST, "job": job or ""}).rows
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows as JSON values; points in time are text with all their digits, what is not finite is null."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_temporal(field.type):
+            table = table.set_column(at, field.name, table.column(at).cast(pa.string()))
+    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+
+
+def print_rows(table: pa.Table, form: Form) -> None:
+    """Print rows on stdout: aligned for people, or as JSON or CSV for programs."""
+    rows = rows_of(table)
+    match form:
+        case "json":
+            terminal.print_json(rows)
+        case "csv":
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(table.column_names)
+            writer.writerows([_text(value) for value in row.values()] for row in rows)
+        case "table":
+            print_aligned(rows, table.column_names)
+
+
+def print_aligned(rows: list[dict[str, Any]], names: Sequence[str] = ()) -> None:
+    """Print rows as an aligned table; ``names`` are its columns where there may be no row."""
+    from rich import box
+    from rich.table import Table
+
+    out = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names or rows[0] if rows else names:
+        numbers = all(isinstance(row[name], int | float) for row in rows) and rows
+        out.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        out.add_row(*(_text(value) for value in row.values()))
+    terminal.console().print(out)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return ", ".join(_text(item) for item in value) if isinstance(value, list) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

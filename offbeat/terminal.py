@@ -1,0 +1,77 @@
+"""What a person sees: text on stdout, progress on stderr as a bar on a terminal and as plain lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LINE_EVERY_S = 5.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``advance`` tells how much is done by now, of the total; ``say`` prints a line beside it."""
+
+    advance: Callable[[int], None]
+    say: Callable[[str], None]
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where people read; without a terminal no line is broken and nothing is coloured."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+def print_json(answer: Any) -> None:
+    """Print one JSON value for a program."""
+    print(json.dumps(answer, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def note(line: str) -> None:
+    """Tell on stderr what is under way."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Progress]:
+    """Show that something takes a while, and how far it is where ``total`` is known."""
+    if sys.stderr.isatty():
+        with _bar(what, total) as shown:
+            yield shown
+    else:
+        note(f"{what} ...")
+        yield Progress(_lines(what, total), note)
+
+
+@contextmanager
+def _bar(what: str, total: int | None) -> Iterator[Progress]:
+    from rich import progress as rich
+
+    amount = [] if total is None else [rich.BarColumn(), rich.MofNCompleteColumn()]
+    columns = [rich.SpinnerColumn(), rich.TextColumn("{task.description}", markup=False), *amount]
+    err = console(stderr=True)
+    with rich.Progress(*columns, rich.TimeElapsedColumn(), console=err, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield Progress(lambda done: bar.update(task, completed=done), err.print)
+
+
+def _lines(what: str, total: int | None) -> Callable[[int], None]:
+    told_at = time.monotonic()
+
+    def advance(done: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= LINE_EVERY_S:
+            told_at = time.monotonic()
+            note(f"{what}: {done}" + ("" if total is None else f" of {total}"))
+
+    return advance

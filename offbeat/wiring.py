@@ -1,0 +1,124 @@
+"""Rooms wired together: settings become what each room wants, rooms become the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from diagnosis.job import Job, pivots
+from offbeat.settings import KafkaSettings, Settings, StoreSettings, WebhookSettings
+from producers.job_source import JobSource
+from producers.log_agent import LogAgent, agents
+from schemas.errors import SettingsError, StoreError
+from schemas.processor import Processor
+from streams import in_process
+from streams.bus import Bus
+from streams.control_view import Jobs
+from streams.incidents import Incidents
+from streams.monitor import Monitor
+from streams.search import Search
+
+if TYPE_CHECKING:  # in process nothing of Kafka, of ClickHouse or of HTTP is loaded
+    from prometheus_client import CollectorRegistry
+
+    from producers.publisher import Publisher
+    from sinks.clickhouse.sink import ClickHouseSink
+    from sinks.clickhouse.store import Store
+    from sinks.webhook.retry import RetryPolicy
+    from sinks.webhook.sink import Refusal, WebhookSink
+
+
+def steps(jobs: Mapping[str, Job], settings: Settings) -> dict[str, Processor]:
+    """The diagnosing steps by name over the known jobs, in the order in which evidence passes them."""
+    made: tuple[Processor, ...] = (
+        Monitor(jobs, settings.monitor, settings.pivots),
+        Search(jobs, settings.search),
+        Incidents(jobs, settings.incidents),
+    )
+    return {step.name: step for step in made}
+
+
+def log_agents(job: Job, table: pa.Table, settings: Settings) -> list[LogAgent]:
+    """The agents of a job's hosts over its recorded log (``table``: see ``producers.log_agent.agents``)."""
+    published = job.ranks if settings.publish_all else pivots(job, settings.pivots)
+    return agents(job, table, published)
+
+
+def run_in_process(job: Job, table: pa.Table, settings: Settings, readers: Sequence[Processor] = ()) -> None:
+    """Move a job's log through the whole pipeline in this process. ``readers`` come after it: sinks and listeners."""
+    jobs = Jobs()
+    hosts = log_agents(job, table, settings)
+    pipeline = steps(jobs, settings).values()
+    in_process.run([JobSource(job, hosts), *hosts], [jobs, *hosts, *pipeline, *readers])
+
+
+def bus(settings: KafkaSettings) -> Bus:
+    """How to reach Kafka."""
+    plain = settings.model_dump(exclude={"password", "replication_factor"})
+    return Bus(**plain, password=None if settings.password is None else settings.password.get_secret_value())
+
+
+def publisher(settings: KafkaSettings, name: str) -> Publisher:
+    """What sends to Kafka under a name."""
+    from producers.publisher import Publisher
+
+    return Publisher(bus(settings).librdkafka(), name)
+
+
+@contextmanager
+def opened(settings: StoreSettings, *, existing: bool = False) -> Iterator[Store]:
+    """The store; with ``existing`` a chDB folder is not made where it is missing, but a ``StoreError`` raised."""
+    if settings.engine == "chdb":
+        from sinks.clickhouse.chdb import ChdbStore
+
+        if existing and not settings.path.is_dir():
+            raise StoreError(
+                f"{settings.path}: no such chDB folder; name one with --data-dir, or reach a ClickHouse server with "
+                "OFFBEAT_STORE__ENGINE=clickhouse and OFFBEAT_STORE__HOST"
+            )
+        store: Store = ChdbStore(settings.path)
+    else:
+        from sinks.clickhouse.driver import DriverStore, ServerAddress
+
+        plain = settings.model_dump(exclude={"engine", "path", "port", "password", "comm_ops"})
+        port = settings.port or (9440 if settings.secure else 9000)
+        store = DriverStore(ServerAddress(**plain, port=port, password=settings.password.get_secret_value()))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def store_sink(store: Store, settings: StoreSettings) -> ClickHouseSink:
+    """The sink that fills a store, which it brings to the schema of this build first."""
+    from sinks.clickhouse.migrate import migrate
+    from sinks.clickhouse.sink import ClickHouseSink
+
+    migrate(store)
+    return ClickHouseSink(store, comm_ops=settings.comm_ops)
+
+
+@contextmanager
+def paging(
+    webhook: WebhookSettings, refusal: Refusal, registry: CollectorRegistry, policy: RetryPolicy | None = None
+) -> Iterator[Callable[[Mapping[str, Job]], WebhookSink]]:
+    """Makes sinks that page the configured webhook; ``refusal`` takes what the receiver will never accept.
+
+    Raises ``SettingsError`` where no URL is set.
+    """
+    from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
+    from sinks.webhook.delivery import Delivery
+    from sinks.webhook.metrics import PageMetrics
+    from sinks.webhook.sink import WebhookSink
+
+    if webhook.url is None:
+        raise SettingsError("OFFBEAT_WEBHOOK__URL is not set: it names who is told of incidents")
+    secrets = [secret for secret in webhook.secrets.get_secret_value().split(",") if secret]
+    headers = {} if webhook.authorization is None else {"Authorization": webhook.authorization.get_secret_value()}
+    receiver = AlertmanagerWebhook(labels={"severity": webhook.severity}, external_url=webhook.external_url)
+    metrics = PageMetrics(registry)
+    with Delivery(webhook.url.get_secret_value(), secrets=secrets, headers=headers) as delivery:
+        yield lambda jobs: WebhookSink(receiver, delivery, refusal, jobs=jobs, policy=policy, metrics=metrics)
