@@ -1,0 +1,70 @@
+"""What is chDB's own: one folder a process, one process a folder."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import StoreError
+from sinks.clickhouse.chdb import ChdbStore
+
+OTHER_PROCESS = """
+import sys
+from pathlib import Path
+from sinks.clickhouse.chdb import ChdbStore
+store = ChdbStore(Path(sys.argv[1]))
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("other", ["chdb", "another"])
+def test_a_process_opens_one_folder(chdb: ChdbStore, tmp_path: Path, other: str) -> None:
+    with pytest.raises(StoreError, match="one folder a process; pass that store on"):
+        ChdbStore(tmp_path / other)
+    assert chdb.query("SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+def test_a_closed_folder_is_opened_again_with_what_it_holds(tmp_path: Path) -> None:
+    for number in range(3):
+        store = ChdbStore(tmp_path / "kept")
+        store.execute("CREATE TABLE IF NOT EXISTS kept (n Int32) ENGINE = MergeTree ORDER BY n")
+        store.execute("INSERT INTO kept SELECT {n:Int32}", {"n": number})
+        assert store.query("SELECT n FROM kept ORDER BY n").column("n").to_pylist() == list(range(number + 1))
+        store.close()
+        with pytest.raises(StoreError, match="the store is closed"):
+            store.query("SELECT 1")
+
+
+def test_a_folder_that_another_process_holds_is_refused_until_it_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "held")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        with pytest.raises(StoreError, match="another process holds it"):
+            ChdbStore(tmp_path / "held")
+        process.kill()
+    store = ChdbStore(tmp_path / "held")
+    store.close()
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGSEGV, -signal.SIGSEGV)])
+def test_the_process_keeps_its_own_signal_handlers(tmp_path: Path, sent: signal.Signals, code: int) -> None:
+    command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "signalled")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        process.send_signal(sent)
+        assert process.wait() == code
+        assert process.stderr is not None
+        assert process.stderr.read() == ""  # nobody else's crash report
+
+
+def test_a_folder_that_cannot_be_made_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"chDB folder .*file"):
+        ChdbStore(tmp_path / "file" / "below")
