@@ -26,10 +26,12 @@ _MOST_FINDINGS = 200
 @dataclass(frozen=True, slots=True)
 class JoiningSettings:
     """``confirmations`` findings on different iterations open an incident, if they are at least ``agreement``
-    of the iterations searched since the first of them; findings are remembered for ``window`` iterations.
+    of the iterations searched since the first of them and together leave little doubt (``least_confidence``);
+    findings are remembered for ``window`` iterations.
     """
 
     confirmations: int = 2
+    least_confidence: float = 0.75
     agreement: float = 0.34
     window: int = 100
 
@@ -70,6 +72,8 @@ class IncidentJoiner:
         incident = _opened(agreeing[0], self.make_id(agreeing[0]))
         for known in agreeing[1:]:
             incident = _supported(incident, known)
+        if incident.confidence < self.settings.least_confidence:
+            return []
         return [self._put(replace(incident, revision=1, opened_ns=finding.found_ns, updated_ns=finding.found_ns))]
 
     def _clear(self, finding: Evidence) -> list[Incident]:

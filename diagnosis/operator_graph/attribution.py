@@ -5,13 +5,15 @@ chance, and the walk follows them. Here the walk follows time: an iteration lost
 the sum of what it computed, waited and transferred beyond the usual (``delays``). Computing or transferring a
 material share of E is a cause; waiting is somebody else's delay, and the walk goes to the rank that entered last,
 back before the moment at which it entered. The amount must also exceed three standard deviations of the
-same sum over the baseline, Holmes' simplest detector applied to sums.
+same sum over the baseline, Holmes' simplest detector applied to sums. What all ranks at hand compute longer
+than usual is subtracted: longer sequences are no device's fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -198,7 +200,7 @@ class _Ledger:
     def leaves(self, stand: _Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
         delays = self._delays
-        if self._material(delays.compute, rows, stand.rank, None):
+        if self._material(delays.compute, rows, stand.rank, None, self._common_compute):
             yield self._leaf(stand, delays.compute, rows, None, (stand.rank,))
         for channel in np.unique(delays.channel[rows]):
             chosen = rows[delays.channel[rows] == channel]
@@ -228,9 +230,16 @@ class _Ledger:
         same = low + np.flatnonzero(delays.meeting[low:high] == delays.meeting[row])
         return int(delays.operators.call_ns[same].max())
 
-    def _material(self, values: Floats, rows: Ints, rank: int, of: Bools | None) -> bool:
-        """Whether the rows' excess is a material share of the iteration's, and no chance."""
-        amount = float(np.nansum(values[rows]))
+    @cached_property
+    def _common_compute(self) -> float:
+        """What the ranks at hand computed longer than usual, in the median: nobody's fault (longer sequences, say)."""
+        delays = self._delays
+        sums = [np.nansum(delays.compute[delays.rows(rank, [self._iteration])]) for rank in sorted(self._logs.whole)]
+        return max(0.0, float(np.median(sums)))
+
+    def _material(self, values: Floats, rows: Ints, rank: int, of: Bools | None, common: float = 0.0) -> bool:
+        """Whether the rows' excess beyond what is common is a material share of the iteration's, and no chance."""
+        amount = float(np.nansum(values[rows])) - common
         if amount < self._least:
             return False
         mask = self._delays.operators.rank == rank

@@ -70,11 +70,18 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class LocateSettings:
-    """Settings of the steps; ``baseline_iterations`` of the baseline, the latest, are compared with."""
+    """Settings of the steps.
+
+    Beside a culprit that explains ``whole_share`` of the excess only those count that explain
+    ``comparable_share`` of what it does. A rank is slow in both ways if the lesser is ``mixed_share`` of the greater.
+    The latest ``baseline_iterations`` of the baseline are compared with.
+    """
 
     attribution: AttributionSettings = field(default_factory=AttributionSettings)
     separation: SeparationSettings = field(default_factory=SeparationSettings)
     mixed_share: float = 0.5
+    whole_share: float = 0.9
+    comparable_share: float = 0.5
     baseline_iterations: int = 12
 
 
@@ -96,7 +103,7 @@ def locate(
             continue
         told = yield from separate(logs, leaf, baseline, settings.separation)
         culprits.append(_transferring(job, leaf, told.members, told.ranks, irregularity.excess_ns))
-    culprits = _merged(culprits, settings.mixed_share)
+    culprits = _decisive(_merged(culprits, settings.mixed_share), settings)
     rated = _rated(logs, culprits, irregularity)
     operators = logs.operators
     return Location(
@@ -165,6 +172,13 @@ def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
             devices = tuple(dict.fromkeys((*known.devices, *culprit.devices)))
             named[culprit.ranks] = replace(known, cause=MIXED, devices=devices)
     return list(named.values())
+
+
+def _decisive(culprits: Sequence[Culprit], settings: LocateSettings) -> list[Culprit]:
+    """Without those who lost little beside one who explains all: had they been faster, nothing had changed."""
+    largest = max((culprit.share for culprit in culprits), default=0.0)
+    least = settings.comparable_share * largest if largest >= settings.whole_share else 0.0
+    return [culprit for culprit in culprits if culprit.share >= least]
 
 
 def _rated(logs: Logs, culprits: Sequence[Culprit], irregularity: Irregularity) -> list[Culprit]:

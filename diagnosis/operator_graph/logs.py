@@ -76,6 +76,11 @@ class Logs:
         self._operators = None
 
     @property
+    def whole(self) -> frozenset[int]:
+        """Ranks of which all rows are at hand."""
+        return frozenset(self._whole) - self.missing
+
+    @property
     def asked(self) -> frozenset[int]:
         """Ranks that were asked for rows."""
         return frozenset(self._whole | {rank for rank, _ in self._partly})
