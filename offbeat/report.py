@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from sinks.webhook.content import ranges
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _CAUSE_STYLE = "bold red"
+_INDENT = "   "
 
 
 def print_answer(answer: Mapping[str, Any], out: Console) -> None:
@@ -31,9 +33,8 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
         out.print("\nnothing wrong", style="green")
     for number, incident in enumerate(incidents, start=1):
         out.print(f"\n{number}. {headline(incident)}", style=_CAUSE_STYLE)
-        out.print(f"   {incident['explanation']}")
-        for line in _facts(incident):
-            out.print(f"   {line}")
+        for line in (incident["explanation"], *_facts(incident)):
+            out.print(fill(line, out.width, initial_indent=_INDENT, subsequent_indent=_INDENT))
 
 
 def headline(incident: Mapping[str, Any]) -> str:

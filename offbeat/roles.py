@@ -19,6 +19,9 @@ from streams.dead_letters import dead_letter
 from streams.share import Context
 from streams.worker import WorkerSettings, run_worker
 
+_STORE_AWAY_S = 60.0
+"""How long a store may be away before its sink stops, with its offsets held."""
+
 
 def run_step(name: str, settings: Settings) -> None:
     """Run a diagnosing step until SIGTERM; raises ``OffbeatError`` for what stops it."""
@@ -40,7 +43,7 @@ def run_store_sink(settings: Settings) -> None:
     from sinks.clickhouse.migrate import require_migrated
     from sinks.clickhouse.sink import ClickHouseSink
 
-    with wiring.opened(settings.store) as store:
+    with wiring.opened(settings.store, retry_for_s=_STORE_AWAY_S) as store:
         require_migrated(store)
 
         def make(_: Context) -> Processor:

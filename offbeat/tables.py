@@ -59,17 +59,27 @@ def print_rows(table: pa.Table, form: Form) -> None:
 
 
 def print_aligned(rows: list[dict[str, Any]], names: Sequence[str] = ()) -> None:
-    """Print rows as an aligned table; ``names`` are its columns where there may be no row."""
+    """Print rows as a table, or one below the other where the terminal is too narrow for it.
+
+    ``names`` are the columns where there may be no row.
+    """
     from rich import box
     from rich.table import Table
 
-    out = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names or rows[0] if rows else names:
-        numbers = all(isinstance(row[name], int | float) for row in rows) and rows
-        out.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    out = terminal.console()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in names or (rows[0] if rows else ()):
+        numbers = rows and all(isinstance(row[name], int | float) for row in rows)
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=True)
     for row in rows:
-        out.add_row(*(_text(value) for value in row.values()))
-    terminal.console().print(out)
+        table.add_row(*(_text(value) for value in row.values()))
+    if out.measure(table, options=out.options.update(max_width=terminal.UNBROKEN)).maximum <= out.width:
+        out.print(table)
+        return
+    for number, row in enumerate(rows, start=1):
+        out.print(f"row {number}", style="bold")
+        for name, value in row.items():
+            out.print(f"   {name}: {_text(value)}")
 
 
 def _text(value: Any) -> str:

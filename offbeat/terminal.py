@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+LINE_AFTER_S = 2.0
 LINE_EVERY_S = 5.0
-"""Seconds between two lines of progress where there is no terminal."""
+"""Where there is no terminal: when work is first told of, and then how often."""
+
+UNBROKEN = 100_000
+"""Characters of a line where there is no terminal to break it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,10 @@ def console(*, stderr: bool = False) -> Console:
     """Where people read; without a terminal no line is broken and nothing is coloured."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
+    out = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not out.is_terminal:
+        out.width = UNBROKEN
+    return out
 
 
 def print_json(answer: Any) -> None:
@@ -49,8 +57,13 @@ def progress(what: str, total: int | None = None) -> Iterator[Progress]:
         with _bar(what, total) as shown:
             yield shown
     else:
-        note(f"{what} ...")
-        yield Progress(_lines(what, total), note)
+        beginning = threading.Timer(LINE_AFTER_S, note, [f"{what} ..."])
+        beginning.daemon = True
+        beginning.start()
+        try:
+            yield Progress(_lines(what, total), note)
+        finally:
+            beginning.cancel()
 
 
 @contextmanager

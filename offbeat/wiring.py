@@ -69,8 +69,11 @@ def publisher(settings: KafkaSettings, name: str) -> Publisher:
 
 
 @contextmanager
-def opened(settings: StoreSettings, *, existing: bool = False) -> Iterator[Store]:
-    """The store; with ``existing`` a chDB folder is not made where it is missing, but a ``StoreError`` raised."""
+def opened(settings: StoreSettings, *, existing: bool = False, retry_for_s: float = 0.0) -> Iterator[Store]:
+    """The store; with ``existing`` a chDB folder is not made where it is missing, but a ``StoreError`` raised.
+
+    ``retry_for_s`` is how long a server that does not answer is tried again.
+    """
     if settings.engine == "chdb":
         from sinks.clickhouse.chdb import ChdbStore
 
@@ -85,7 +88,9 @@ def opened(settings: StoreSettings, *, existing: bool = False) -> Iterator[Store
 
         plain = settings.model_dump(exclude={"engine", "path", "port", "password", "comm_ops"})
         port = settings.port or (9440 if settings.secure else 9000)
-        store = DriverStore(ServerAddress(**plain, port=port, password=settings.password.get_secret_value()))
+        store = DriverStore(
+            ServerAddress(**plain, port=port, password=settings.password.get_secret_value()), retry_for_s=retry_for_s
+        )
     try:
         yield store
     finally:

@@ -44,7 +44,11 @@ Bootstrap = Annotated[
 
 
 def settings_with(*, bootstrap: str | None = None, data_dir: Path | None = None, **worker: Any) -> Settings:
-    """The settings of the environment under what the command line gives; ``worker`` are fields of that group."""
+    """The settings of the environment under what the command line gives; ``worker`` are fields of that group.
+
+    Logs go to stderr as the settings say from then on.
+    """
+    from offbeat import logs
     from offbeat.settings import Settings
 
     given: dict[str, Any] = {}
@@ -55,4 +59,6 @@ def settings_with(*, bootstrap: str | None = None, data_dir: Path | None = None,
     of_worker = {name: value for name, value in worker.items() if value is not None}
     if of_worker:
         given["worker"] = of_worker
-    return Settings.load(**given)
+    settings = Settings.load(**given)
+    logs.configure(settings.log_level)
+    return settings

@@ -54,7 +54,7 @@ def produce(
     as_json: Json = False,
 ) -> None:
     """Publish a job's logs to Kafka, and answer requests for them."""
-    from offbeat import logs, options
+    from offbeat import options
     from offbeat.produce import produce as run
     from producers.importers.recording import load
     from producers.simulation import simulate as simulated
@@ -62,7 +62,6 @@ def produce(
     if bool(recording) == (simulate is not None):
         raise typer.BadParameter("give either --recording or --simulate")
     settings = settings_with(bootstrap=bootstrap)
-    logs.configure(settings.log_level)
     if simulate is not None:
         with terminal.progress("simulating"):
             made = simulated(options.scenario(simulate, fault or []))
@@ -96,10 +95,9 @@ def worker(
     health_port: HealthPort = None,
 ) -> None:
     """Run a diagnosing step between Kafka topics until SIGTERM."""
-    from offbeat import logs, roles
+    from offbeat import roles
 
     settings = settings_with(bootstrap=bootstrap, instance=instance, health_port=health_port)
-    logs.configure(settings.log_level)
     roles.run_step(name.value, settings)
 
 
@@ -110,17 +108,15 @@ def sink(
     health_port: HealthPort = None,
 ) -> None:
     """Store what the steps publish until SIGTERM."""
-    from offbeat import logs, roles
+    from offbeat import roles
 
     settings = settings_with(bootstrap=bootstrap, data_dir=data_dir, instance=instance, health_port=health_port)
-    logs.configure(settings.log_level)
     roles.run_store_sink(settings)
 
 
 def alert(bootstrap: Bootstrap = None, instance: Instance = None, health_port: HealthPort = None) -> None:
     """Page incidents to OFFBEAT_WEBHOOK__URL until SIGTERM."""
-    from offbeat import logs, roles
+    from offbeat import roles
 
     settings = settings_with(bootstrap=bootstrap, instance=instance, health_port=health_port)
-    logs.configure(settings.log_level)
     roles.run_paging(settings)
