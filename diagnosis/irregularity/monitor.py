@@ -26,7 +26,7 @@ class MonitorSettings:
 
     delta: float = 1.1
     window: int = 20
-    least_baseline: int = 8
+    least_baseline: int = 5
     warm_up: int = 5
     degradation_after: int = 5
     closed_after: int = 2
