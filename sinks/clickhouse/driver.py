@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,7 @@ class DriverStore:
     def __init__(self, address: ServerAddress, *, retry_for_s: float = 60.0) -> None:
         self.address = address
         self._client = ArrowClient(address.host, **_options(address))
+        self._one_at_a_time = threading.Lock()  # a connection carries one statement
         self._retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_may_pass),
             stop=tenacity.stop_after_delay(retry_for_s),
@@ -116,7 +118,8 @@ class DriverStore:
 
     def _try(self, attempt: Callable[[], T]) -> T:
         try:
-            return self._retrying(attempt)
+            with self._one_at_a_time:
+                return self._retrying(attempt)
         except _CONNECTION as error:
             raise StoreError(
                 f"{self.address} cannot be reached: {_first_line(error)}; see that it runs and listens there"

@@ -25,7 +25,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "
 
 
 class Store(Protocol):
-    """A place for tables. Not safe for several threads at once.
+    """A place for tables. Threads may share it, and wait for each other.
 
     SQL takes parameters, ``{name:Type}``. Every method raises ``StoreError``: the statement is wrong, or the store
     cannot be reached (after retries).

@@ -1,0 +1,121 @@
+"""Every query of docs/sql.md answers on both engines, with rows."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.tables import TABLES, VIEWS
+from sinks.clickhouse.query import ask
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.clickhouse.store import Parameter, Store
+from tests.sinks.clickhouse.samples import GPU, JOB, story
+
+COOKBOOK = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
+QUERIES: list[str] = re.findall(r"^```sql\n(.*?)^```$", COOKBOOK, re.MULTILINE | re.DOTALL)
+PARAMETERS: dict[str, Parameter] = {
+    "job": JOB,
+    "incident": "i-gpu",
+    "rank": 3,
+    "iteration": 10,
+    "device": GPU["device"],
+    "since": "2026-01-01 00:00:00",
+    "until": "2027-01-01 00:00:00",
+}
+
+
+@pytest.fixture
+def filled(migrated: Store) -> Store:
+    """Either engine, holding the story."""
+    sink = ClickHouseSink(migrated)
+    for message in story():
+        sink.process(message)
+    sink.flush()
+    return migrated
+
+
+def answers(store: Store, query: str, **changed: Parameter) -> list[dict[str, Any]]:
+    given = {**PARAMETERS, **changed}
+    named = set(re.findall(r"\{(\w+):", query))
+    rows: list[dict[str, Any]] = ask(store, query, {name: given[name] for name in named}).rows.to_pylist()
+    return rows
+
+
+def after(sentence: str) -> str:
+    """The query that follows a sentence of the cookbook."""
+    return next(query for query in QUERIES if COOKBOOK.index(query) > COOKBOOK.index(sentence))
+
+
+def test_every_query_answers(filled: Store) -> None:
+    assert len(QUERIES) >= 10
+    for query in QUERIES:
+        changed: dict[str, Parameter] = {"rank": 11} if "waits" in query else {}
+        assert answers(filled, query, **changed), query
+
+
+def test_what_goes_on(filled: Store) -> None:
+    rows = answers(filled, after("What goes on, the most expensive first"))
+    assert [(row["devices"], row["lost_gpu_seconds"]) for row in rows] == [
+        (["nic:host2/eth1", "nic:host2/eth2"], 24.0),
+        ([], None),
+    ]
+
+
+def test_why_was_i_paged(filled: Store) -> None:
+    rows = answers(filled, after("Why was I paged?"))
+    assert [row["iteration"] for row in rows] == list(range(10, 20))
+    assert rows[0] | {"coverage": 1.0, "path": [0, 8, 11], "share": 0.97, "excess_ms": 400.0} == rows[0]
+
+
+def test_the_ranking_names_the_gpu_first_and_the_nics_together(filled: Store) -> None:
+    rows = answers(filled, after("Which hardware is the evidence against?"))
+    assert [(row["place"], row["device"], row["findings"]) for row in rows] == [
+        (1, "gpu:host1/3", 10),
+        (2, "nic:host2/eth1", 3),
+        (2, "nic:host2/eth2", 3),
+    ]
+    assert rows[0]["irregularity_rate"] == pytest.approx(9.0)
+
+
+def test_time_lost(filled: Store) -> None:
+    by_device = {row["device"]: row["lost_s"] for row in answers(filled, after("What each device has cost."))}
+    assert by_device == {"gpu:host1/3": 8.0, "nic:host2/eth1": 1.5, "nic:host2/eth2": 1.5}
+    (job,) = answers(filled, after("What incidents have cost each job"))
+    assert (job["incidents"], job["open_incidents"], job["lost_s"]) == (3, 2, 9.5)
+
+
+def test_the_picture_marks_the_irregular_iterations(filled: Store) -> None:
+    rows = answers(filled, after("The iterations of a job as a picture"))
+    assert [row["iteration"] for row in rows if row["irregular"] == "!"] == list(range(10, 20))
+    assert len(rows) == 40
+    assert rows[30]["ms"] is None
+    assert rows[0]["of_expected"] is None
+
+
+def test_what_irregular_iterations_cost(filled: Store) -> None:
+    (row,) = answers(filled, after("How much time a job's irregular iterations cost"))
+    assert row["job"] == JOB
+    assert (row["irregular_iterations"], row["located_iterations"]) == (10, 10)
+    assert row["excess_s"] == pytest.approx(4.0)
+
+
+def test_who_was_last(filled: Store) -> None:
+    rows = answers(filled, after("Who entered each collective last"))
+    assert {row["last_rank"] for row in rows} == {3}
+    assert {row["ranks"] for row in rows} == {8}
+    assert float(rows[0]["spread_ms"]) == pytest.approx(4.0)
+
+
+def test_the_slowest_operators_have_an_end(filled: Store) -> None:
+    rows = answers(filled, after("The slowest of a rank"), rank=2)
+    assert [row["seq"] for row in rows] != []
+    assert {round(float(row["ms"]), 3) for row in rows} == {5.998}
+    assert len(rows) == 7  # the end of the eighth was not seen
+
+
+def test_the_tables_and_views_are_all_told_of() -> None:
+    for name in [*TABLES, *VIEWS]:
+        assert f"`{name}" in COOKBOOK
+    for table in TABLES.values():
+        assert re.search(rf"^\| `{table.name}` .* \| {table.keep_days} days \|$", COOKBOOK, re.MULTILINE)

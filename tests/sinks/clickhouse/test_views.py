@@ -1,0 +1,214 @@
+"""Each view gives what a plain reading of its sentence in schemas/tables.py gives."""
+
+import math
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from diagnosis.ranking.irregularity_rate import accumulate
+from schemas.catalogue import FINDINGS, INCIDENTS, ITERATIONS
+from schemas.errors import StoreError
+from schemas.tables import TABLES
+from schemas.topic import Topic
+from sinks.clickhouse.rows import stored_rows
+from sinks.clickhouse.store import Store
+from tests.sinks.clickhouse.samples import START_NS, finding, incident, iterations
+
+RANKING = """
+SELECT * FROM device_ranking(
+    window_from = {window_from:DateTime64(9, 'UTC')}, window_to = {window_to:DateTime64(9, 'UTC')}
+)
+ORDER BY job, place, device
+"""
+JOBS = ("one", "two")
+DEVICES = [
+    {"device": name, "kind": name[:3], "downside_nics": None} for name in ("gpu:a/0", "gpu:a/1", "nic:a/0", "nic:b/0")
+]
+
+Rows = dict[str, list[dict[str, Any]]]
+"""Rows of a topic by job."""
+
+
+def stored(store: Store, topic: Topic, rows: Rows) -> Store:
+    """The store holding these rows of the topic, and nothing else; a row an insert, so that order counts."""
+    (table,) = (table for table in TABLES.values() if table.topic is topic)
+    store.execute(f"TRUNCATE TABLE {table.name}")
+    for job, told in rows.items():
+        for row in told:
+            store.insert(table.name, stored_rows(table, topic.from_rows([row]), job), uuid.uuid4().hex)
+    return store
+
+
+def at(ns: int) -> datetime:
+    return datetime.fromtimestamp(ns // 10**9, UTC)
+
+
+def newest(rows: Iterable[dict[str, Any]], version: str) -> list[dict[str, Any]]:
+    """One row an id: of the highest version, the last."""
+    kept: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["id"] not in kept or row[version] >= kept[row["id"]][version]:
+            kept[row["id"]] = row
+    return list(kept.values())
+
+
+def ranked(rows: Rows, window_from: int, window_to: int) -> list[dict[str, Any]]:
+    """The reference of `device_ranking`."""
+    answer = []
+    for job, told in rows.items():
+        counted = [
+            row
+            for row in newest(told, "found_ns")
+            if row["active"] and row["ranks"] and window_from <= row["found_ns"] < window_to
+        ]
+        rates = [(row["evidence"] or {}).get("irregularity_rate") or 0.0 for row in counted]
+        names = [[device["device"] for device in row["devices"]] for row in counted]
+        sums = accumulate([max(rate, 0.0) if math.isfinite(rate) else 0.0 for rate in rates], names)
+        evidence = {name: (round(total, 6), sum(name in named for named in names)) for name, total in sums.items()}
+        kinds = {device["device"]: device["kind"] for device in DEVICES}
+        answer += [
+            {
+                "job": job,
+                "device": name,
+                "kind": kinds[name],
+                "findings": own[1],
+                "irregularity_rate": own[0],
+                "place": 1 + sum(other > own for other in evidence.values()),
+            }
+            for name, own in evidence.items()
+        ]
+    return sorted(answer, key=lambda row: (row["job"], row["place"], row["device"]))
+
+
+_rates = st.none() | st.sampled_from([math.nan, -0.5, math.inf, 0.0]) | st.integers(1, 4).map(lambda n: n / 4)
+_findings = st.builds(
+    finding,
+    st.integers(0, 5),
+    active=st.booleans() | st.just(True),
+    ranks=st.just([1]) | st.just([]),
+    devices=st.lists(st.sampled_from(DEVICES), max_size=3, unique_by=lambda device: device["device"]),
+    evidence=st.none() | _rates.map(lambda rate: {**finding(0)["evidence"], "irregularity_rate": rate}),
+    found_ns=st.integers(0, 9).map(lambda second: START_NS + second * 10**9),
+)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.fixed_dictionaries({job: st.lists(_findings, max_size=8) for job in JOBS}),
+    window=st.tuples(*[st.integers(0, 10)] * 2),
+)
+def test_device_ranking(migrated: Store, rows: Rows, window: tuple[int, int]) -> None:
+    window_from, window_to = (START_NS + second * 10**9 for second in window)
+    answer = stored(migrated, FINDINGS, rows).query(
+        RANKING, {"window_from": at(window_from), "window_to": at(window_to)}
+    )
+    assert answer.to_pylist() == ranked(rows, window_from, window_to)
+
+
+_incidents = st.builds(
+    incident,
+    id=st.sampled_from(["a", "b", "c"]),
+    revision=st.integers(1, 3),
+    state=st.sampled_from(["open", "resolved"]),
+    devices=st.lists(st.sampled_from(DEVICES), max_size=3, unique_by=lambda device: device["device"]),
+    lost_ns=st.none() | st.integers(0, 10**12),
+    lost_gpu_seconds=st.none() | st.integers(0, 100).map(float),
+    opened_ns=st.integers(0, 9).map(lambda second: START_NS + second * 10**9),
+    updated_ns=st.integers(10, 19).map(lambda second: START_NS + second * 10**9),
+)
+
+
+def lost(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    def total(name: str) -> Any:
+        known = [row[name] for row in rows if row[name] is not None]
+        return sum(known) if known else None
+
+    return {
+        "incidents": len(rows),
+        "open_incidents": sum(row["state"] == "open" for row in rows),
+        "lost_ns": total("lost_ns"),
+        "lost_gpu_seconds": total("lost_gpu_seconds"),
+        "first_opened_at": at(min(row["opened_ns"] for row in rows)),
+        "last_updated_at": at(max(row["updated_ns"] for row in rows)),
+    }
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.fixed_dictionaries({job: st.lists(_incidents, max_size=5) for job in JOBS}))
+def test_time_lost_and_open_incidents(migrated: Store, rows: Rows) -> None:
+    store = stored(migrated, INCIDENTS, rows)
+    current = {job: newest(told, "revision") for job, told in rows.items() if told}
+    by_device: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for job, told in current.items():
+        for row in told:
+            for device in row["devices"]:
+                by_device[job, device["device"], device["kind"]].append(row)
+
+    by_job = store.query("SELECT * FROM time_lost_by_job ORDER BY job").to_pylist()
+    assert by_job == [{"job": job, **lost(told)} for job, told in sorted(current.items())]
+    answer = store.query("SELECT * FROM time_lost_by_device ORDER BY job, device").to_pylist()
+    assert answer == [
+        {"job": job, "device": device, "kind": kind, **lost(told)}
+        for (job, device, kind), told in sorted(by_device.items())
+    ]
+    going_on = store.query("SELECT job, id, revision, devices FROM open_incidents ORDER BY job, id").to_pylist()
+    assert going_on == [
+        {"job": job, "id": row["id"], "revision": row["revision"], "devices": [d["device"] for d in row["devices"]]}
+        for job, told in sorted(current.items())
+        for row in sorted(told, key=lambda row: str(row["id"]))
+        if row["state"] == "open"
+    ]
+
+
+_seen = st.builds(
+    lambda iteration, pivot, **changes: {**iterations()[0], "iteration": iteration, "pivot": pivot, **changes},
+    iteration=st.integers(0, 3),
+    pivot=st.integers(0, 3),
+    duration_ns=st.none() | st.integers(0, 100),
+    expected_ns=st.none() | st.integers(0, 100),
+    irregular=st.none() | st.booleans(),
+    pattern=st.none() | st.sampled_from(["abnormal_spike", "persistent_degradation"]),
+)
+
+
+def largest(values: Iterable[Any]) -> Any:
+    return max((value for value in values if value is not None), default=None)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.fixed_dictionaries({job: st.lists(_seen, max_size=8) for job in JOBS}))
+def test_iteration_history(migrated: Store, rows: Rows) -> None:
+    store = stored(migrated, ITERATIONS, rows)
+    expected = []
+    for job, told in sorted(rows.items()):
+        current = {(row["iteration"], row["pivot"]): row for row in told}
+        for iteration in sorted({row["iteration"] for row in told}):
+            seen = [row for (at_iteration, _), row in current.items() if at_iteration == iteration]
+            both_known = [r for r in seen if r["irregular"] and None not in (r["duration_ns"], r["expected_ns"])]
+            expected.append(
+                {
+                    "job": job,
+                    "iteration": iteration,
+                    "start_at": at(START_NS),
+                    "duration_ns": largest(row["duration_ns"] for row in seen),
+                    "expected_ns": largest(row["expected_ns"] for row in seen),
+                    "irregular": largest(row["irregular"] for row in seen),
+                    "patterns": sorted({row["pattern"] for row in seen} - {None}),
+                    "excess_ns": largest(row["duration_ns"] - row["expected_ns"] for row in both_known),
+                    "irregular_pivots": sum(row["irregular"] is True for row in seen),
+                    "pivots": len(seen),
+                }
+            )
+    answer = store.query("SELECT * FROM iteration_history ORDER BY job, iteration").to_pylist()
+    assert answer == expected
+
+
+def test_the_ranking_of_a_window_is_needed_whole(migrated: Store) -> None:
+    with pytest.raises(StoreError, match="window_to"):
+        migrated.query("SELECT * FROM device_ranking(window_from = '2026-01-01 00:00:00')")
