@@ -14,7 +14,7 @@ from confluent_kafka import Message as Delivered
 from schemas.errors import DeliveryError
 from schemas.message import Message
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("librdkafka")
 
 MAX_MESSAGE_BYTES = 8 << 20
 """Largest record that any topic takes, its headers included."""

@@ -164,7 +164,7 @@ class Agent:
     async def _cycle(self) -> None:
         async with self._lock:
             share = self._share
-            if share is not None and not self._stale():
+            if share is not None and self.failure is None and not self._stale():
                 started = time.monotonic()
                 offsets = await self._on_thread(share.deliver, time.time_ns())
                 self._metrics.delivery_seconds.observe(time.monotonic() - started)

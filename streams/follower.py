@@ -14,7 +14,7 @@ from typing import Self
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
 
 from schemas.errors import BusError
 from schemas.message import Message
@@ -22,6 +22,8 @@ from streams.bus import Bus
 from streams.received import received
 
 log = logging.getLogger(__name__)
+LIBRDKAFKA = logging.getLogger("librdkafka")
+"""What the clients below confluent-kafka have to say."""
 
 _START: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -38,17 +40,18 @@ class Follower:
     def __init__(self, bus: Bus, topic: str, *, since_ns: int | None = None, within_s: float = 30.0) -> None:
         self._topic = topic
         self._within_s = within_s
-        self._admin = AdminClient(bus.librdkafka(), logger=log)
+        self._properties = bus.librdkafka()
+        self._admin = AdminClient(self._properties, logger=LIBRDKAFKA)
         self._consumer = Consumer(
             {
-                **bus.librdkafka(),
+                **self._properties,
                 "group.id": "offbeat.followers",  # the client wants one; it is never joined
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "queued.max.messages.kbytes": 16_384,
             },
-            logger=log,
+            logger=LIBRDKAFKA,
         )
         try:
             self._reached = self._starts(since_ns)
@@ -102,12 +105,17 @@ class Follower:
             retry=retry_if_exception(_passes),
             wait=wait_exponential(multiplier=0.05, max=1.0),
             stop=stop_after_delay(self._within_s),
+            before_sleep=self._meet_the_brokers_anew,
             reraise=True,
         )
         try:
             return patiently(self._ask, asked)
         except KafkaException as error:
             raise self._failed(error) from error
+
+    def _meet_the_brokers_anew(self, _: RetryCallState) -> None:
+        """The admin client keeps asking with what it knew of a partition's leader, for ever."""
+        self._admin = AdminClient(self._properties, logger=LIBRDKAFKA)
 
     def _ask(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[int, int]:
         answers = self._admin.list_offsets(asked, request_timeout=self._within_s)

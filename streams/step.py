@@ -49,16 +49,9 @@ class Step:
 
         Raises ``TooMuchPoison``, and whatever the processor raises that is not the message's fault.
         """
-        self._next[message.topic] = message.offset + 1
+        outputs = [] if skipped_below(self._saved, message) else self._processed(message)
+        self._next[message.topic] = message.offset + 1  # not before: what raised was not passed
         self.now_ns = message.timestamp_ns
-        if skipped_below(self._saved, message):
-            return []
-        try:
-            outputs = self._declared(list(self.processor.process(message)))
-        except MessageError as error:
-            return [self.dead_letters.bury(message, error)]
-        self.dead_letters.good()
-        self._last_good[message.topic] = message.offset
         return outputs
 
     def tick(self, now_ns: int) -> list[Message]:
@@ -106,6 +99,15 @@ class Step:
         for job in passed:
             del self._ended[job]
         return [tombstone(self.processor.name, job) for job in passed]
+
+    def _processed(self, message: Message) -> list[Message]:
+        try:
+            outputs = self._declared(list(self.processor.process(message)))
+        except MessageError as error:
+            return [self.dead_letters.bury(message, error)]
+        self.dead_letters.good()
+        self._last_good[message.topic] = message.offset
+        return outputs
 
     def _declared(self, outputs: list[Message]) -> list[Message]:
         for output in outputs:

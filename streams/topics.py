@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -24,8 +23,7 @@ from confluent_kafka.admin import (
 from schemas.errors import BusError
 from schemas.topic import Topic
 from streams.bus import Bus
-
-log = logging.getLogger(__name__)
+from streams.follower import LIBRDKAFKA
 
 HEADERS_BYTES = 64 << 10
 """Room for a record's key and headers beyond the bound of its value."""
@@ -76,7 +74,7 @@ def apply(
     ``replication_factor`` counts for topics to be created; None is the broker's default. With ``dry_run`` nothing
     is changed. Raises ``BusError`` where the broker refuses or does not answer.
     """
-    admin = AdminClient(bus.librdkafka(), logger=log)
+    admin = AdminClient(bus.librdkafka(), logger=LIBRDKAFKA)
     catalogue = {topic.name: topic for topic in topics}
     counts = _partition_counts(admin, within_s)
     missing = [topic for name, topic in catalogue.items() if name not in counts]
@@ -102,7 +100,7 @@ def check(bus: Bus, together: Collection[Topic], others: Iterable[Topic] = (), *
     Raises ``BusError`` where the broker does not answer, a topic is missing, or topics that are read together
     differ in their number of partitions.
     """
-    counts = _partition_counts(AdminClient(bus.librdkafka(), logger=log), within_s)
+    counts = _partition_counts(AdminClient(bus.librdkafka(), logger=LIBRDKAFKA), within_s)
     missing = sorted({topic.name for topic in (*together, *others)} - counts.keys())
     if missing:
         raise BusError(f"missing on {bus.bootstrap_servers}: {', '.join(missing)}: run `offbeat topics apply`")
@@ -118,7 +116,7 @@ def session_bounds_s(bus: Bus, *, within_s: float = 10.0) -> tuple[float, float]
 
     Raises ``BusError`` where no broker answers.
     """
-    admin = AdminClient(bus.librdkafka(), logger=log)
+    admin = AdminClient(bus.librdkafka(), logger=LIBRDKAFKA)
     broker = str(next(iter(_metadata(admin, within_s).brokers)))
     settings = _described(admin, ResourceType.BROKER, [broker], within_s)[broker]
     low, high = (int(settings[f"group.{end}.session.timeout.ms"]) for end in ("min", "max"))

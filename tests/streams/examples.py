@@ -100,7 +100,7 @@ class Sums(_Idle):
         sums[topic.name] = sums.get(topic.name, 0) + value
         self._next.setdefault(message.job, {})[topic.name] = message.offset + 1
         self._changed.add(message.job)
-        yield number(self.writes[0], message.job, sums[topic.name], source=f"{topic.name} {message.offset}")
+        yield number(self.writes[0], message.job, sums[topic.name], source=topic.name)
         if value == END:
             del self._sums[message.job]
 
@@ -143,7 +143,7 @@ class Asker:
         if asked is None:
             return []
         question, _ = asked
-        source = "nobody" if value == UNREACHABLE else f"{numbers.name} {question.offset}"
+        source = f"answer to {value_of(question, numbers)}"
         return [number(self.writes[1], question.job, value, source=source)]
 
     def tick(self, now_ns: int) -> Iterable[Message]:
@@ -185,7 +185,7 @@ class LineSink(_Idle):
         self._lines: list[str] = []
 
     def process(self, message: Message) -> Iterable[Message]:
-        self._lines.append(f"{message.job} {message.offset} {value_of(message, self.reads[0])}\n")
+        self._lines.append(f"{message.job} {value_of(message, self.reads[0])}\n")
         return ()
 
     def flush(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams.checkpoints import Checkpoints, skipped_below, state_record, tombstone
 from streams.step import Step
-from tests.streams.examples import END, TOPICS, Sums, number
+from tests.streams.examples import END, FATAL, TOPICS, Sums, number
 
 names = st.text("abc/", min_size=1, max_size=4)
 states = st.builds(
@@ -116,6 +117,14 @@ def test_bad_messages_are_passed_and_held_ones_are_not(bad: list[bool], gaps: li
     following = offset + 1
     holds = held is not None and held <= last_good
     assert step.offsets() == {TOPICS.numbers.name: held if holds else following}
+
+
+def test_what_could_not_be_processed_is_not_passed(tmp_path: Path) -> None:
+    step = Step(Sums(mended=tmp_path / "mended"))
+    step.take(replace(number(TOPICS.numbers, "a", 1), offset=4))
+    with pytest.raises(RuntimeError):
+        step.take(replace(number(TOPICS.numbers, "a", FATAL), offset=5))
+    assert step.offsets() == {TOPICS.numbers.name: 5}
 
 
 def test_an_ended_job_is_dropped_once_all_its_inputs_are_committed() -> None:
