@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ class _OneLineErrors(TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         with told_in_one_line():
             code = super().main(*args, **{**options, "standalone_mode": False})
+            sys.stdout.flush()
         raise SystemExit(code or 0)
 
 
@@ -60,12 +62,8 @@ for command in (
     store.rank,
 ):
     app.command()(command)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(
-    bench.bench
-)
-app.add_typer(bus.topics)
-app.add_typer(bus.dead_letters)
-app.add_typer(store.store)
+for group in (bus.topics, bus.dead_letters, store.store, bench.bench):
+    app.add_typer(group)
 
 
 def main() -> None:

@@ -64,7 +64,7 @@ class StoreSettings(_Group):
     path: Path = DATA_DIR
     host: str = "localhost"
     port: Port | None = None
-    database: str = "offbeat"
+    database: str = "default"
     user: str = "default"
     password: SecretStr = SecretStr("")
     secure: bool = False

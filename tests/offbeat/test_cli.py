@@ -1,0 +1,97 @@
+"""The command line as such: help, usage errors, exit codes, what is loaded when."""
+
+import subprocess
+import sys
+
+import pytest
+
+from offbeat.errors import ExitCode, told_in_one_line
+from schemas.errors import InputError
+from tests.offbeat.command_line import ROOT, offbeat, refusal, run_offbeat
+
+COMMANDS = (
+    "demo",
+    "diagnose",
+    "simulate",
+    "produce",
+    "worker",
+    "sink",
+    "alert",
+    "sql",
+    "rank",
+    "bench",
+    "topics apply",
+    "dead-letters list",
+    "store migrate",
+)
+
+
+def test_help_names_every_command() -> None:
+    shown = offbeat("--help").stdout
+    for name in COMMANDS:
+        assert f"\n  {name.split()[0]} " in shown
+    assert offbeat().stdout == shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    result = offbeat(*name.split(), "--help")
+    assert result.exit_code == 0
+    assert f"offbeat {name} " in result.stdout
+    assert "..." not in offbeat("--help").stdout.partition("Commands:")[2], "a summary is too long for its line"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = ("pyarrow", "numpy", "sklearn", "scipy", "chdb", "faust", "confluent_kafka", "httpx", "pydantic")
+    script = (
+        "import sys\n"
+        "from offbeat.cli import main\n"
+        "sys.argv = ['offbeat', '--help']\n"
+        "try:\n    main()\n"
+        "except SystemExit as ended:\n    assert ended.code == 0\n"
+        f"print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+    assert "diagnose" in done.stdout
+
+
+def test_version_is_the_packages() -> None:
+    assert offbeat("--version").stdout == "0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("diagnoze",), "offbeat: No such command 'diagnoze'. Did you mean 'diagnose'; see `offbeat --help`"),
+        (("diagnose",), "offbeat diagnose: Missing argument 'PATH'; see `offbeat diagnose --help`"),
+        (("topics",), "offbeat topics: Missing command; see `offbeat topics --help`"),
+        (("sql", "SELECT 1", "--nope"), "offbeat sql: No such option: --nope; see `offbeat sql --help`"),
+    ],
+)
+def test_bad_usage_is_one_line(arguments: tuple[str, ...], said: str) -> None:
+    assert refusal(offbeat(*arguments)) == said
+
+
+def test_the_process_exits_as_the_command_says() -> None:
+    refused = run_offbeat("diagnose", "/nowhere")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "/nowhere: no such file or folder\n"
+    assert run_offbeat("--version").returncode == 0
+
+
+def test_an_error_of_several_lines_is_told_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, told_in_one_line():
+        raise InputError("a.jsonl:3: bad\n  indented")
+    assert ended.value.code == ExitCode.REFUSED
+    assert capsys.readouterr().err == "a.jsonl:3: bad indented\n"
+
+
+def test_a_mistake_of_ours_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError), told_in_one_line():
+        _ = 1 / 0
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    shell = f"{sys.executable} -c 'from offbeat.cli import main; main()' --help | true"
+    assert subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=True).stderr == ""
