@@ -166,7 +166,7 @@ def _opened(finding: Evidence, identity: str) -> Incident:
         stage=finding.stage,
         pattern=finding.pattern,
         runs={first: (last, _lost(finding))},
-        doubt=_doubt(finding),
+        doubt=_doubt(finding, finding.ranks),
         methods=(finding.method,),
         findings=(finding.id,),
         opened_ns=finding.found_ns,
@@ -187,6 +187,8 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
     changes: dict[str, Any] = {}
     if narrower:
         changes = {name: getattr(alone, name) for name in ("level", "ranks", "candidates", "devices", "stage")}
+    # what was said of the wider group says less of each of its members
+    doubt = incident.doubt ** (len(finding.ranks) / len(incident.ranks)) if narrower else incident.doubt
     told = narrower or pattern != incident.pattern
     return replace(
         incident,
@@ -194,7 +196,7 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
         revision=incident.revision + int(told),
         pattern=pattern,
         runs=runs,
-        doubt=incident.doubt * alone.doubt,
+        doubt=doubt * _doubt(finding, finding.ranks if narrower else incident.ranks),
         methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
         findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
         updated_ns=max(incident.updated_ns, finding.found_ns),
@@ -205,5 +207,7 @@ def _lost(finding: Evidence) -> int:
     return int(finding.run_excess_ns * finding.share)
 
 
-def _doubt(finding: Evidence) -> float:
-    return max(0.05, 1.0 - finding.share * finding.coverage)
+def _doubt(finding: Evidence, about: Ranks) -> float:
+    """What a finding leaves open about some ranks: one about a wider group says less of each of its members."""
+    narrowness = min(1.0, len(about) / len(finding.ranks))
+    return max(0.05, 1.0 - finding.share * finding.coverage * narrowness)

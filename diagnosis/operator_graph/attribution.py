@@ -5,15 +5,15 @@ chance, and the walk follows them. Here the walk follows time: an iteration lost
 the sum of what it computed, waited and transferred beyond the usual (``delays``). Computing or transferring a
 material share of E is a cause; waiting is somebody else's delay, and the walk goes to the rank that entered last,
 back before the moment at which it entered. The amount must also exceed three standard deviations of the
-same sum over the baseline, Holmes' simplest detector applied to sums. What all ranks at hand compute longer
-than usual is subtracted: longer sequences are no device's fault.
+same sum over the baseline, Holmes' simplest detector applied to sums. What most
+ranks at hand compute or transfer longer than usual is subtracted: longer sequences are no device's fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -168,6 +168,7 @@ class _Ledger:
         self._baseline = baseline
         self._least = least
         self._settings = settings
+        self._commons: dict[str, float] = {}
 
     def rows(self, stand: _Stand) -> Ints:
         """The operators that a rank's delay can stem from: of this iteration, or the one before where too few."""
@@ -200,11 +201,12 @@ class _Ledger:
     def leaves(self, stand: _Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
         delays = self._delays
-        if self._material(delays.compute, rows, stand.rank, None, self._common_compute):
+        if self._material(delays.compute, rows, stand.rank, None, self._common("compute")):
             yield self._leaf(stand, delays.compute, rows, None, (stand.rank,))
         for channel in np.unique(delays.channel[rows]):
             chosen = rows[delays.channel[rows] == channel]
-            if self._material(delays.transfer, chosen, stand.rank, delays.channel == channel):
+            of = delays.channel == channel
+            if self._material(delays.transfer, chosen, stand.rank, of, self._common("transfer")):
                 name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
                 members = delays.members(int(chosen[0]), self._logs.job)
                 yield self._leaf(stand, delays.transfer, chosen, name, members)
@@ -230,12 +232,17 @@ class _Ledger:
         same = low + np.flatnonzero(delays.meeting[low:high] == delays.meeting[row])
         return int(delays.operators.call_ns[same].max())
 
-    @cached_property
-    def _common_compute(self) -> float:
-        """What the ranks at hand computed longer than usual, in the median: nobody's fault (longer sequences, say)."""
-        delays = self._delays
-        sums = [np.nansum(delays.compute[delays.rows(rank, [self._iteration])]) for rank in sorted(self._logs.whole)]
-        return max(0.0, float(np.median(sums)))
+    def _common(self, kind: Literal["compute", "transfer"]) -> float:
+        """What three in four of the ranks at hand computed or transferred longer than usual: nobody's fault.
+
+        Longer sequences slow every GPU's compute, a congested fabric or a busy host every transfer.
+        """
+        if kind not in self._commons:
+            values = getattr(self._delays, kind)
+            rows = [self._delays.rows(rank, [self._iteration]) for rank in sorted(self._logs.whole)]
+            sums = [float(np.nansum(values[of_rank])) for of_rank in rows if len(of_rank)]
+            self._commons[kind] = max(0.0, float(np.quantile(sums, 0.25))) if sums else 0.0
+        return self._commons[kind]
 
     def _material(self, values: Floats, rows: Ints, rank: int, of: Bools | None, common: float = 0.0) -> bool:
         """Whether the rows' excess beyond what is common is a material share of the iteration's, and no chance."""
