@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
+
+from diagnosis.columns import joint_codes
 
 Ints = NDArray[np.int64]
 
@@ -68,9 +69,7 @@ class _Key:
 
 def _groups(rank: Ints, communicator: Ints, iteration: Ints) -> tuple[Ints, _Key]:
     """The group of each row, and the groups sorted by rank, communicator and iteration."""
-    pair = _codes(rank * (int(communicator.max(initial=0)) + 1) + communicator)
-    low = int(iteration.min(initial=0))
-    seen = _codes(pair * (int(iteration.max(initial=0)) - low + 1) + (iteration - low))
+    seen = joint_codes(rank, communicator, iteration)
     example = np.zeros(int(seen.max(initial=-1)) + 1, dtype=np.int64)
     example[seen] = np.arange(len(seen))
     order = np.lexsort((iteration[example], communicator[example], rank[example]))
@@ -80,12 +79,6 @@ def _groups(rank: Ints, communicator: Ints, iteration: Ints) -> tuple[Ints, _Key
     follows = np.zeros(len(example), dtype=np.bool_)
     follows[1:] = (np.diff(rank[example]) == 0) & (np.diff(communicator[example]) == 0)
     return place[seen], _Key(rank[example], communicator[example], iteration[example], follows)
-
-
-def _codes(values: Ints) -> Ints:
-    """Small codes of values, in order of first appearance."""
-    codes: Ints = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
-    return codes
 
 
 def _first_seqs(key: _Key, low: Ints, high: Ints) -> tuple[Ints, Ints]:

@@ -8,41 +8,47 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.columns import codes, integers
+from diagnosis.iterations import OperatorPattern, infer_iterations
 from diagnosis.positions import operator_positions
-from producers.columns import codes, integers
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Rows with ``iteration``, ``position`` and ``call_order``."""
+    """Rows with ``iteration`` (null outside of iterations), ``position`` and ``call_order``."""
 
     table: pa.Table
     iterations_source: str
     """"given" or "inferred"."""
 
 
-def label(table: pa.Table, iteration_end: str | None = None) -> Labelled:
-    """Fill ``iteration`` (where no row carries it), ``position`` and ``call_order``.
+def label(table: pa.Table, iteration_end: OperatorPattern | None = None) -> Labelled:
+    """Fill ``iteration``, ``position`` and ``call_order`` where they are missing.
 
-    ``table`` has the columns of telemetry.comm_ops, sorted by rank and call order.
-    Raises ``ValueError`` where iterations cannot be inferred.
+    ``table`` has the columns of telemetry.comm_ops, sorted by rank and call order. Iterations are inferred where a
+    rank carries none at all, or ``iteration_end`` names the operator that ends them.
+    Raises ``ValueError`` that says what to give by hand where they cannot be inferred.
     """
-    source = "given"
-    iteration = integers(table, "iteration")
-    if (iteration < 0).all() or iteration_end is not None:
-        raise ValueError("the rows carry no iteration")
+    rank, iteration = integers(table, "rank"), integers(table, "iteration")
+    given = iteration_end is None and not set(np.unique(rank)) - set(np.unique(rank[iteration >= 0]))
+    if not given:
+        iteration = infer_iterations(table, iteration_end)
+        table = _replaced(table, "iteration", pa.array(iteration, mask=iteration < 0))
     communicator, _ = codes(table, "communicator")
-    rank = integers(table, "rank")
     positions = operator_positions(rank, communicator, integers(table, "seq"), iteration)
-    position = pa.array(positions.position, mask=iteration < 0)
-    table = _filled(table, "position", position)
+    table = _filled(table, "position", pa.array(positions.position, mask=iteration < 0))
     heads = np.flatnonzero(np.diff(rank, prepend=-1))
     ordinal = np.arange(len(rank)) - np.repeat(heads, np.diff(np.append(heads, len(rank))))
-    return Labelled(_filled(table, "call_order", pa.array(ordinal)), source)
+    table = _filled(table, "call_order", pa.array(ordinal))
+    return Labelled(table, "given" if given else "inferred")
 
 
 def _filled(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    """A column with its nulls filled."""
+    """The table with a column's nulls filled."""
+    target = table.schema.field(name).type
+    return _replaced(table, name, pc.coalesce(table.column(name), values.cast(target)))
+
+
+def _replaced(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
     at = table.schema.get_field_index(name)
-    filled = pc.coalesce(table.column(name), values.cast(table.schema.field(at).type))
-    return table.set_column(at, table.schema.field(at), filled)
+    return table.set_column(at, table.schema.field(at), values.cast(table.schema.field(at).type))

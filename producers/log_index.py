@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from diagnosis.columns import Ints, codes, integers
 from diagnosis.positions import Positions, operator_positions
-from producers.columns import Ints, codes, integers
 
 Bools = NDArray[np.bool_]
 

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from diagnosis.columns import Ints
 from diagnosis.job import Job
-from producers.columns import Ints
 from producers.log_index import LogIndex
 
 COMPLETE, PARTIAL, OVERWRITTEN = "complete", "partial", "overwritten"

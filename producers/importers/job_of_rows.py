@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from diagnosis.columns import codes, integers
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.layout import membership
-from producers.columns import codes, integers
 from schemas.catalogue import JOBS
 from schemas.errors import InputError
 

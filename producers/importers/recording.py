@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Job, Layout
 from producers.importers.files import Limits, common_folder
 from producers.importers.formats import recognise
@@ -64,11 +65,9 @@ def load(
     folder = common_folder(recognised.files)
     try:
         tidied = tidy(raw)
-        labelled = label(tidied.table, iteration_end)
+        labelled = label(tidied.table, None if iteration_end is None else OperatorPattern.parse(iteration_end))
         job = complete_job(labelled.table, folder.name or "recording", read_job_file(folder), layout)
-    except ValueError as error:
-        raise InputError(f"{paths[0]}: {error}") from error
-    except InputError as error:
+    except (ValueError, InputError) as error:
         raise InputError(f"{paths[0]}: {error}") from error
     return Recording(
         job=job,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from producers.columns import Ints, codes, integers
+from diagnosis.columns import Ints, codes, integers
 from schemas.errors import InputError
 
 

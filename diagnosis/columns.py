@@ -23,6 +23,16 @@ def codes(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
     return np.asarray(indices.to_numpy(), dtype=np.int64), encoded.dictionary.to_pylist()
 
 
+def joint_codes(*columns: Ints) -> Ints:
+    """A small code a row that is the same where all columns are; in order of first appearance."""
+    joint = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        own = pa.array(column).dictionary_encode().indices.to_numpy().astype(np.int64)
+        mixed = pa.array(joint * (int(own.max(initial=0)) + 1) + own)
+        joint = mixed.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return joint
+
+
 def nullable(values: NDArray[np.int64], known: NDArray[np.bool_], target: pa.DataType) -> pa.Array:
     """An Arrow column from values, null where they are not known."""
     return pa.array(values, mask=~known).cast(target)

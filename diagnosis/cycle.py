@@ -1,0 +1,167 @@
+"""The iterations of one rank in sequence numbers: how many operators each has, and where it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diagnosis.anchors import AGREEMENT, Anchors, RankLog, find_anchors, seen, usual_step
+from diagnosis.repetition import LEAST_REPEATS
+
+Ints = NDArray[np.int64]
+
+_FILTER = 5
+"""Cycles over which a count that lost lines have shifted is corrected."""
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """A rank's iterations in sequence numbers.
+
+    ``starts[d][i]`` is the number of communicator d's first operator after the end of iteration ``first + i``;
+    ``usual[d]`` the operators that an iteration has on it. Iterations before ``real_from`` are no whole ones
+    (warm-up). ``every`` operators lie between two anchors; ``anchor_ns`` are the calls of the anchors of the
+    iterations ``anchor_number``.
+    """
+
+    every: int
+    first: int
+    starts: Mapping[int, Ints]
+    usual: Mapping[int, int]
+    real_from: int
+    anchor_number: Ints
+    anchor_ns: Ints
+
+    @property
+    def last(self) -> int:
+        """The last iteration whose end is known."""
+        return self.first + len(next(iter(self.starts.values()))) - 1
+
+
+def find_cycle(log: RankLog, hints: Collection[int] = ()) -> Cycle | None:
+    """The cycle of a rank's log; None where it shows none. ``hints`` as in ``find_anchors``."""
+    anchors = find_anchors(log, hints)
+    return None if anchors is None else _cycle(log, anchors, after=None)
+
+
+def cycle_of_marks(log: RankLog, marks: Ints) -> Cycle:
+    """The cycle whose iterations end with the marked rows, all of one communicator.
+
+    Raises ``ValueError`` where they do not come once an iteration.
+    """
+    if len(marks) < LEAST_REPEATS:
+        raise ValueError(f"the operator that shall end iterations is found {len(marks)} times only")
+    anchors = seen(log, marks)
+    if usual_step(log, anchors, anchors.communicator)[1] < AGREEMENT:
+        raise ValueError("the operator that shall end iterations does not come once an iteration")
+    return _cycle(log, anchors, after=0)
+
+
+def _cycle(log: RankLog, anchors: Anchors, after: int | None) -> Cycle:
+    """Iterations from anchors: they end ``after`` so many operators of each communicator; None: where it fits best."""
+    usual = {d: usual_step(log, anchors, d)[0] for d in log.rows}
+    beyond = _end_of_step(log, anchors, usual) if after is None else dict.fromkeys(log.rows, after)
+    numbers = np.arange(int(anchors.number[0]), anchors.last + 1)
+    at = np.searchsorted(anchors.number, numbers, side="right") - 1
+    warm = _warm_up(log, anchors, usual)
+    starts = {}
+    for d in log.rows:
+        residual = log.seq_at(d, anchors.rows) + 1 + beyond[d] - usual[d] * anchors.number
+        residual[:warm] = residual[warm]
+        starts[d] = np.maximum.accumulate(_smooth(residual)[at] + usual[d] * numbers)
+    return Cycle(
+        every=anchors.every,
+        first=int(numbers[0]),
+        starts=starts,
+        usual=usual,
+        real_from=int(numbers[0]) + _partial(log, starts, usual),
+        anchor_number=anchors.number,
+        anchor_ns=log.call_ns[anchors.rows],
+    )
+
+
+def _warm_up(log: RankLog, anchors: Anchors, usual: Mapping[int, int]) -> int:
+    """How many anchors come before the first cycle that is as usual in everything."""
+    as_usual = np.diff(anchors.number) == 1
+    for d in log.rows:
+        if usual[d] > 0 and d not in log.counted:
+            as_usual &= np.diff(log.seq_at(d, anchors.rows)) == usual[d]
+    return int(as_usual.argmax())
+
+
+def _end_of_step(log: RankLog, anchors: Anchors, usual: Mapping[int, int]) -> dict[int, int]:
+    """How far each communicator has gone on from an anchor when the iteration ends.
+
+    An iteration ends with the last operator before the longest time that the optimizer step's communicators rest;
+    where none stands out, before the longest time without communication.
+    """
+    step = _step_communicators(log, anchors, usual)
+    marks = np.sort(np.concatenate([log.rows[d] for d in step or log.rows]))
+    done = np.where(log.end_ns >= 0, log.end_ns, log.call_ns)[marks]
+    pause = np.maximum(log.call_ns[marks][1:] - done[:-1], 0)
+    marks = marks[:-1]
+    cycle = np.searchsorted(anchors.rows, marks, side="right") - 1
+    whole = np.append(np.diff(anchors.number) == 1, False)
+    inside = (cycle >= 0) & whole[cycle]
+    marks, pause, cycle = marks[inside], pause[inside], cycle[inside]
+    at_anchor = {d: log.seq_at(d, anchors.rows) for d in log.rows}
+    communicator = log.communicator[marks]
+    beyond = np.zeros(len(marks), dtype=np.int64)
+    for d in log.rows:
+        own = communicator == d
+        beyond[own] = log.seq[marks[own]] - at_anchor[d][cycle[own]]
+    place, of_mark = np.unique(np.stack([communicator, beyond]), axis=1, return_inverse=True)
+    longest = int(np.bincount(of_mark.ravel(), weights=pause, minlength=place.shape[1]).argmax())
+    ends = of_mark.ravel() == longest
+    gone = {d: log.seq_at(d, marks[ends]) - at_anchor[d][cycle[ends]] for d in log.rows}
+    return {d: int(np.median(count)) for d, count in gone.items()}
+
+
+def _step_communicators(log: RankLog, anchors: Anchors, usual: Mapping[int, int]) -> list[int]:
+    """Communicators of the optimizer step.
+
+    In a pipeline they are those of collectives that belong, for the most part, between the last and the first
+    point-to-point operator of two cycles; elsewhere those that rest for more than half of a cycle.
+    """
+    collective = [d for d in log.collective if usual.get(d, 0) > 0]
+    paired = np.flatnonzero(~np.isin(log.communicator, list(log.collective)))
+    if len(paired):
+        steps = np.searchsorted(paired, anchors.rows)
+        inside = {d: np.isin(np.searchsorted(paired, log.rows[d]), steps).mean() for d in collective}
+        return [d for d, share in inside.items() if share > 0.5]
+    lengths = np.diff(log.call_ns[anchors.rows])
+    resting = []
+    for d in collective:
+        pauses = np.sort(np.diff(log.call_ns[log.rows[d]]))[::-1]
+        if len(pauses) and pauses[min(len(lengths) // 2, len(pauses) - 1)] > np.median(lengths) / 2:
+            resting.append(d)
+    return resting
+
+
+def _smooth(values: Ints) -> Ints:
+    """A running median: a lost line shifts single values, an extra operator all that follow."""
+    if len(values) < _FILTER:
+        return values
+    padded = np.pad(values, _FILTER // 2, mode="symmetric")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _FILTER)
+    medians: Ints = np.median(windows, axis=1).astype(np.int64)
+    return medians
+
+
+def _partial(log: RankLog, starts: dict[int, Ints], usual: Mapping[int, int]) -> int:
+    """How many iterations at the beginning hold not even half of what iterations usually hold; the boundaries among
+    them are moved to where the first whole iteration begins.
+    """
+    cycles = len(next(iter(starts.values())))
+    rows = np.zeros(cycles, dtype=np.int64)
+    for d, start in starts.items():
+        _, look, counts = np.unique(log.token[log.rows[d]], return_inverse=True, return_counts=True)
+        seq = np.sort(log.seq[log.rows[d][counts[look] >= cycles / 2]])
+        rows += np.diff(np.searchsorted(seq, np.concatenate([[start[0] - usual[d]], start])))
+    whole = int((rows >= sum(usual.values()) / 2).argmax())
+    for d, start in starts.items():
+        start[:whole] = start[whole] - usual[d] * np.arange(whole, 0, -1)
+    return whole

@@ -1,0 +1,215 @@
+"""Finding iteration boundaries in logs that do not carry them.
+
+Each rank's log goes round in cycles (cycle.py). Here the cycles of the ranks are given common numbers, by the
+sequence numbers of the communicators that they share, and each operator gets the iteration that its own sequence
+number falls into. Members of a communicator therefore agree, and a rank finds its place again after a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from diagnosis.anchors import RankLog
+from diagnosis.columns import codes, integers, joint_codes
+from diagnosis.cycle import Cycle, cycle_of_marks, find_cycle
+from diagnosis.iteration_numbers import Meetings, number
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_REDUCING = ("all_reduce", "reduce_scatter", "reduce", "all_to_all", "send", "recv")
+_POINT_TO_POINT = ("send", "recv")
+_CONTROL_SHARE = 0.01
+"""A communicator that reduces nothing and carries less than this share of a rank's bytes only controls."""
+
+_BY_HAND = "name the operator that ends an iteration, as op=all_reduce,bytes=4"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPattern:
+    """Operators named by hand: those with this op and, where they are given, these bytes and communicators."""
+
+    op: str
+    bytes: int | None = None
+    communicators: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, text: str) -> OperatorPattern:
+        """Read ``op=all_reduce,bytes=4,communicator=a|b``; raises ``ValueError`` that shows the form."""
+        fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+        strange = set(fields) - {"op", "bytes", "communicator"}
+        size = fields.get("bytes")
+        if strange or "op" not in fields or not (size is None or size.isdecimal()) or text.count(",") >= len(fields):
+            raise ValueError(f"{text!r} names no operator; the form is op=all_reduce,bytes=4,communicator=a|b")
+        names = frozenset(fields["communicator"].split("|")) if "communicator" in fields else frozenset()
+        return cls(fields["op"], None if size is None else int(size), names)
+
+    def rows(self, table: pa.Table) -> Bools:
+        """Which rows of a table of comm_ops match."""
+        hit = pc.equal(table.column("op").cast(pa.string()), self.op)
+        if self.bytes is not None:
+            hit = pc.and_(hit, pc.equal(table.column("bytes"), self.bytes))
+        if self.communicators:
+            names = pa.array(sorted(self.communicators), pa.string())
+            hit = pc.and_(hit, pc.is_in(table.column("communicator").cast(pa.string()), names))
+        return np.asarray(pc.fill_null(hit, False).to_numpy(), dtype=np.bool_)
+
+
+def infer_iterations(table: pa.Table, ends_with: OperatorPattern | None = None) -> Ints:
+    """The iteration of each row, counted from 0; -1 outside of iterations (warm-up).
+
+    ``table`` has the columns of telemetry.comm_ops, sorted by rank and call order. Sequence numbers that are
+    missing are replaced by counting, which lost lines then disturb. ``ends_with`` names the operator that ends an
+    iteration, once an iteration and rank.
+
+    Raises ``ValueError`` that says what to give by hand where iterations cannot be told.
+    """
+    logs = _Logs.of(table)
+    cycles: dict[int, Cycle] = {}
+    hints: dict[int, None] = {}
+    marked = None if ends_with is None else ends_with.rows(table)
+    for rank, rows in logs.rows.items():
+        log = logs.of_rank(rank)
+        cycle = find_cycle(log, hints) if marked is None else _by_hand(log, np.flatnonzero(marked[rows]), rank)
+        if cycle is not None:
+            cycles[rank] = cycle
+            hints[cycle.every] = None
+    if 2 * len(cycles) <= len(logs.rows):
+        rank = next(rank for rank in logs.rows if rank not in cycles)
+        raise ValueError(f"cannot tell where the iterations of rank {rank} begin; {_BY_HAND}")
+    return _numbered(logs, cycles)
+
+
+def _by_hand(log: RankLog, marks: Ints, rank: int) -> Cycle | None:
+    if not len(marks):
+        return None
+    if len(np.unique(log.communicator[marks])) > 1:
+        raise ValueError(
+            f"the operator that ends an iteration is found on several communicators of rank {rank}; "
+            "name its communicators too, as communicator=a|b"
+        )
+    return cycle_of_marks(log, marks)
+
+
+def _numbered(logs: _Logs, cycles: Mapping[int, Cycle]) -> Ints:
+    boundaries = number(cycles, logs.meetings())
+    iteration = np.full(len(logs.seq), -1, dtype=np.int64)
+    for rank, rows in logs.rows.items():
+        log = logs.of_rank(rank)
+        known = np.zeros(len(log.seq), dtype=np.bool_)
+        of_rank = iteration[rows]  # a view: rows is a slice
+        for d, own in log.rows.items():
+            found = boundaries.iterations(rank, d, log.seq[own])
+            if found is not None:
+                of_rank[own], known[own] = found, True
+        _fill(of_rank, known)
+    return iteration
+
+
+def _fill(iteration: Ints, known: Bools) -> None:
+    """Give rows of which nothing is known the iteration of the row before them, the first ones that after them."""
+    at = np.flatnonzero(known)
+    if len(at) and len(at) < len(known):
+        nearest = np.clip(np.searchsorted(at, np.arange(len(known)), side="right") - 1, 0, None)
+        iteration[:] = iteration[at[nearest]]
+
+
+@dataclass(frozen=True)
+class _Logs:
+    """All ranks' rows as columns; ``rows`` is each rank's slice of them."""
+
+    rows: Mapping[int, slice]
+    communicator: Ints
+    seq: Ints
+    token: Ints
+    size: Ints
+    call_ns: Ints
+    end_ns: Ints
+    reducing: frozenset[int]
+    point_to_point: frozenset[int]
+    counted: frozenset[int]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> _Logs:
+        rank, seq = integers(table, "rank"), integers(table, "seq")
+        communicator, _ = codes(table, "communicator")
+        op, ops = codes(table, "op")
+        heads = np.flatnonzero(np.diff(rank, prepend=-1))
+        tails = np.append(heads[1:], len(rank))
+        reducing = np.isin(op, [code for code, name in enumerate(ops) if name in _REDUCING])
+        paired = np.isin(op, [code for code, name in enumerate(ops) if name in _POINT_TO_POINT])
+        counted = frozenset(np.unique(communicator[seq < 0]).tolist())
+        seq = _counted(rank, communicator, seq)
+        size = integers(table, "bytes")
+        return cls(
+            rows={int(rank[a]): slice(int(a), int(b)) for a, b in zip(heads, tails, strict=True)},
+            communicator=communicator,
+            seq=seq,
+            token=_tokens(communicator, op, size, integers(table, "peer")),
+            size=np.maximum(size, 0),
+            call_ns=integers(table, "call_ns"),
+            end_ns=integers(table, "end_ns"),
+            reducing=frozenset(np.unique(communicator[reducing]).tolist()),
+            point_to_point=frozenset(np.unique(communicator[paired]).tolist()),
+            counted=counted,
+        )
+
+    def of_rank(self, rank: int) -> RankLog:
+        """One rank's log."""
+        rows = self.rows[rank]
+        communicator = self.communicator[rows]
+        used, group = np.unique(communicator, return_inverse=True)
+        share = np.bincount(group, weights=self.size[rows]) / max(float(self.size[rows].sum()), 1.0)
+        heavy = set(used[share >= _CONTROL_SHARE].tolist())
+        present = set(used.tolist())
+        return RankLog(
+            communicator=communicator,
+            seq=self.seq[rows],
+            token=self.token[rows],
+            call_ns=self.call_ns[rows],
+            end_ns=self.end_ns[rows],
+            stepped=present & (self.reducing | heavy) or present,
+            collective=present - self.point_to_point,
+            counted=present & self.counted,
+        )
+
+    def meetings(self) -> Meetings:
+        """Where the ranks' numbers can be compared: not on communicators whose numbers are only counted."""
+        shared: dict[int, list[int]] = {}
+        paired: dict[int, list[int]] = {}
+        for rank, rows in self.rows.items():
+            for d in np.unique(self.communicator[rows]).tolist():
+                if d not in self.counted:
+                    (paired if d in self.point_to_point else shared).setdefault(d, []).append(rank)
+        return Meetings(shared, paired)
+
+
+def _counted(rank: Ints, communicator: Ints, seq: Ints) -> Ints:
+    """Sequence numbers; those of a rank and communicator that lack some are counted instead."""
+    if (seq >= 0).all():
+        return seq
+    pair = joint_codes(rank, communicator)
+    at = np.flatnonzero(np.isin(pair, pair[seq < 0]))
+    order = at[np.argsort(pair[at], kind="stable")]
+    heads = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    counted = seq.copy()
+    counted[order] = np.arange(len(order)) - np.repeat(heads, np.diff(np.append(heads, len(order))))
+    return counted
+
+
+def _tokens(communicator: Ints, op: Ints, size: Ints, peer: Ints) -> Ints:
+    """A code a row for what an operator looks like: op, peer, and bytes unless they change from call to call."""
+    kind = joint_codes(communicator, op)
+    sized = joint_codes(kind, size)
+    example = np.zeros(int(sized.max(initial=-1)) + 1, dtype=np.int64)
+    example[sized] = np.arange(len(sized))
+    calls = np.bincount(kind)
+    sizes = np.bincount(kind[example], minlength=len(calls))
+    changing = (sizes > np.maximum(calls / 4, 1))[kind]
+    return joint_codes(op, peer, np.where(changing, -1, size))
