@@ -27,7 +27,7 @@ class Gathered:
     on_iteration: Callable[[int], None] = lambda _: None
     on_incident: Callable[[Row], None] = lambda _: None
     durations_ns: dict[int, int | None] = field(default_factory=dict)
-    irregular: list[int] = field(default_factory=list)
+    irregular: set[int] = field(default_factory=set)
     incidents: dict[str, Row] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
 
@@ -58,7 +58,7 @@ class Gathered:
         known = [row["duration_ns"] for row in rows if row["duration_ns"] is not None]
         self.durations_ns[iteration] = median_low(known) if known else None
         if rows[0]["irregular"]:
-            self.irregular.append(iteration)
+            self.irregular.add(iteration)
         self.on_iteration(len(self.durations_ns))
 
 

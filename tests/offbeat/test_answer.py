@@ -1,0 +1,140 @@
+"""The answer, gathered from what the pipeline publishes."""
+
+from typing import Any
+
+import pytest
+
+from diagnosis.job import Communicator, Job, Layout, Place
+from offbeat.answer import Gathered, as_json
+from schemas import catalogue
+from schemas.errors import WrongSchema
+from schemas.message import Message, encode
+from streams.dead_letters import dead_letter
+
+JOB = Job("j", tuple(Place(rank) for rank in range(4)), (Communicator("c", (0, 1, 2, 3)),), Layout(2, 2, 1))
+
+
+def iteration(number: int, durations_ms: list[int | None], irregular: bool | None = False) -> Message:
+    rows = [
+        {
+            "iteration": number,
+            "pivot": pivot,
+            "start_ns": 0,
+            "duration_ns": None if ms is None else ms * 1_000_000,
+            "delta": 1.1,
+            "irregular": irregular,
+        }
+        for pivot, ms in enumerate(durations_ms)
+    ]
+    return encode(catalogue.ITERATIONS, catalogue.ITERATIONS.from_rows(rows), job="j")
+
+
+def incident(**changes: Any) -> Message:
+    row = {
+        "id": "i1",
+        "revision": 1,
+        "state": "open",
+        "cause": "compute_slow",
+        "level": "device",
+        "ranks": [2],
+        "candidates": [],
+        "devices": [{"device": "gpu:h0/2", "kind": "gpu", "downside_nics": 0}],
+        "first_iteration": 4,
+        "last_iteration": 9,
+        "pattern": "persistent_degradation",
+        "confidence": 0.97,
+        "lost_ns": 1_500_000_000,
+        "lost_gpu_seconds": 6.0,
+        "stage": {"phase": "forward", "pipeline_stage": 1, "microbatch": None, "op": "all_reduce"},
+        "methods": ["operator_graph"],
+        "explanation": "Rank 2 computes slowly.",
+        "opened_ns": 1,
+        "updated_ns": 1,
+        "findings": ["f"],
+    }
+    return encode(catalogue.INCIDENTS, catalogue.INCIDENTS.from_rows([row | changes]), job="j")
+
+
+def gathered(*messages: Message) -> Gathered:
+    listener = Gathered()
+    for message in messages:
+        assert list(listener.process(message)) == []
+    return listener
+
+
+def test_the_answer_has_the_documented_shape() -> None:
+    told = gathered(iteration(0, [10, 12, 11]), iteration(1, [30, None, 32], irregular=True), incident())
+    assert as_json(JOB, told, ranks_seen=3, lost_lines=7) == {
+        "job": "j",
+        "layout": {"tp": 2, "pp": 2, "dp": 1, "source": "inferred"},
+        "iterations": {"count": 2, "median_ms": 20.5, "irregular": [1]},
+        "coverage": {"ranks_seen": 3, "ranks_expected": 4, "lost_lines": 7},
+        "incidents": [
+            {
+                "id": "i1",
+                "cause": "compute_slow",
+                "level": "device",
+                "ranks": [2],
+                "candidates": [],
+                "devices": ["gpu:h0/2"],
+                "iterations": [4, 9],
+                "pattern": "persistent_degradation",
+                "confidence": 0.97,
+                "lost_gpu_seconds": 6.0,
+                "stage": {"phase": "forward", "pipeline_stage": 1, "microbatch": None, "op": "all_reduce"},
+                "network": None,
+                "methods": ["operator_graph"],
+                "explanation": "Rank 2 computes slowly.",
+            }
+        ],
+    }
+
+
+def test_what_is_not_known_is_null() -> None:
+    answer = as_json(Job("j", (), ()), gathered(iteration(0, [None], irregular=None)), ranks_seen=0, lost_lines=0)
+    assert answer["layout"] is None
+    assert answer["iterations"] == {"count": 1, "median_ms": None, "irregular": []}
+    assert answer["incidents"] == []
+
+
+def test_degrees_beyond_three_are_shown_where_there_are_any() -> None:
+    job = Job("j", (), (), Layout(tp=2, pp=2, dp=4, cp=2, ep=4, source="given"))
+    shown = as_json(job, gathered(), ranks_seen=0, lost_lines=0)["layout"]
+    assert shown == {"tp": 2, "pp": 2, "dp": 4, "cp": 2, "ep": 4, "source": "given"}
+
+
+def test_the_newest_record_of_an_incident_counts() -> None:
+    told = gathered(incident(), incident(revision=2, state="resolved", last_iteration=30), incident(id="i2"))
+    incidents = as_json(JOB, told, ranks_seen=4, lost_lines=0)["incidents"]
+    assert [(i["id"], i["iterations"]) for i in incidents] == [("i1", [4, 30]), ("i2", [4, 9])]
+
+
+def test_an_iteration_that_is_told_again_counts_once() -> None:
+    told = gathered(iteration(3, [10], irregular=True), iteration(3, [10], irregular=True))
+    assert as_json(JOB, told, ranks_seen=4, lost_lines=0)["iterations"]["irregular"] == [3]
+
+
+def test_it_says_why_telemetry_was_refused() -> None:
+    bad = Message("telemetry.comm_ops", "j", b"", {"job": "j"}, offset=3)
+    told = gathered(dead_letter(bad, WrongSchema("a column is missing"), "search"))
+    assert told.refused == ["a column is missing"]
+
+
+def test_listeners_are_called_as_it_goes() -> None:
+    counts: list[int] = []
+    causes: list[str] = []
+    listener = Gathered(on_iteration=counts.append, on_incident=lambda row: causes.append(row["cause"]))
+    for message in (iteration(0, [1]), iteration(1, [1]), incident()):
+        list(listener.process(message))
+    assert counts == [1, 2]
+    assert causes == ["compute_slow"]
+
+
+def test_it_publishes_nothing_and_holds_nothing_back() -> None:
+    listener = gathered(incident())
+    assert (list(listener.tick(0)), dict(listener.safe_offsets()), listener.writes) == ([], {}, ())
+
+
+@pytest.mark.parametrize("topic", Gathered.reads)
+def test_it_reads_what_the_catalogue_holds(topic: object) -> None:
+    assert topic in catalogue.TOPICS.values()

@@ -1,0 +1,148 @@
+"""`offbeat diagnose`: a recording in, an answer out."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.offbeat.command_line import EXAMPLE, offbeat, refusal, run_offbeat
+
+
+@pytest.fixture(scope="module")
+def answer() -> dict[str, Any]:
+    done = run_offbeat("diagnose", EXAMPLE, "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("healthy") / "run"
+    assert offbeat("simulate", "--out", folder, "--scenario", "seed=3,tp=2,pp=2,dp=2,iterations=20").exit_code == 0
+    return folder
+
+
+def test_the_shipped_recording_has_one_slow_rank(answer: dict[str, Any]) -> None:
+    [incident] = answer["incidents"]
+    assert (incident["cause"], incident["level"], incident["ranks"]) == ("compute_slow", "device", [5])
+    first, last = incident["iterations"]
+    assert (first, last) == (30, 59)
+    assert incident["pattern"] == "persistent_degradation"
+    assert incident["devices"] == ["gpu:rank5"]
+    assert incident["stage"]["phase"] == "forward"
+    assert "rank 5" in incident["explanation"].lower()
+
+
+def test_the_answer_is_whole(answer: dict[str, Any]) -> None:
+    assert list(answer) == ["job", "layout", "iterations", "coverage", "incidents"]
+    assert answer["job"] == "a1_compute_persist_3d"
+    assert answer["iterations"]["count"] == 60
+    assert answer["iterations"]["irregular"] == list(range(30, 60))
+    assert 900 < answer["iterations"]["median_ms"] < 1300
+    assert answer["coverage"] == {"ranks_seen": 8, "ranks_expected": 8, "lost_lines": 0}
+    assert {name: type(value) for name, value in answer["incidents"][0].items()} == {
+        "id": str,
+        "cause": str,
+        "level": str,
+        "ranks": list,
+        "candidates": list,
+        "devices": list,
+        "iterations": list,
+        "pattern": str,
+        "confidence": float,
+        "lost_gpu_seconds": float,
+        "stage": dict,
+        "network": type(None),
+        "methods": list,
+        "explanation": str,
+    }
+
+
+def test_people_read_the_same(answer: dict[str, Any]) -> None:
+    result = offbeat("diagnose", EXAMPLE)
+    assert result.exit_code == 0
+    assert "irregular iterations: 30-59" in result.stdout
+    assert "1. compute_slow: rank 5 (gpu:rank5)" in result.stdout
+    assert answer["incidents"][0]["explanation"] in result.stdout
+
+
+def test_the_same_files_give_the_same_answer_whatever_they_are_called(answer: dict[str, Any], tmp_path: Path) -> None:
+    for number, file in enumerate(sorted(EXAMPLE.glob("*.gz"), reverse=True)):
+        (tmp_path / f"{number}.jsonl").write_bytes(gzip.decompress(file.read_bytes()))
+    renamed = json.loads(offbeat("diagnose", *tmp_path.iterdir(), "--json").stdout)
+    for incident in (*renamed["incidents"], *answer["incidents"]):
+        assert incident["id"]
+    same = [{k: v for k, v in one["incidents"][0].items() if k != "id"} for one in (renamed, answer)]
+    assert same[0] == same[1]
+    assert renamed["iterations"] == answer["iterations"]
+
+
+def test_a_healthy_run_has_nothing_wrong(healthy: Path) -> None:
+    result = offbeat("diagnose", healthy)
+    assert result.exit_code == 0
+    assert result.stdout.endswith("\nnothing wrong\n")
+    found = json.loads(offbeat("diagnose", healthy, "--json", "--fail-on-incident").stdout)
+    assert found["incidents"] == []
+    assert found["layout"] == {"tp": 2, "pp": 2, "dp": 2, "source": "given"}
+
+
+def test_a_script_can_tell_by_the_exit_code(healthy: Path) -> None:
+    assert offbeat("diagnose", EXAMPLE, "--fail-on-incident").exit_code == 1
+    assert offbeat("diagnose", healthy, "--fail-on-incident").exit_code == 0
+
+
+def test_a_rank_without_a_log_is_missed_in_the_coverage(tmp_path: Path) -> None:
+    for file in EXAMPLE.glob("*.gz"):
+        if "rank7" not in file.name:
+            shutil.copy(file, tmp_path)
+    coverage = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)["coverage"]
+    assert (coverage["ranks_seen"], coverage["ranks_expected"]) == (7, 8)
+
+
+def test_a_setting_changes_what_is_irregular() -> None:
+    found = offbeat("diagnose", EXAMPLE, "--json", settings={"OFFBEAT_MONITOR__DELTA": "5"})
+    assert json.loads(found.stdout)["iterations"]["irregular"] == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('{"rank": 0', ":1: not a JSON object"),
+        (
+            '{"rank": 0, "communicator": "c", "op": "jump", "call_ns": 1}',
+            ':1: field op is "jump"; known are all_reduce',
+        ),
+        ('{"rank": -1, "communicator": "c", "op": "send", "call_ns": 1}', ":1: field rank is -1"),
+        ('{"rank": 0, "communicator": "c", "op": "send"}', ":1: field call_ns is missing"),
+        ("", ": holds no operator"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_place(tmp_path: Path, lines: str, said: str) -> None:
+    file = tmp_path / "rank0.jsonl"
+    file.write_text(lines)
+    assert refusal(offbeat("diagnose", file)).startswith(f"{file}{said}")
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    known = "no telemetry in a known format; known are jsonl"
+    assert known in refusal(offbeat("diagnose", tmp_path))
+    assert known in refusal(offbeat("diagnose", tmp_path / "notes.txt"))
+    assert refusal(offbeat("diagnose", tmp_path / "nowhere")).endswith("nowhere: no such file or folder")
+    assert refusal(offbeat("diagnose", EXAMPLE, "--format", "excel")).startswith("unknown format 'excel'; known are")
+
+
+def test_a_layout_that_cannot_be_is_said() -> None:
+    assert refusal(offbeat("diagnose", EXAMPLE, "--layout", "tp=2")) == (
+        "--layout tp=2: pp is missing; give tp, pp and dp"
+    )
+    assert "12" in refusal(offbeat("diagnose", EXAMPLE, "--layout", "tp=3,pp=2,dp=2"))
+
+
+def test_a_wrong_setting_is_said() -> None:
+    result = offbeat("diagnose", EXAMPLE, settings={"OFFBEAT_PIVOTS": "many"})
+    assert refusal(result).startswith("OFFBEAT_PIVOTS: input should be a valid integer")

@@ -1,0 +1,69 @@
+"""Options that hold several values."""
+
+import pytest
+
+from diagnosis.job import Layout
+from offbeat import options
+from producers.simulation import HARD, Fault, Kind, Part
+from schemas.errors import SettingsError
+
+
+def test_a_layout_is_given() -> None:
+    assert options.layout("tp=2, pp=4,dp=1") == Layout(tp=2, pp=4, dp=1, source="given")
+    assert options.layout("tp=1,pp=2,dp=4,cp=2,ep=4") == Layout(tp=1, pp=2, dp=4, cp=2, ep=4, source="given")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tp=2,pp=4", "--layout tp=2,pp=4: dp is missing; give tp, pp and dp"),
+        ("tp=two,pp=4,dp=1", "--layout: tp is 'two'; give a whole number"),
+        ("tp=0,pp=4,dp=1", "--layout tp=0,pp=4,dp=1: tp is 0; give 1 or more"),
+        ("tp=2,tp=2,pp=1,dp=1", "--layout tp=2,tp=2,pp=1,dp=1: tp is given twice"),
+        ("tp,pp=4,dp=1", "--layout tp,pp=4,dp=1: 'tp' is not of the form name=value"),
+        ("xp=2", "--layout xp=2: there is no 'xp'; known are tp, cp, ep, dp, pp"),
+    ],
+)
+def test_a_bad_layout_is_refused(text: str, said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        options.layout(text)
+    assert str(refused.value) == said
+
+
+def test_a_scenario_with_its_faults() -> None:
+    scenario = options.scenario(
+        "seed=7,tp=2,pp=2,dp=2,iterations=40,compute_ms=120.5,noise=hard,omit=ends+labels",
+        [
+            "kind=gpu_slow,rank=3,iterations=20-22,slowdown=1.3,part=forward",
+            "kind=nic_slow,rank=5,iterations=12+25+30-31,factor=2",
+        ],
+    )
+    assert (scenario.seed, scenario.world, scenario.iterations, scenario.compute_ms) == (7, 8, 40, 120.5)
+    assert scenario.noise == HARD
+    assert (scenario.omissions.ends, scenario.omissions.labels, scenario.omissions.layout) == (True, True, False)
+    assert scenario.faults == (
+        Fault(Kind.GPU_SLOW, 3, (20, 21, 22), slowdown=1.3, part=Part.FORWARD),
+        Fault(Kind.NIC_SLOW, 5, (12, 25, 30, 31), factor=2.0),
+    )
+
+
+def test_a_scenario_has_a_seed_if_none_is_given() -> None:
+    assert options.scenario("", []).seed == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "said"),
+    [
+        ("tp=x", None, "--scenario: tp is 'x'; give a whole number"),
+        ("noise=loud", None, "--scenario: noise is 'loud'; give one of default, hard"),
+        ("omit=all", None, "--scenario: omit is 'all'; give one of labels, ends, layout"),
+        ("compute_ms=x", None, "--scenario: compute_ms is 'x'; give a number"),
+        ("tp=2", "rank=1,iterations=3,slowdown=2", "--fault rank=1,iterations=3,slowdown=2: kind is missing"),
+        ("tp=2", "kind=cpu,rank=1,iterations=3", "--fault: kind is 'cpu'; give one of gpu_slow, nic_slow"),
+        ("tp=2", "kind=gpu_slow,rank=1,iterations=3", "fault on rank 1: give either a slowdown or a factor"),
+    ],
+)
+def test_a_bad_scenario_is_refused(text: str, fault: str | None, said: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        options.scenario(text, [] if fault is None else [fault])
+    assert str(refused.value) == said

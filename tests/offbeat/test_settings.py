@@ -1,0 +1,98 @@
+"""Settings come from the environment alone, and a wrong one is named in a line."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnosis.irregularity.monitor import MonitorSettings
+from offbeat.settings import Settings
+from schemas.errors import SettingsError
+from streams.search import SearchSettings
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("OFFBEAT_"):
+            monkeypatch.delenv(name)
+
+
+def test_thresholds_default_to_those_of_their_rooms() -> None:
+    settings = Settings.load()
+    assert settings.monitor == MonitorSettings()
+    assert settings.search == SearchSettings()
+
+
+def test_every_level_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFBEAT_PIVOTS", "8")
+    monkeypatch.setenv("OFFBEAT_MONITOR__DELTA", "1.05")
+    monkeypatch.setenv("OFFBEAT_SEARCH__LOCATE__ATTRIBUTION__SIGMAS", "2.5")
+    monkeypatch.setenv("OFFBEAT_STORE__PATH", "/data/offbeat")
+    settings = Settings.load()
+    assert settings.pivots == 8
+    assert settings.monitor == MonitorSettings(delta=1.05)
+    assert settings.search.locate.attribution.sigmas == 2.5
+    assert settings.store.path == Path("/data/offbeat")
+
+
+def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFBEAT_KAFKA__BOOTSTRAP_SERVERS", "a:1")
+    monkeypatch.setenv("OFFBEAT_KAFKA__USERNAME", "me")
+    kafka = Settings.load(kafka={"bootstrap_servers": "b:2"}).kafka
+    assert (kafka.bootstrap_servers, kafka.username) == ("b:2", "me")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("OFFBEAT_MONITOR__DELTA", "a lot", "OFFBEAT_MONITOR__DELTA: input should be a valid number"),
+        ("OFFBEAT_MONITOR__DELTA", "1", "OFFBEAT_MONITOR__DELTA is 1.0; give more than 1"),
+        ("OFFBEAT_MONITOR__DELTA", "nan", "OFFBEAT_MONITOR__DELTA is nan; give 0 or more"),
+        ("OFFBEAT_MONITOR__WINDOW", "-1", "OFFBEAT_MONITOR__WINDOW is -1; give 0 or more"),
+        ("OFFBEAT_SEARCH__LOCATE__MIXED_SHARE", "-1", "OFFBEAT_SEARCH__LOCATE__MIXED_SHARE is -1.0; give 0 or more"),
+        ("OFFBEAT_MONITOR__DETLA", "1.1", "OFFBEAT_MONITOR__DETLA: there is no such setting"),
+        ("OFFBEAT_KAFKA__SERVERS", "a:1", "OFFBEAT_KAFKA__SERVERS: there is no such setting"),
+        ("OFFBEAT_KAFAK__USERNAME", "me", "OFFBEAT_KAFAK__USERNAME: there is no such setting; after OFFBEAT_ comes"),
+        ("OFFBEAT_PIVOT", "3", "OFFBEAT_PIVOT: there is no such setting"),
+        ("OFFBEAT_PIVOTS", "0", "OFFBEAT_PIVOTS: input should be greater than or equal to 1"),
+        ("OFFBEAT_STORE__PORT", "99999", "OFFBEAT_STORE__PORT: input should be less than or equal to 65535"),
+        ("OFFBEAT_KAFKA", "a:1", "OFFBEAT_KAFKA is a group of settings: set its fields, as OFFBEAT_KAFKA__FIELD"),
+    ],
+)
+def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError) as refused:
+        Settings.load()
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize("variable", ["OFFBEAT_SAMPLES", "OFFBEAT_TEST_KAFKA"])
+def test_variables_of_the_tests_are_no_settings(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "x")
+    assert Settings.load() == Settings.load()
+
+
+SECRETS: dict[str, Any] = {
+    "OFFBEAT_KAFKA__PASSWORD": lambda s: s.kafka.password,
+    "OFFBEAT_STORE__PASSWORD": lambda s: s.store.password,
+    "OFFBEAT_WEBHOOK__URL": lambda s: s.webhook.url,
+    "OFFBEAT_WEBHOOK__SECRETS": lambda s: s.webhook.secrets,
+    "OFFBEAT_WEBHOOK__AUTHORIZATION": lambda s: s.webhook.authorization,
+}
+
+
+@pytest.mark.parametrize("variable", SECRETS)
+def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "hush-hush")
+    settings = Settings.load()
+    assert SECRETS[variable](settings).get_secret_value() == "hush-hush"
+    assert "hush-hush" not in f"{settings!r}{settings}{settings.model_dump_json()}"
+
+
+def test_a_wrong_value_is_not_repeated_it_may_be_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFBEAT_STORE__PORT", "hush-hush")
+    with pytest.raises(SettingsError) as refused:
+        Settings.load()
+    assert "hush-hush" not in str(refused.value)

@@ -1,0 +1,48 @@
+"""`offbeat simulate`: a recording whose truth lies elsewhere."""
+
+import json
+from pathlib import Path
+
+from tests.offbeat.command_line import offbeat, refusal
+
+SCENARIO = "seed=5,tp=2,pp=2,dp=2,iterations=30"
+TINY = "tp=2,pp=1,dp=1,iterations=2"
+FAULT = "kind=gpu_slow,rank=6,iterations=15-29,slowdown=1.4"
+
+
+def test_what_was_injected_is_found(tmp_path: Path) -> None:
+    run, truth = tmp_path / "run", tmp_path / "truth.json"
+    made = offbeat("simulate", "--out", run, "--scenario", SCENARIO, "--fault", FAULT, "--truth", truth, "--json")
+    assert made.exit_code == 0, made.output
+    told = json.loads(made.stdout)
+    assert (told["job"], told["ranks"], told["folder"]) == ("sim-5", 8, str(run))
+    assert sorted(file.name for file in run.iterdir()) == ["job.json", *(f"rank{rank}.jsonl.gz" for rank in range(8))]
+    [fault] = json.loads(truth.read_text())["faults"]
+    answer = json.loads(offbeat("diagnose", run, "--json").stdout)
+    assert answer["coverage"]["ranks_expected"] == 8
+    assert [incident["devices"] for incident in answer["incidents"]] == [[fault["device"]]]
+
+
+def test_people_are_told_where_it_is(tmp_path: Path) -> None:
+    result = offbeat("simulate", "--out", tmp_path, "--scenario", TINY)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("sim-0: ")
+    assert result.stdout.endswith(f" operators of 2 ranks in {tmp_path}\n")
+
+
+def test_the_truth_never_lies_beside_the_recording(tmp_path: Path) -> None:
+    result = offbeat("simulate", "--out", tmp_path, "--scenario", TINY, "--truth", tmp_path / "t")
+    assert "keep the truth elsewhere" in refusal(result)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = offbeat("simulate", "--out", tmp_path / "file" / "run", "--scenario", TINY)
+    assert refusal(result).endswith("Not a directory; give a folder to write to")
+
+
+def test_a_fault_that_cannot_be_is_said(tmp_path: Path) -> None:
+    result = offbeat(
+        "simulate", "--out", tmp_path, "--scenario", SCENARIO, "--fault", FAULT.replace("rank=6", "rank=9")
+    )
+    assert refusal(result) == "scenario: the job has no rank 9; it has 8"
