@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from diagnosis.job import Job
 from producers.iteration_summaries import summarise
+from producers.labels import label
 from producers.log_index import LogIndex
 from producers.log_store import PARTIAL, LogStore, RecordingStore
 from producers.parts import encode_parts
@@ -158,9 +159,10 @@ class LogAgent:
 def agents(job: Job, table: pa.Table, pivots: Collection[int], *, keep_iterations: int | None = None) -> list[LogAgent]:
     """One agent a host for a recorded or simulated log; ranks of unknown hosts share one.
 
-    ``table`` has the columns of telemetry.comm_ops, sorted by rank and call order, with iterations.
+    ``table`` has the columns of telemetry.comm_ops, sorted by rank and call order. Iterations that it does not
+    carry are inferred: raises ``ValueError`` where they cannot be.
     """
-    index = LogIndex(table)
+    index = LogIndex(label(table).table)
     of_host: dict[str, list[int]] = {}
     for rank in job.ranks:
         of_host.setdefault(job.place[rank].host or UNKNOWN_HOST, []).append(rank)

@@ -10,7 +10,6 @@ import pyarrow as pa
 from schemas.catalogue import COMM_OPS
 
 STARTED_NS = 1_700_000_000_000_000_000
-STEP_NS = 1_000_000
 ITERATION_NS = 1_000_000_000
 
 
@@ -74,7 +73,7 @@ class Training:
         for i in range(-1, self.iterations):
             calls = list(self._program(rank, of)) if i >= 0 else list(self._warm_up(of))
             for k, call in enumerate(calls):
-                at = STARTED_NS + i * ITERATION_NS + k * STEP_NS + rank
+                at = STARTED_NS + i * ITERATION_NS + k * (ITERATION_NS // len(calls)) + rank
                 row: dict[str, object] = {
                     "rank": rank,
                     "communicator": self.names.get(call.communicator, call.communicator),

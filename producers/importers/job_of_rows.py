@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import codes, integers
+from diagnosis.columns import Ints, codes, integers
+from diagnosis.communicator_use import communicator_uses, membership
 from diagnosis.job import Communicator, Job, Layout, Place
-from diagnosis.layout import membership
+from diagnosis.layout import check_layout, communicator_kinds, infer_layout
 from schemas.catalogue import JOBS
 from schemas.errors import InputError
 
@@ -42,40 +43,56 @@ def read_job_file(folder: Path) -> Job | None:
 
 
 def complete_job(table: pa.Table, name: str, described: Job | None, layout: Layout | None) -> Job:
-    """The job of rows, with what is described of it taken first.
+    """The job of rows, with what is given by hand and what is described of it taken first, the rest inferred.
 
     Ranks are those that logged something or were met as peers; hosts come from the description, else from the
     column ``host``, and are never made up. Raises ``ValueError`` for a contradiction.
     """
     rank, peer = integers(table, "rank"), integers(table, "peer")
     communicator, names = codes(table, "communicator")
-    seen = membership(rank, communicator, peer)
-    places = {place.rank: place for place in described.places} if described else {}
-    for host_rank, host in _hosts(table, rank):
-        place = places.get(host_rank)
-        if place is None or place.host is None:
-            places[host_rank] = Place(host_rank, host) if place is None else replace(place, host=host)
-    for member in np.unique(np.concatenate([rank, peer[peer >= 0]])).tolist():
-        places.setdefault(member, Place(member))
-    communicators = {c.communicator: c for c in described.communicators} if described else {}
-    for code, ranks in seen.items():
-        known = communicators.get(names[code])
-        if known is None or not known.ranks:
-            communicators[names[code]] = Communicator(names[code], ranks, known.kind if known else None)
-        elif strangers := set(ranks) - set(known.ranks):
-            raise ValueError(f"rank {min(strangers)} uses communicator {names[code]}, whose {JOB_FILE} leaves it out")
+    seen = {names[code]: ranks for code, ranks in membership(rank, communicator, peer).items()}
     job = described or Job(name, (), ())
-    started_ns = job.started_ns if job.started_ns is not None else int(integers(table, "call_ns").min())
-    return replace(
+    members = _members(job, seen)
+    uses = communicator_uses(table, members)
+    sent = np.unique(np.stack([rank, peer], axis=1)[peer >= 0], axis=0)
+    pairs = [(int(one), int(other)) for one, other in sent]
+    job = replace(
         job,
-        places=tuple(places[r] for r in sorted(places)),
-        communicators=tuple(communicators.values()),
-        layout=layout or job.layout,
-        started_ns=started_ns,
+        places=_places(job, table, rank, peer),
+        started_ns=job.started_ns if job.started_ns is not None else int(integers(table, "call_ns").min()),
     )
+    if layout is not None:
+        check_layout(layout, pairs, job.ranks)
+    layout = layout or job.layout or infer_layout(uses, pairs, job.ranks)
+    kinds = {} if layout is None or layout.world is None else communicator_kinds(uses, layout)
+    described_kinds = {c.communicator: c.kind for c in job.communicators}
+    communicators = tuple(
+        Communicator(of, ranks, described_kinds.get(of) or kinds.get(of)) for of, ranks in members.items()
+    )
+    return replace(job, layout=layout, communicators=communicators)
 
 
-def _hosts(table: pa.Table, rank: np.ndarray) -> Iterable[tuple[int, str]]:
+def _members(job: Job, seen: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Ranks of each communicator: as described, else as seen."""
+    members = {c.communicator: c.ranks or seen.get(c.communicator, ()) for c in job.communicators}
+    for name, ranks in seen.items():
+        strangers = set(ranks) - set(members.setdefault(name, ranks))
+        if strangers:
+            raise ValueError(f"rank {min(strangers)} uses communicator {name}, which {JOB_FILE} gives to others")
+    return members
+
+
+def _places(job: Job, table: pa.Table, rank: Ints, peer: Ints) -> tuple[Place, ...]:
+    places = dict(job.place)
+    for of_rank in np.unique(np.concatenate([rank, peer[peer >= 0]])).tolist():
+        places.setdefault(of_rank, Place(of_rank))
+    for of_rank, host in _hosts(table, rank):
+        if places[of_rank].host is None:
+            places[of_rank] = replace(places[of_rank], host=host)
+    return tuple(places[of_rank] for of_rank in sorted(places))
+
+
+def _hosts(table: pa.Table, rank: Ints) -> list[tuple[int, str]]:
     host, names = codes(table, "host")
     found = np.unique(np.stack([rank, host], axis=1)[host >= 0], axis=0)
     twice = np.flatnonzero(np.diff(found[:, 0]) == 0)
