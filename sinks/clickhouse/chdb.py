@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from schemas.errors import StoreError
 from sinks.clickhouse.native import native_block
-from sinks.clickhouse.store import Parameters, Settings, insertable, parameter_text, quoted
+from sinks.clickhouse.store import INSERT_SETTINGS, Parameters, Settings, insertable, parameter_text, quoted
 from sinks.clickhouse.types import Type, arrow_type, parse
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class ChdbStore:
             return
         columns = ", ".join(f"`{name}`" for name in batch.schema.names)
         types = self._described(self._connected, f"SELECT {columns} FROM {table}", None)
-        settings = f"insert_deduplication_token = {quoted(token)}, async_insert = 0"
+        settings = _assigned({**INSERT_SETTINGS, "insert_deduplication_token": token})
         block = b"".join(native_block(batch, types))
         try:
             inserter: Any = self._connected.send_insert(
@@ -109,8 +109,7 @@ class ChdbStore:
             return
         connection = self._connect()
         try:
-            given = ", ".join(f"{name} = {quoted(value)}" for name, value in settings.items())
-            self._ask(connection, f"SET {given}", None)
+            self._ask(connection, f"SET {_assigned(settings)}", None)
             yield connection
         finally:
             connection.close()
@@ -127,6 +126,10 @@ class ChdbStore:
         """Names and ClickHouse types of a query's columns."""
         described = self._ask(connection, f"DESCRIBE TABLE (\n{sql.rstrip().rstrip(';')}\n)", params)
         return list(zip(described["name"].to_pylist(), described["type"].to_pylist(), strict=True))
+
+
+def _assigned(settings: Settings) -> str:
+    return ", ".join(f"{name} = {quoted(value)}" for name, value in settings.items())
 
 
 def _require_free(folder: Path) -> None:

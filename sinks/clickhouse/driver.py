@@ -23,7 +23,7 @@ from clickhouse_driver.errors import (
 
 from schemas.errors import StoreError
 from sinks.clickhouse.arrow_client import ArrowClient
-from sinks.clickhouse.store import Parameters, Settings, insertable, parameter_text
+from sinks.clickhouse.store import INSERT_SETTINGS, Parameters, Settings, insertable, parameter_text
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class DriverStore:
         if batch.num_rows:
             columns = ", ".join(f"`{name}`" for name in batch.schema.names)
             sql = f"INSERT INTO {table} ({columns}) VALUES"
-            settings = {"insert_deduplication_token": token, "async_insert": 0}
+            settings = {**INSERT_SETTINGS, "insert_deduplication_token": token}
             self._try(lambda: self._client.insert_batch(sql, batch, settings))
 
     def close(self) -> None:

@@ -16,6 +16,10 @@ import pyarrow as pa
 MAX_INSERT_ROWS = 1_000_000
 """No insert is larger: ClickHouse takes so many rows as one block, hence as one part, all or nothing."""
 
+INSERT_SETTINGS: dict[str, int] = {"async_insert": 0, "optimize_on_insert": 0}
+"""Acknowledged once stored; and rows that replace each other meet in merges and FINAL, not in every insert as well,
+which would take the server twice the time."""
+
 Scalar = str | int | float | bool | datetime | None
 Parameter = Scalar | Sequence[Scalar]
 Parameters = Mapping[str, Parameter]

@@ -92,12 +92,15 @@ def test_what_it_takes_is_stored(migrated: Store) -> None:
     assert stored[13]["evidence"]["operator_ns"] == []
 
 
-def test_the_highest_revision_of_an_incident_counts_in_whatever_order_they_come(migrated: Store) -> None:
+@pytest.mark.parametrize("inserts", ["one", "several"])
+def test_the_highest_revision_of_an_incident_counts_in_whatever_order_they_come(migrated: Store, inserts: str) -> None:
     revisions = [incident(revision=2, lost_ns=2), incident(revision=1, lost_ns=1)]
+    sink = ClickHouseSink(migrated)
     for offset, row in enumerate([*revisions, incident(revision=2, lost_ns=3)]):
-        sink = ClickHouseSink(migrated)
         sink.process(message(INCIDENTS, [row], offset))
-        sink.flush()
+        if inserts == "several":
+            sink.flush()
+    sink.flush()
     answer = migrated.query("SELECT revision, lost_ns FROM incidents FINAL")
     assert answer.to_pylist() == [{"revision": 2, "lost_ns": 3}]
 
@@ -111,13 +114,16 @@ def test_the_newest_word_on_a_finding_counts(migrated: Store) -> None:
     assert migrated.query("SELECT active FROM findings FINAL").to_pylist() == [{"active": False}]
 
 
-def test_an_operator_that_comes_with_another_answer_is_one_row(migrated: Store) -> None:
+@pytest.mark.parametrize("inserts", ["one", "several"])
+def test_an_operator_that_comes_with_another_answer_is_one_row(migrated: Store, inserts: str) -> None:
     rows = comm_ops()
     unknown = [{**row, "seq": None, "call_order": None, "peer": None} for row in rows[:8]]
     sink = ClickHouseSink(migrated)
     for offset, part in enumerate([rows[:40], rows[20:], unknown, unknown[3:]]):
         sink.process(message(COMM_OPS, part, offset))
-        sink.flush()
+        if inserts == "several":
+            sink.flush()
+    sink.flush()
     assert count(migrated, "comm_ops") == len(rows) + len(unknown)
 
 
