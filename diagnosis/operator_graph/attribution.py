@@ -24,13 +24,15 @@ from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
 
 @dataclass(frozen=True, slots=True)
 class AttributionSettings:
-    """``material_share`` of the iteration's excess makes a delay worth following; ``sigmas`` makes it no chance.
+    """``material_share`` of the iteration's excess makes a loss a cause, ``follow_share`` a wait worth following (a
+    rank can await one and the same delay of several others); ``sigmas`` makes it no chance.
 
     ``most_ranks`` bounds a walk; ``explained_share`` of a delay must be found in the iteration itself, else
     the walk looks into the iteration before.
     """
 
     material_share: float = 0.25
+    follow_share: float = 0.15
     sigmas: float = 3.0
     explained_share: float = 0.5
     most_ranks: int = 64
@@ -100,7 +102,6 @@ def walk(
     It goes in waves, as far as each wait leads, so that the logs of a whole wave are asked for at once.
     """
     found = Walk()
-    least = settings.material_share * excess_ns
     wave = [_Stand(rank, None, excess_ns, ()) for rank in pivots]
     while wave:
         room = settings.most_ranks - len(found.visited)
@@ -109,9 +110,9 @@ def walk(
         yield from _fetch_whole(logs, [stand.rank for stand in stands])
         found.unknown_ns = max([found.unknown_ns, *(s.amount for s in stands if s.rank in logs.missing)])
         stands = [stand for stand in stands if stand.rank not in logs.missing]
-        ledger = _Ledger(logs, pivots[0], iteration, baseline, least, settings)
+        ledger = _Ledger(logs, pivots[0], iteration, baseline, excess_ns, settings)
         yield from logs.fetch(ledger.unsplit(stands))
-        ledger = _Ledger(logs, pivots[0], iteration, baseline, least, settings)
+        ledger = _Ledger(logs, pivots[0], iteration, baseline, excess_ns, settings)
         wave = []
         for stand in stands:
             rows = ledger.rows(stand)
@@ -159,14 +160,15 @@ class _Ledger:
         reference: int,
         iteration: int,
         baseline: Sequence[int],
-        least: float,
+        excess_ns: int,
         settings: AttributionSettings,
     ) -> None:
         self._logs = logs
         self._delays = measure(logs, logs.clocks(reference), baseline)
         self._iteration = iteration
         self._baseline = baseline
-        self._least = least
+        self._least = settings.material_share * excess_ns
+        self._least_wait = settings.follow_share * excess_ns
         self._settings = settings
         self._commons: dict[str, float] = {}
 
@@ -192,7 +194,7 @@ class _Ledger:
             rows = self.rows(stand)
             for group in np.unique(groups[rows]):
                 chosen = rows[groups[rows] == group]
-                if self._material(self._delays.exposed, chosen, stand.rank, groups == group):
+                if self._material(self._delays.exposed, chosen, stand.rank, groups == group, least=self._least_wait):
                     for code in np.unique(operators.communicator[chosen]):
                         name = operators.communicators[code]
                         wanted.setdefault(name, set()).update(self._logs.job.members.get(name, ()))
@@ -218,7 +220,7 @@ class _Ledger:
         for awaited in np.unique(delays.awaited[rows[known]]):
             chosen = rows[known & (delays.awaited[rows] == awaited)]
             amount = float(delays.wait[chosen].sum())
-            if amount < self._least:
+            if amount < self._least_wait:
                 continue
             worst = int(chosen[np.argmax(delays.wait[chosen])])
             until = self._entered(int(awaited), int(chosen[np.argmax(operators.call_ns[chosen])]))
@@ -244,10 +246,18 @@ class _Ledger:
             self._commons[kind] = max(0.0, float(np.quantile(sums, 0.25))) if sums else 0.0
         return self._commons[kind]
 
-    def _material(self, values: Floats, rows: Ints, rank: int, of: Bools | None, common: float = 0.0) -> bool:
+    def _material(
+        self,
+        values: Floats,
+        rows: Ints,
+        rank: int,
+        of: Bools | None,
+        common: float = 0.0,
+        least: float | None = None,
+    ) -> bool:
         """Whether the rows' excess beyond what is common is a material share of the iteration's, and no chance."""
         amount = float(np.nansum(values[rows])) - common
-        if amount < self._least:
+        if amount < (self._least if least is None else least):
             return False
         mask = self._delays.operators.rank == rank
         if of is not None:
