@@ -61,14 +61,14 @@ class Publisher:
     def send(self, message: Message) -> None:
         """Stamp a message and hand it over; waits where too much is under way.
 
-        Raises ``DeliveryError`` where it can never be taken, or was not within the time that a flush has.
+        What is not delivered in the time that a flush has fails, which makes room and is told by the next flush.
+        Raises ``DeliveryError`` for a message that no topic could take.
         """
         stamped = message.stamped(self.producer, self._sent[message.topic], time.time_ns())
         self._sent[message.topic] += 1
         headers: list[tuple[str, str | bytes | None]] = [
             (name, text.encode()) for name, text in stamped.headers.items()
         ]
-        deadline = time.monotonic() + self._flush_within_s
         while True:
             try:
                 self._client.produce(
@@ -80,8 +80,6 @@ class Publisher:
                 )
                 break
             except BufferError:
-                if time.monotonic() > deadline:
-                    raise DeliveryError(self._undelivered("the queue stays full")) from None
                 self._client.poll(0.1)
             except KafkaException as error:
                 size = len(stamped.value or b"")
@@ -96,9 +94,12 @@ class Publisher:
         """
         left = self._client.flush(self._flush_within_s)
         if left or self._errors:
-            reason = self._undelivered("not acknowledged in time" if left else "refused")
+            why = "not acknowledged in time" if left else "refused"
+            known = "; ".join(self._errors) or "no answer from the broker"
             self._errors.clear()
-            raise DeliveryError(reason)
+            raise DeliveryError(
+                f"{self.producer}: {left} messages under way, {self.failed} failed so far, {why}: {known}"
+            )
 
     def _on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
         if error is None:
@@ -107,7 +108,3 @@ class Publisher:
         self.failed += 1
         if len(self._errors) < _ERRORS_KEPT:
             self._errors.append(f"{message.topic()}: {error.str()}")
-
-    def _undelivered(self, why: str) -> str:
-        known = "; ".join(self._errors) or "no answer from the broker"
-        return f"{self.producer}: {len(self._client)} messages under way, {self.failed} failed so far, {why}: {known}"

@@ -317,4 +317,4 @@ def test_a_worker_outlives_its_broker_and_ends_in_time_without_it(local_kafka: L
         stage.await_rows(stage.topics.sums, expected_sums(stage, messages))
         local_kafka.kill()
         worker.process.send_signal(signal.SIGTERM)
-        assert worker.ended() in (0, 1)
+        assert worker.ended() == 0 or "did not stop within 5 s" in worker.log()

@@ -1,0 +1,284 @@
+"""The Faust loop against an app that does what it is told: generations, commits, failures; and what Faust must keep."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import faust
+import pytest
+from faust.streams import Stream
+from faust.transport.consumer import Consumer
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+from faust.types import TP
+
+from schemas.errors import BusError
+from schemas.message import Message
+from streams.agent import Agent, Pace, _check_together, make_app
+from streams.bus import Bus
+from streams.health import Progress
+from streams.metrics import Metrics
+from streams.share import Place
+
+
+class FakeConsumer:
+    """Takes commits, or refuses them."""
+
+    def __init__(self) -> None:
+        self.commits: list[dict[tuple[str, int], int]] = []
+        self.takes = True
+
+    async def _commit_offsets(self, offsets: dict[TP, int]) -> bool:
+        if self.takes:
+            self.commits.append({(tp.topic, tp.partition): offset for tp, offset in offsets.items()})
+        return self.takes
+
+    def assignment(self) -> set[TP]:
+        return {TP("numbers", 0), TP("more_numbers", 0)}
+
+
+class FakeApp:
+    """Keeps what the agent registers: its task and its timers by interval."""
+
+    def __init__(self) -> None:
+        self.consumer_generation_id = 1
+        self.rebalancing = False
+        self.consumer = FakeConsumer()
+        self.timers: dict[float, Callable[[], Coroutine[Any, Any, None]]] = {}
+        self.task: Callable[[Any], Coroutine[Any, Any, None]]
+
+    def topic(self, *names: str) -> tuple[str, ...]:
+        return names
+
+    def agent(self, _: object, **__: object) -> Callable[[Any], None]:
+        def keep(task: Any) -> None:
+            self.task = task
+
+        return keep
+
+    def timer(self, interval: float) -> Callable[[Any], None]:
+        def keep(timer: Any) -> None:
+            self.timers[interval] = timer
+
+        return keep
+
+
+class FakeStream:
+    """Brings one batch of events."""
+
+    def __init__(self, events: list[Any]) -> None:
+        self._events = events
+
+    def noack(self) -> "FakeStream":
+        return self
+
+    async def noack_take(self, _: int, within: float) -> Any:
+        assert within > 0
+        yield self._events
+
+
+@dataclass
+class Record:
+    """A record as Faust hands it on."""
+
+    offset: int
+    generation_id: int = 1
+    topic: str = "numbers"
+    partition: int = 0
+    key: bytes | None = b"a"
+    value: bytes | None = b"1"
+    headers: tuple[tuple[str, bytes | None], ...] = (("job", b"x"), ("empty", None), ("job", b"a"))
+    timestamp: float = 12.345
+    timestamp_type: int = 1
+
+
+@dataclass
+class FakeShare:
+    """Passes every message; fails where it is told to."""
+
+    number: int
+    taken: list[Message] = field(default_factory=list)
+    noted: list[dict[Place, int]] = field(default_factory=list)
+    fails_at: int | None = None
+    reached: dict[Place, Any] = field(default_factory=dict)
+
+    def take(self, messages: list[Message]) -> None:
+        for message in messages:
+            if message.offset == self.fails_at:
+                raise RuntimeError("broken")
+            self.taken.append(message)
+
+    def deliver(self, _: int) -> dict[Place, int]:
+        return {("numbers", 0): self.taken[-1].offset + 1} if self.taken else {}
+
+    def committed(self, offsets: dict[Place, int]) -> None:
+        self.noted.append(offsets)
+
+
+class World:
+    """An agent between a fake app and fake shares."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.app = FakeApp()
+        self.shares: list[FakeShare] = []
+        self.endings = 0
+        self._fails_at = fails_at
+        app: Any = self.app
+        begin: Any = self._begin
+        self.agent = Agent(
+            app,
+            ["numbers", "more_numbers"],
+            Pace(cycle_s=1.0),
+            begin=begin,
+            follow=lambda: None,
+            on_failure=self._ending,
+            metrics=Metrics("sums"),
+            progress=Progress(within_s=1e9),
+        )
+
+    async def bring(self, *records: Record) -> None:
+        @dataclass
+        class Event:
+            message: Record
+
+        await self.app.task(FakeStream([Event(record) for record in records]))
+
+    async def cycle(self) -> None:
+        await self.app.timers[1.0]()
+
+    def _begin(self) -> FakeShare:
+        self.shares.append(FakeShare(len(self.shares), fails_at=self._fails_at))
+        return self.shares[-1]
+
+    def _ending(self) -> None:
+        self.endings += 1
+
+
+def test_records_become_messages() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.bring(Record(7, key=b"\xffkey"))
+        [message] = world.shares[0].taken
+        assert (message.topic, message.partition, message.offset) == ("numbers", 0, 7)
+        assert message.key == "\\xffkey"
+        assert message.headers == {"job": "a"}
+        assert message.timestamp_ns == 12_345_000_000
+        assert message.taken_ns > message.timestamp_ns
+
+    asyncio.run(scenario())
+
+
+def test_events_of_an_assignment_that_is_over_are_skipped() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.bring(Record(7, generation_id=0), Record(8), Record(9, generation_id=2))
+        assert [message.offset for message in world.shares[0].taken] == [8]
+
+    asyncio.run(scenario())
+
+
+def test_a_new_generation_starts_anew() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.bring(Record(7))
+        world.app.consumer_generation_id = 2
+        await world.cycle()
+        assert world.app.consumer.commits == [], "what was processed for an assignment that is over was committed"
+        await world.bring(Record(7, generation_id=2))
+        await world.bring(Record(8, generation_id=2))
+        assert [[message.offset for message in share.taken] for share in world.shares] == [[7], [7, 8]]
+        await world.cycle()
+        assert world.app.consumer.commits == [{("numbers", 0): 9}]
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_committed_while_partitions_move() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.bring(Record(7))
+        world.app.rebalancing = True
+        await world.cycle()
+        assert world.app.consumer.commits == []
+
+    asyncio.run(scenario())
+
+
+def test_only_what_the_broker_took_counts_as_committed() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.bring(Record(7))
+        world.app.consumer.takes = False
+        await world.cycle()
+        assert world.shares[0].noted == []
+        world.app.consumer.takes = True
+        await world.cycle()
+        assert world.shares[0].noted == [{("numbers", 0): 8}]
+
+    asyncio.run(scenario())
+
+
+def test_after_a_failure_nothing_is_committed_any_more() -> None:
+    async def scenario() -> None:
+        world = World(fails_at=8)
+        with pytest.raises(RuntimeError, match="broken"):
+            await world.bring(Record(7), Record(8))
+        await world.cycle()
+        assert world.app.consumer.commits == []
+        assert str(world.agent.failure) == "broken"
+        assert world.endings == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_record_with_the_producers_time_is_refused() -> None:
+    async def scenario() -> None:
+        with pytest.raises(BusError, match="producers' time"):
+            await World().bring(Record(7, timestamp_type=0))
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_number_comes_with_all_inputs_or_not_at_all() -> None:
+    _check_together([TP("a", 0), TP("b", 0), TP("b", 3), TP("a", 3)], ["a", "b"])
+    _check_together([], ["a", "b"])
+    with pytest.raises(BusError, match=r"a: \[0, 1\]; b: \[0\]"):
+        _check_together([TP("a", 0), TP("b", 0), TP("a", 1)], ["a", "b"])
+    with pytest.raises(BusError, match=r"a: \[0\]; b: \[\]"):
+        _check_together([TP("a", 0)], ["a", "b"])
+
+
+def test_credentials_reach_faust() -> None:
+    bus = Bus("one:9092,two:9093", "SASL_SSL", sasl_mechanism="SCRAM-SHA-512", username="offbeat", password="secret")
+    conf = make_app(bus, "group", Pace()).conf
+    assert [str(url) for url in conf.broker] == ["kafka://one:9092", "kafka://two:9093"]
+    assert isinstance(conf.broker_credentials, faust.SASLCredentials)
+    assert conf.broker_credentials.mechanism.value == "SCRAM-SHA-512"
+    assert conf.broker_credentials.ssl_context is not None
+    assert isinstance(make_app(Bus("one:9092", "SSL"), "group", Pace()).conf.broker_credentials, faust.SSLCredentials)
+    assert make_app(Bus("one:9092"), "group", Pace()).conf.broker_credentials is None
+    assert "secret" not in repr(bus)
+    assert bus.librdkafka()["sasl.password"] == "secret"
+
+
+def test_faust_is_the_one_that_was_measured() -> None:
+    """The agent rests on parts of Faust that are private. When this fails, measure anew before going on."""
+    assert version("faust-streaming") == "0.15.3"
+    assert version("aiokafka") == "0.14.0"
+    assert str(inspect.signature(Consumer._commit_offsets)) == (
+        "(self, offsets: Mapping[faust.types.tuples.TP, int], start_new_transaction: bool = True) -> bool"
+    )
+    assert inspect.iscoroutinefunction(Consumer._commit_offsets)
+    assert list(inspect.signature(Stream.noack_take).parameters) == ["self", "max_", "within"]
+    assert {"_on_sigterm", "_on_sigint"} <= set(dir(faust.Worker))
+    app = make_app(Bus("one:9092"), "group", Pace())
+    assert app.consumer_generation_id is not None
+    assert app.rebalancing is False
+
+
+def test_the_assignor_keeps_topics_together() -> None:
+    assert make_app(Bus("one:9092"), "group", Pace()).conf.table_standby_replicas == 1
+    chosen = inspect.getsource(AIOKafkaConsumerThread._create_worker_consumer)
+    assert "if self.app.conf.table_standby_replicas > 0" in chosen
