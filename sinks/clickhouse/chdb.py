@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ class ChdbStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
+        self._one_at_a_time = threading.Lock()  # a query's parameters are its connection's
         if ChdbStore._open is not None:
             raise StoreError(
                 f"chDB folder {self.folder}: this process has {ChdbStore._open} open, and chDB serves one folder a "
@@ -46,15 +48,20 @@ class ChdbStore:
 
     def execute(self, sql: str, params: Parameters | None = None) -> None:
         """See ``Store.execute``."""
-        self._ask(self._connected, sql, params)
+        with self._one_at_a_time:
+            self._ask(self._connected, sql, params)
 
     def query(self, sql: str, params: Parameters | None = None, settings: Settings | None = None) -> pa.Table:
         """See ``Store.query``."""
-        with self._with_settings(settings) as connection:
+        with self._one_at_a_time, self._with_settings(settings) as connection:
             answer = self._ask(connection, sql, params)
             if not any(_is_ambiguous(field.type) for field in answer.schema):
                 return answer
-            return _typed(answer, self._described(connection, sql, params))
+            try:
+                types = self._described(connection, sql, params)
+            except StoreError:  # no SELECT: its types cannot be asked for
+                return answer
+            return _typed(answer, types)
 
     def insert(self, table: str, data: pa.Table | pa.RecordBatch, token: str) -> None:
         """See ``Store.insert``."""
@@ -62,18 +69,11 @@ class ChdbStore:
         if not batch.num_rows:
             return
         columns = ", ".join(f"`{name}`" for name in batch.schema.names)
-        types = self._described(self._connected, f"SELECT {columns} FROM {table}", None)
         settings = _assigned({**INSERT_SETTINGS, "insert_deduplication_token": token})
-        block = b"".join(native_block(batch, types))
-        try:
-            inserter: Any = self._connected.send_insert(
-                f"INSERT INTO {table} ({columns}) SETTINGS {settings}", "Native"
-            )
-            with inserter as stream:
-                stream.append(block)
-                stream.finish()
-        except RuntimeError as error:
-            raise _store_error(self.folder, error) from error
+        with self._one_at_a_time:
+            types = self._described(self._connected, f"SELECT {columns} FROM {table}", None)
+            block = b"".join(native_block(batch, types))
+            self._insert(f"INSERT INTO {table} ({columns}) SETTINGS {settings}", block)
 
     def close(self) -> None:
         """See ``Store.close``."""
@@ -114,13 +114,26 @@ class ChdbStore:
         finally:
             connection.close()
 
+    def _insert(self, sql: str, block: bytes) -> None:
+        try:
+            inserter: Any = self._connected.send_insert(sql, "Native")
+            with inserter as stream:
+                stream.append(block)
+                stream.finish()
+        except RuntimeError as error:
+            raise _store_error(self.folder, error) from error
+
     def _ask(self, connection: Connection, sql: str, params: Parameters | None) -> pa.Table:
         texts = {name: parameter_text(value) for name, value in (params or {}).items()}
         try:
             answer = connection.query(sql, "Arrow", params=texts).bytes()
+            return pa.ipc.open_file(answer).read_all() if answer else pa.table({})
         except RuntimeError as error:
             raise _store_error(self.folder, error) from error
-        return pa.ipc.open_file(answer).read_all() if answer else pa.table({})
+        except (pa.ArrowException, OSError) as error:
+            raise StoreError(
+                f"chDB folder {self.folder}: the answer is no table ({error}); ask one question, without FORMAT"
+            ) from error
 
     def _described(self, connection: Connection, sql: str, params: Parameters | None) -> list[tuple[str, str]]:
         """Names and ClickHouse types of a query's columns."""

@@ -64,6 +64,16 @@ def test_the_process_keeps_its_own_signal_handlers(tmp_path: Path, sent: signal.
         assert process.stderr.read() == ""  # nobody else's crash report
 
 
+@pytest.mark.parametrize("sql", ["SELECT 1 FORMAT JSON", "SELECT toUInt32(1); SELECT 2"])
+def test_an_answer_that_is_no_table_is_a_store_error(chdb: ChdbStore, sql: str) -> None:
+    with pytest.raises(StoreError, match="ask one question, without FORMAT"):
+        chdb.query(sql)
+
+
+def test_what_is_no_select_may_answer_with_numbers(chdb: ChdbStore) -> None:
+    assert chdb.query("SHOW PROCESSLIST").num_rows == 1
+
+
 def test_a_folder_that_cannot_be_made_is_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"chDB folder .*file"):

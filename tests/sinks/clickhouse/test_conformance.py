@@ -1,6 +1,8 @@
 """The store contract, on both engines."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -334,6 +336,24 @@ def test_a_question_changes_nothing(store: Store, sql: str) -> None:
         ask(store, sql)
     assert store.query("SELECT n FROM kept").to_pylist() == [{"n": 1}]
     store.execute("INSERT INTO kept SELECT 2")  # the guard held for the question alone
+
+
+@pytest.mark.parametrize("clause", ["INTO OUTFILE '{path}'", "into\n outfile '{path}' FORMAT CSV", "; SELECT 2"])
+def test_a_question_is_one_and_its_answer_comes_back(store: Store, tmp_path: Path, clause: str) -> None:
+    path = tmp_path / "answer.csv"
+    with pytest.raises(StoreError, match="one question at a time"):
+        ask(store, f"SELECT 1 {clause.format(path=path)}")
+    assert not path.exists()
+    quoted = ask(
+        store, "SELECT 'INTO OUTFILE; x' AS `a; b`, \"into outfile\" FROM (SELECT 1 AS `into outfile`) -- ; no\n;"
+    )
+    assert quoted.rows.to_pylist() == [{"a; b": "INTO OUTFILE; x", "into outfile": 1}]
+
+
+def test_several_threads_may_share_a_store(store: Store) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(store.query, "SELECT {n:Int32} AS n, sleep(0.01)", {"n": n}) for n in range(20)]
+        assert [answer.result().column("n").to_pylist() for answer in asked] == [[n] for n in range(20)]
 
 
 def test_an_answer_stays_within_its_rows(store: Store) -> None:
