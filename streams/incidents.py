@@ -38,6 +38,7 @@ class Incidents:
         joiner = self._joiners.get(message.job)
         if joiner is None:
             joiner = self._joiners[message.job] = IncidentJoiner(_incident_id, self._settings)
+        joiner.world = len(job.ranks)
         changed: dict[str, Incident] = {}
         for row in rows:
             for incident in joiner.take(Evidence.from_row(row)):

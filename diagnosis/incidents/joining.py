@@ -38,12 +38,13 @@ class JoiningSettings:
 
 @dataclass
 class IncidentJoiner:
-    """Joins the findings of one job. ``make_id`` names an incident after its opening finding."""
+    """Joins the findings of one job of ``world`` ranks. ``make_id`` names an incident after its opening finding."""
 
     make_id: Callable[[Evidence], str]
     settings: JoiningSettings = field(default_factory=JoiningSettings)
     recent: list[Evidence] = field(default_factory=list)
     incidents: dict[str, Incident] = field(default_factory=dict)
+    world: int | None = None
 
     def take(self, finding: Evidence) -> list[Incident]:
         """Take a finding in; returns the incidents that changed."""
@@ -72,9 +73,13 @@ class IncidentJoiner:
         incident = _opened(agreeing[0], self.make_id(agreeing[0]))
         for known in agreeing[1:]:
             incident = _supported(incident, known)
-        if incident.confidence < self.settings.least_confidence:
+        if incident.confidence < self.settings.least_confidence or self._congestion(incident):
             return []
         return [self._put(replace(incident, revision=1, opened_ns=finding.found_ns, updated_ns=finding.found_ns))]
+
+    def _congestion(self, incident: Incident) -> bool:
+        """Whether all ranks are slow together for a moment: a burst of other traffic is no fault of theirs."""
+        return len(incident.ranks) == self.world and incident.level == "group" and incident.pattern != DEGRADATION
 
     def _clear(self, finding: Evidence) -> list[Incident]:
         """End what the method says is over: one run, or (no first iteration) everything."""

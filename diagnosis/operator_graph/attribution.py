@@ -21,6 +21,9 @@ from diagnosis.operator_graph.delays import Floats, measure
 from diagnosis.operator_graph.logs import Answer, Fetch, Logs, Needs
 from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
 
+LEAST_WITNESSES = 2
+"""Fewer ranks than this do not show what is common."""
+
 
 @dataclass(frozen=True, slots=True)
 class AttributionSettings:
@@ -170,7 +173,7 @@ class _Ledger:
         self._least = settings.material_share * excess_ns
         self._least_wait = settings.follow_share * excess_ns
         self._settings = settings
-        self._commons: dict[str, float] = {}
+        self._excess: dict[str, dict[int, float]] = {}
 
     def rows(self, stand: _Stand) -> Ints:
         """The operators that a rank's delay can stem from: of this iteration, or the one before where too few."""
@@ -203,12 +206,18 @@ class _Ledger:
     def leaves(self, stand: _Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
         delays = self._delays
-        if self._material(delays.compute, rows, stand.rank, None, self._common("compute")):
+        if self._material(delays.compute, rows, stand.rank, None, self._common("compute", (stand.rank,))):
             yield self._leaf(stand, delays.compute, rows, None, (stand.rank,))
         for channel in np.unique(delays.channel[rows]):
             chosen = rows[delays.channel[rows] == channel]
             of = delays.channel == channel
-            if self._material(delays.transfer, chosen, stand.rank, of, self._common("transfer")):
+            if self._material(
+                delays.transfer,
+                chosen,
+                stand.rank,
+                of,
+                self._common("transfer", delays.members(int(chosen[0]), self._logs.job)),
+            ):
                 name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
                 members = delays.members(int(chosen[0]), self._logs.job)
                 yield self._leaf(stand, delays.transfer, chosen, name, members)
@@ -234,17 +243,22 @@ class _Ledger:
         same = low + np.flatnonzero(delays.meeting[low:high] == delays.meeting[row])
         return int(delays.operators.call_ns[same].max())
 
-    def _common(self, kind: Literal["compute", "transfer"]) -> float:
-        """What three in four of the ranks at hand computed or transferred longer than usual: nobody's fault.
+    def _common(self, kind: Literal["compute", "transfer"], members: tuple[int, ...]) -> float:
+        """What three in four of the other ranks at hand computed or transferred longer than usual: nobody's fault.
 
-        Longer sequences slow every GPU's compute, a congested fabric or a busy host every transfer.
+        Longer sequences slow every GPU's compute, a congested fabric or a busy host every transfer. The members of
+        the channel in question are no witnesses: they share its transfers. Few others tell nothing.
         """
-        if kind not in self._commons:
+        sums = [amount for rank, amount in self._sums(kind).items() if rank not in members]
+        return max(0.0, float(np.quantile(sums, 0.25))) if len(sums) >= LEAST_WITNESSES else 0.0
+
+    def _sums(self, kind: Literal["compute", "transfer"]) -> dict[int, float]:
+        """Excess of each rank whose rows are at hand, over the iteration."""
+        if kind not in self._excess:
             values = getattr(self._delays, kind)
-            rows = [self._delays.rows(rank, [self._iteration]) for rank in sorted(self._logs.whole)]
-            sums = [float(np.nansum(values[of_rank])) for of_rank in rows if len(of_rank)]
-            self._commons[kind] = max(0.0, float(np.quantile(sums, 0.25))) if sums else 0.0
-        return self._commons[kind]
+            rows = {rank: self._delays.rows(rank, [self._iteration]) for rank in sorted(self._logs.whole)}
+            self._excess[kind] = {rank: float(np.nansum(values[of])) for rank, of in rows.items() if len(of)}
+        return self._excess[kind]
 
     def _material(
         self,
