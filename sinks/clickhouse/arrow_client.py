@@ -28,6 +28,7 @@ from clickhouse_driver.varint import read_varint
 from sinks.clickhouse.native import native_block
 from sinks.clickhouse.types import Type, arrow_type, parse
 
+# Types of points in time, wherever they stand in a column's type.
 _SECONDS = re.compile(r"\bDateTime\b(\('[^']*'\))?")
 _TICKS = re.compile(r"\bDateTime64\(\d(, *'[^']*')?\)")
 
@@ -35,7 +36,8 @@ _TICKS = re.compile(r"\bDateTime64\(\d(, *'[^']*')?\)")
 class ArrowClient(Client):  # type: ignore[misc]
     """A client whose blocks are Arrow batches; its settings and errors are the driver's.
 
-    The server must be recent enough for parameters and custom serialization (ClickHouse 22.10).
+    It leans on how the driver is made inside (0.2.11), and on a server that speaks of parameters and custom
+    serialization (protocol revision 54459), as ClickHouse has since 2022.
     """
 
     def __init__(self, host: str, **options: Any) -> None:

@@ -33,7 +33,6 @@ logging.getLogger("clickhouse_driver.connection").setLevel(logging.ERROR)
 
 _PASSING = frozenset(
     {
-        ErrorCodes.TIMEOUT_EXCEEDED,
         ErrorCodes.TOO_MANY_SIMULTANEOUS_QUERIES,
         ErrorCodes.ABORTED,
         ErrorCodes.MEMORY_LIMIT_EXCEEDED,

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from local.clickhouse import LocalClickHouse
 from schemas.errors import StoreError
@@ -105,8 +106,10 @@ def test_what_the_server_will_always_refuse_is_not_tried_again(server: ServerAdd
 
 def test_what_may_pass_is_tried_again_until_it_is_too_long(server: ServerAddress) -> None:
     store = DriverStore(server, retry_for_s=0.5)
-    with pytest.raises(StoreError, match="exceeded"):
-        store.query("SELECT sleep(2)", settings={"max_execution_time": 1, "timeout_overflow_mode": "throw"})
+    with capture_logs() as logged, pytest.raises(StoreError, match="memory limit exceeded"):
+        store.query("SELECT groupArray(number) FROM numbers(1000000)", settings={"max_memory_usage": 1000})
+    assert len(logged) >= 2
+    assert {entry["event"] for entry in logged} == {"store is tried again"}
     store.close()
 
 
