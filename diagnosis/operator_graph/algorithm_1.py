@@ -4,176 +4,217 @@
 are abnormal. Collective: all members abnormal -> NETWORK; some member normal -> backtrack to that
 member's earlier operators; none abnormal there -> COMPUTE on it. Point-to-point: no peer operator, or an
 abnormal one -> NETWORK; a normal one -> backtrack to the peer; nothing abnormal there, where the published
-listing is silent -> COMPUTE on the peer. Operators whose members' logs are missing are unknown, not NETWORK.
+listing is silent -> COMPUTE on the peer. What the logs do not tell (a member that did not answer, a line that
+was lost, an operator without a usual duration) is unknown: neither normal nor abnormal, and blames nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from diagnosis.irregularity.operator_detector import OperatorDetector, SigmaDetector
 from diagnosis.operator_graph.attribution import Leaf, OperatorRef, Wait, reference
-from diagnosis.operator_graph.delays import end_times
 from diagnosis.operator_graph.logs import Answer, Logs, Needs
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, meeting_keys, numbered
+from diagnosis.operator_graph.verdicts import Call, Verdicts, judge
+from diagnosis.operators import UNKNOWN, Ints
 
 MOST_RANKS = 256
-"""A search that stands on more ranks than this gives up: something is wrong with its input."""
+"""A search does not stand on more ranks than this: something is wrong with its input."""
+
+COMPUTE, NETWORK = "COMPUTE", "NETWORK"
+
+Detectors = Callable[[], OperatorDetector]
+Path = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where a search ended: ``cause`` COMPUTE (on ``leaf.rank``) or NETWORK (on ``leaf.communicator``)."""
+    """Where a search ended: ``cause`` COMPUTE (on ``leaf.rank``) or NETWORK (on ``leaf.communicator``).
+
+    ``leaf.excess_ns`` is how much longer than usual the last abnormal operator of the path took.
+    """
 
     cause: str
     leaf: Leaf
 
 
-COMPUTE, NETWORK = "COMPUTE", "NETWORK"
-
-
 @dataclass(frozen=True, slots=True)
-class _View:
-    """The fetched logs with the verdict on each operator of the iteration; arrays of shape (n,)."""
+class Found:
+    """What the searches from all pivots found: the roots with the earliest operator, and who waited for whom.
 
-    operators: Operators
-    abnormal: Bools
-    excess_ns: Ints
-    keys: Ints
-    here: Bools
+    Of roots whose times differ by less than ``uncertainty_ns``, the clocks do not tell which came first.
+    """
 
-
-class Search:
-    """One search from one pivot; ``run`` yields needs and returns the roots in the order found."""
-
-    def __init__(
-        self,
-        logs: Logs,
-        iteration: int,
-        baseline: Sequence[int],
-        detector: Callable[[], OperatorDetector] = SigmaDetector,
-    ) -> None:
-        self._logs = logs
-        self._iteration = iteration
-        self._baseline = tuple(sorted(baseline))
-        self._detector = detector
-        self._visited: set[tuple[int, int]] = set()
-        self._ranks: set[int] = set()
-        self.roots: list[Root] = []
-        self.waits: list[Wait] = []
-        self._cached: tuple[Operators, _View] | None = None
-
-    def run(self, pivot: int) -> Generator[Needs, Answer, list[Root]]:
-        """Search from every abnormal operator of the pivot."""
-        yield from self._logs.fetch({None: [pivot]})
-        view = self._view()
-        for call_ns in [int(view.operators.call_ns[row]) for row in self._abnormal_before(view, pivot, None)][::-1]:
-            yield from self._locate(pivot, call_ns, (pivot,))
-        return self.roots
-
-    def _locate(self, rank: int, call_ns: int, path: tuple[int, ...]) -> Generator[Needs, Answer, None]:
-        """``locateNeighbor`` on the operator that ``rank`` called at ``call_ns``."""
-        if (rank, call_ns) in self._visited or len(self._ranks) > MOST_RANKS:
-            return
-        self._visited.add((rank, call_ns))
-        self._ranks.add(rank)
-        view = self._view()
-        row = self._row(view, rank, call_ns)
-        name = view.operators.communicators[view.operators.communicator[row]]
-        members = self._members(view, row)
-        yield from self._logs.fetch({name: members})
-        view = self._view()
-        row = self._row(view, rank, call_ns)
-        others = np.flatnonzero((view.keys == view.keys[row]) & view.here & (view.operators.rank != rank))
-        unseen = set(members) - {rank} - {int(r) for r in view.operators.rank[others]}
-        normal = others[~view.abnormal[others]]
-        if not len(normal):
-            if not unseen:
-                self._add(NETWORK, view, row, path, name)
-            return
-        for other in [(int(view.operators.rank[n]), int(view.operators.call_ns[n])) for n in normal]:
-            self.waits.append(_wait(view, row, other[0]))
-            yield from self._backtrack(*other, path)
-
-    def _backtrack(self, rank: int, call_ns: int, path: tuple[int, ...]) -> Generator[Needs, Answer, None]:
-        """Look at what a normal member did before it entered; nothing abnormal there means that it computed slowly."""
-        yield from self._logs.fetch({None: [rank]})
-        view = self._view()
-        path = path if path[-1] == rank else (*path, rank)
-        earlier = [int(view.operators.call_ns[row]) for row in self._abnormal_before(view, rank, call_ns)]
-        if not earlier:
-            self._add(COMPUTE, view, self._row(view, rank, call_ns), path, None)
-            return
-        between = bool(view.operators.point_to_point[self._row(view, rank, call_ns)])
-        for at in earlier if between else earlier[:1]:
-            yield from self._locate(rank, at, path)
-
-    def _add(self, cause: str, view: _View, row: int, path: tuple[int, ...], communicator: str | None) -> None:
-        rank = int(view.operators.rank[row])
-        members = self._members(view, row) if communicator else (rank,)
-        operator = reference(view.operators, row)
-        leaf = Leaf(rank, communicator, members, int(view.excess_ns[row]), self._iteration, operator, path)
-        root = Root(cause, leaf)
-        if all((root.cause, root.leaf.rank, root.leaf.communicator) != _place(known) for known in self.roots):
-            self.roots.append(root)
-
-    def _members(self, view: _View, row: int) -> tuple[int, ...]:
-        operators = view.operators
-        if operators.point_to_point[row]:
-            return tuple(sorted({int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}))
-        return self._logs.job.members.get(operators.communicators[operators.communicator[row]], ())
-
-    def _abnormal_before(self, view: _View, rank: int, call_ns: int | None) -> Iterator[int]:
-        """The rank's abnormal operators of the iteration called before ``call_ns``, nearest first."""
-        chosen = view.here & view.abnormal & (view.operators.rank == rank)
-        if call_ns is not None:
-            chosen &= view.operators.call_ns < call_ns
-        yield from (int(row) for row in np.flatnonzero(chosen)[::-1])
-
-    def _row(self, view: _View, rank: int, call_ns: int) -> int:
-        return int(np.flatnonzero((view.operators.rank == rank) & (view.operators.call_ns == call_ns))[-1])
-
-    def _view(self) -> _View:
-        operators = self._logs.operators
-        if self._cached is None or self._cached[0] is not operators:
-            self._cached = (operators, self._judge(operators))
-        return self._cached[1]
-
-    def _judge(self, operators: Operators) -> _View:
-        end = end_times(self._logs, self._logs.clocks(int(operators.rank[0])))
-        duration = np.where(end == UNKNOWN, np.nan, end - operators.call_ns)
-        series = numbered(operators.rank, operators.communicator, operators.position + 1)
-        here = operators.iteration == self._iteration
-        history = np.full((len(self._baseline), int(series.max(initial=-1)) + 1), np.nan)
-        past = np.flatnonzero(
-            np.isin(operators.iteration, np.asarray(self._baseline)) & (operators.position != UNKNOWN)
-        )
-        history[np.searchsorted(self._baseline, operators.iteration[past]), series[past]] = duration[past]
-        now = np.full(history.shape[1], np.nan)
-        now[series[here]] = duration[here]
-        verdict = self._detector().fit(history).predict(now)
-        seen = ~np.isnan(history)
-        mean = np.divide(np.nansum(history, axis=0), seen.sum(axis=0), out=now.copy(), where=seen.any(axis=0))
-        excess = np.nan_to_num(now - mean)[series].astype(np.int64)
-        return _View(operators, verdict[series] & here, excess, meeting_keys(operators), here)
+    roots: tuple[Root, ...]
+    waits: tuple[Wait, ...]
+    visited: tuple[int, ...]
+    uncertainty_ns: int
 
 
-def earliest(roots: Sequence[Root], corrected_call_ns: Callable[[OperatorRef], int]) -> list[Root]:
-    """Of the roots that several pivots found, those with the earliest operator, on corrected clocks (5.1.1)."""
+def search(
+    logs: Logs,
+    iteration: int,
+    baseline: Sequence[int],
+    pivots: Sequence[int],
+    detector: Detectors = SigmaDetector,
+) -> Generator[Needs, Answer, Found]:
+    """Search from every pivot by itself; the earliest root operator wins, on corrected clocks (5.1.1)."""
+    searches = []
+    for pivot in pivots:
+        one = Search(logs, iteration, baseline, detector)
+        yield from one.run(pivot)
+        searches.append(one)
+    roots = list({_place(root): root for one in searches for root in one.roots}.values())
+    ranks = sorted({root.leaf.operator.rank for root in roots})
+    clocks = logs.clocks(pivots[0])
+    ahead = clocks.correction(logs.clock_of_rank, np.array(ranks, dtype=np.int64))
+    of_rank = dict(zip(ranks, ahead.tolist(), strict=True))
+    uncertainty_ns = 2 * clocks.worst_error_ns({logs.job.clock(rank) for rank in ranks})
+    return Found(
+        roots=tuple(earliest(roots, lambda operator: operator.call_ns - of_rank[operator.rank], uncertainty_ns)),
+        waits=tuple(dict.fromkeys(wait for one in searches for wait in one.waits)),
+        visited=tuple(dict.fromkeys(rank for one in searches for rank in one.visited)),
+        uncertainty_ns=uncertainty_ns,
+    )
+
+
+def earliest(
+    roots: Sequence[Root], corrected_call_ns: Callable[[OperatorRef], int], uncertainty_ns: int = 0
+) -> list[Root]:
+    """Of the roots that several pivots found, those with the earliest operator, as far as that can be told."""
     if not roots:
         return []
     first = min(corrected_call_ns(root.leaf.operator) for root in roots)
-    return [root for root in roots if corrected_call_ns(root.leaf.operator) == first]
+    return [root for root in roots if corrected_call_ns(root.leaf.operator) <= first + uncertainty_ns]
 
 
-def _place(root: Root) -> tuple[str, int, str | None]:
-    return root.cause, root.leaf.rank, root.leaf.communicator
+@dataclass
+class Search:
+    """One search from one pivot; ``run`` yields needs and returns the roots in the order found."""
+
+    logs: Logs
+    iteration: int
+    baseline: Sequence[int]
+    detector: Detectors = SigmaDetector
+    roots: list[Root] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    _seen: set[Call] = field(default_factory=set)
+    _ranks: dict[int, None] = field(default_factory=dict)
+    _cached: Verdicts | None = None
+
+    @property
+    def visited(self) -> tuple[int, ...]:
+        """Ranks that the search stood on, in order."""
+        return tuple(self._ranks)
+
+    def run(self, pivot: int) -> Generator[Needs, Answer, list[Root]]:
+        """Search from every abnormal operator of the pivot."""
+        yield from self.logs.fetch_whole([pivot])
+        ahead: list[tuple[Call, Path]] = [(call, (pivot,)) for call in self._verdicts().abnormal_before(pivot)]
+        while ahead:
+            call, path = ahead.pop()
+            if call in self._seen or len({*self._ranks, call.rank}) > MOST_RANKS:
+                continue
+            self._seen.add(call)
+            self._ranks[call.rank] = None
+            following = yield from self._locate_neighbour(call, path)
+            ahead += following[::-1]
+        return self.roots
+
+    def _locate_neighbour(self, call: Call, path: Path) -> Generator[Needs, Answer, list[tuple[Call, Path]]]:
+        """``locateNeighbor`` of the listing: which operators to go on with, and by which path."""
+        view = self._verdicts()
+        members = self._members(view, view.row(call))
+        yield from self.logs.fetch({call.communicator: members})
+        view = self._verdicts()
+        row = view.row(call)
+        others = self._others(view, row)
+        normal = [view.call(int(at)) for at in others[view.judged[others] & ~view.abnormal[others]]]
+        if not normal:
+            if (yield from self._all_abnormal(call, members)):
+                self._add(NETWORK, view, row, path, int(view.excess_ns[row]))
+            return []
+        self.waits.extend(_wait(view, row, other.rank) for other in normal)
+        yield from self.logs.fetch_whole([other.rank for other in normal])
+        return [ahead for other in normal for ahead in self._backtrack(other, path, int(view.excess_ns[row]))]
+
+    def _backtrack(self, call: Call, path: Path, excess_ns: int) -> list[tuple[Call, Path]]:
+        """What a normal member did before it entered; nothing abnormal there means that it computed slowly.
+
+        Of a collective's the nearest counts, of a send's or recv's all (lines 9-11 and 27-29 of the listing).
+        """
+        view = self._verdicts()
+        row = view.row(call)
+        path = path if path[-1] == call.rank else (*path, call.rank)
+        earlier = view.abnormal_before(call.rank, row)
+        if not earlier:
+            self._ranks[call.rank] = None
+            self._add(COMPUTE, view, row, path, excess_ns)
+        between = bool(view.operators.point_to_point[row])
+        return [(at, path) for at in (earlier if between else earlier[:1])]
+
+    def _all_abnormal(self, call: Call, members: Sequence[int]) -> Generator[Needs, Answer, bool]:
+        """Whether every other member is known to be abnormal, or not to have called the operator at all."""
+        view = self._verdicts()
+        row = view.row(call)
+        others = self._others(view, row)
+        unseen = set(members) - {call.rank} - {int(rank) for rank in view.operators.rank[others]}
+        if view.keys[row] == UNKNOWN or len(members) < 2 or not view.abnormal[others].all():
+            return False
+        if not unseen:
+            return True
+        if not view.operators.point_to_point[row] or unseen & self.logs.missing:
+            return False
+        [peer] = unseen
+        yield from self.logs.fetch({None: [peer]})
+        return self._never_called(self._verdicts(), call, peer)
+
+    def _never_called(self, view: Verdicts, call: Call, peer: int) -> bool:
+        """Whether the peer's log reaches the iteration and shows no later operator of this pair and direction.
+
+        One with a later number would mean that the peer's line was lost.
+        """
+        operators, row = view.operators, view.row(call)
+        own = operators.rank == peer
+        later = own & (operators.peer == call.rank) & (operators.p2p_seq > call.p2p_seq)
+        later &= operators.is_op("recv" if operators.is_op("send")[row] else "send")
+        return peer not in self.logs.missing and bool((own & view.here).any()) and not later.any()
+
+    def _others(self, view: Verdicts, row: int) -> Ints:
+        """The rows of the other members' part in an operator."""
+        same = (view.keys == view.keys[row]) & (view.keys != UNKNOWN) & view.here
+        return np.flatnonzero(same & (view.operators.rank != view.operators.rank[row]))
+
+    def _members(self, view: Verdicts, row: int) -> Path:
+        operators = view.operators
+        if operators.point_to_point[row]:
+            return tuple(sorted({int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}))
+        return self.logs.job.members.get(operators.communicators[operators.communicator[row]], ())
+
+    def _add(self, cause: str, view: Verdicts, row: int, path: Path, excess_ns: int) -> None:
+        call = view.call(row)
+        network = cause == NETWORK
+        members = self._members(view, row) if network else (call.rank,)
+        name = call.communicator if network else None
+        operator = reference(view.operators, row)
+        root = Root(cause, Leaf(call.rank, name, members, excess_ns, self.iteration, operator, path))
+        if _place(root) not in map(_place, self.roots):
+            self.roots.append(root)
+
+    def _verdicts(self) -> Verdicts:
+        if self._cached is None or self._cached.operators is not self.logs.operators:
+            self._cached = judge(self.logs, self.iteration, self.baseline, self.detector())
+        return self._cached
 
 
-def _wait(view: _View, row: int, awaited: int) -> Wait:
+def _place(root: Root) -> tuple[object, ...]:
+    return root.cause, root.leaf.communicator, root.leaf.members if root.leaf.communicator else root.leaf.rank
+
+
+def _wait(view: Verdicts, row: int, awaited: int) -> Wait:
     operators = view.operators
     return Wait(
         int(operators.rank[row]),

@@ -6,7 +6,7 @@ communicators come from the job, the operators from the logs fetched so far; not
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -53,7 +53,10 @@ class Logs:
     _operators: Operators | None = None
 
     def fetch(self, wanted: Mapping[str | None, Iterable[int]]) -> Fetch:
-        """Ask for what is not at hand of the ranks wanted of each communicator; None: all of their rows."""
+        """Ask for what is not at hand of the ranks wanted of each communicator; None: all of their rows.
+
+        Who did not answer once is not asked again: every time it would cost the whole deadline.
+        """
         needs = tuple(
             Need(lacking, self.iterations, communicator)
             for communicator, ranks in wanted.items()
@@ -62,8 +65,19 @@ class Logs:
         if needs:
             self._add(needs, (yield needs))
 
+    def fetch_whole(self, ranks: Collection[int]) -> Fetch:
+        """All rows of the ranks; where most carry no end, their neighbours' too: only those tell when one ended."""
+        yield from self.fetch({None: ranks})
+        neighbours: set[int] = set()
+        for rank in ranks:
+            own = self.operators.of_rank(rank)
+            if len(own) and own.ended.mean() < 0.5:
+                neighbours |= {m for name in self.job.communicators_of.get(rank, ()) for m in self.job.members[name]}
+        yield from self.fetch({None: neighbours})
+
     def _has(self, rank: int, communicator: str | None) -> bool:
-        return rank in self._whole or (communicator is not None and (rank, communicator) in self._partly)
+        known = self._whole | self.missing
+        return rank in known or (communicator is not None and (rank, communicator) in self._partly)
 
     def _add(self, needs: Needs, answer: Answer) -> None:
         for need in needs:

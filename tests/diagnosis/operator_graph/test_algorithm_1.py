@@ -1,0 +1,446 @@
+"""Holmes' search on hand-made logs: the published examples, the cases that the listing leaves open, termination."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnosis.job import Communicator, Job, Place
+from diagnosis.operator_graph import algorithm_1
+from diagnosis.operator_graph.algorithm_1 import COMPUTE, NETWORK, Root, Search, earliest, search
+from diagnosis.operator_graph.attribution import Leaf, OperatorRef
+from diagnosis.operator_graph.logs import Logs
+from tests.diagnosis.answering import Asked, answered
+from tests.diagnosis.made_logs import MS, SCHEMA, STARTED_NS, Collective, Compute, Recv, Row, Send, Step, Training
+
+Place_ = tuple[str, int, str | None]
+
+
+def searched(
+    training: Training, pivot: int, *, table: pa.Table | None = None, missing: Collection[int] = ()
+) -> tuple[Search, Asked]:
+    logs = Logs(training.job(), tuple(range(training.iterations)))
+    one = Search(logs, training.irregular, training.baseline)
+    _, asked = answered(one.run(pivot), training.table() if table is None else table, missing)
+    return one, asked
+
+
+def causes(roots: Sequence[Root]) -> list[Place_]:
+    return [(root.cause, root.leaf.rank, root.leaf.communicator) for root in roots]
+
+
+def without(table: pa.Table, **values: object) -> pa.Table:
+    """The log without the lines that hold these values."""
+    hit = pa.array([True] * len(table))
+    for name, value in values.items():
+        hit = pc.and_(hit, pc.fill_null(pc.equal(table.column(name), value), False))
+    return table.filter(pc.invert(hit))
+
+
+def collectives(slow_ms: Mapping[int, float] | None = None, transfer_ms: float = 0.0) -> Training:
+    """Figure 12: four GPUs meet three times; before the third operator some compute longer."""
+    slow_ms = slow_ms or {}
+
+    def program(rank: int) -> list[Step]:
+        steps: list[Step] = [Compute(), Collective("g"), Compute(), Collective("g")]
+        return [*steps, Compute(extra_ms=slow_ms.get(rank, 0)), Collective("g", extra_ms=transfer_ms)]
+
+    return Training({rank: program(rank) for rank in range(4)}, {"g": (0, 1, 2, 3)})
+
+
+def two_stages(link_ms: float = 0.0, slow_ms: float = 0.0) -> Training:
+    """Rank 1 sends to rank 0, over a slow link or after slow compute."""
+    return Training(
+        {
+            0: [Compute(), Recv(1), Compute(), Recv(1)],
+            1: [Compute(), Send(0), Compute(extra_ms=slow_ms), Send(0, extra_ms=link_ms)],
+        }
+    )
+
+
+def test_figure_12_the_gpu_whose_operator_is_normal_computed_slowly() -> None:
+    found, asked = searched(collectives({3: 50.0}), pivot=0)
+    assert causes(found.roots) == [(COMPUTE, 3, None)]
+    [root] = found.roots
+    assert (root.leaf.path, root.leaf.members) == ((0, 3), (3,))
+    assert (root.leaf.operator.op, root.leaf.operator.position) == ("all_reduce", 2)
+    assert root.leaf.excess_ns == pytest.approx(50 * MS, rel=0.02)
+    assert [(wait.waiting_rank, wait.awaited_rank, wait.communicator) for wait in found.waits] == [(0, 3, "g")]
+    assert asked.ranks == {0, 1, 2, 3}
+
+
+def test_all_members_abnormal_is_the_network() -> None:
+    found, _ = searched(collectives(transfer_ms=50.0), pivot=1)
+    assert causes(found.roots) == [(NETWORK, 1, "g")]
+    assert found.roots[0].leaf.members == (0, 1, 2, 3)
+    assert found.waits == []
+
+
+def test_two_stragglers_of_one_operator_are_both_found() -> None:
+    found, _ = searched(collectives({1: 50.0, 2: 50.0}), pivot=0)
+    assert sorted(causes(found.roots)) == [(COMPUTE, 1, None), (COMPUTE, 2, None)]
+
+
+def test_a_pivot_without_an_abnormal_operator_leads_nowhere() -> None:
+    found, asked = searched(collectives(), pivot=0)
+    assert (found.roots, asked.ranks) == ([], {0})
+    straggler, _ = searched(collectives({3: 50.0}), pivot=3)
+    assert straggler.roots == []
+
+
+def test_figure_19a_a_pipeline_is_followed_to_the_stage_whose_operator_is_slow() -> None:
+    training = Training(
+        {
+            0: [Compute(), Send(1), Recv(1)],
+            1: [Recv(0), Compute(), Send(2), Recv(2), Compute(), Send(0)],
+            2: [Recv(1), Compute(), Collective("ep", "all_to_all", extra_ms=50), Compute(), Send(1)],
+            3: [Compute(34), Collective("ep", "all_to_all")],
+        },
+        {"ep": (2, 3)},
+    )
+    found, _ = searched(training, pivot=0)
+    assert causes(found.roots) == [(NETWORK, 2, "ep")]
+    assert found.roots[0].leaf.path == (0, 1, 2)
+    assert found.roots[0].leaf.operator.op == "all_to_all"
+    assert [(wait.waiting_rank, wait.awaited_rank) for wait in found.waits] == [(0, 1), (1, 2)]
+
+
+def test_figure_19b_the_search_passes_from_one_group_to_the_next() -> None:
+    training = Training(
+        {
+            0: [Compute(extra_ms=50), Collective("tp"), Compute()],
+            1: [Compute(), Collective("tp"), Compute(), Collective("ep", "all_to_all")],
+            2: [Compute(22), Collective("ep", "all_to_all")],
+        },
+        {"tp": (0, 1), "ep": (1, 2)},
+    )
+    found, _ = searched(training, pivot=2)
+    assert causes(found.roots) == [(COMPUTE, 0, None)]
+    assert found.roots[0].leaf.path == (2, 1, 0)
+
+
+SLOW = 107
+"""A GPU of the reduced case: pipeline stage 6, third of its data-parallel group, fourth of its tensor-parallel one."""
+
+
+def case_of_section_5_3() -> Training:
+    """TP 4, DP 4, PP 8 in Megatron's rank order; the blockage travels back a stage a microbatch."""
+    groups = {f"tp{i}": tuple(range(4 * i, 4 * i + 4)) for i in range(32)}
+    groups |= {f"dp{i}": tuple(range(16 * (i // 4) + i % 4, 16 * (i // 4) + 16, 4)) for i in range(32)}
+
+    def program(rank: int) -> list[Step]:
+        stage = rank // 16
+        steps: list[Step] = [Compute(extra_ms=80 if rank == SLOW else 0), Collective(f"tp{rank // 4}", "all_gather")]
+        steps += [Compute(), Collective(f"dp{4 * stage + rank % 4}")]
+        for _ in range(7):
+            steps += [Recv(rank - 16)] if stage else []
+            steps += [Compute(2.0)]
+            steps += [Send(rank + 16)] if stage < 7 else []
+        return steps
+
+    return Training({rank: program(rank) for rank in range(128)}, groups)
+
+
+def test_the_case_of_section_5_3() -> None:
+    found, asked = searched(case_of_section_5_3(), pivot=0)
+    assert causes(found.roots) == [(COMPUTE, SLOW, None)]
+    assert found.roots[0].leaf.path == (0, 16, 32, 48, 64, 80, 96, 104, SLOW)
+    assert found.roots[0].leaf.operator.op == "all_gather"
+    pipeline, data, tensor = {0, 16, 32, 48, 64, 80}, {96, 100, 104, 108}, {104, 105, 106, 107}
+    assert asked.ranks == pipeline | data | tensor
+    assert found.visited == (0, 16, 32, 48, 64, 80, 96, 104, SLOW)
+
+
+def test_a_slow_link_is_the_network() -> None:
+    found, _ = searched(two_stages(link_ms=50.0), pivot=0)
+    assert causes(found.roots) == [(NETWORK, 0, "pp")]
+    assert found.roots[0].leaf.members == (0, 1)
+
+
+def test_a_peer_that_came_late_with_nothing_abnormal_before_computed_slowly() -> None:
+    found, _ = searched(two_stages(slow_ms=50.0), pivot=0)
+    assert causes(found.roots) == [(COMPUTE, 1, None)]
+    assert found.roots[0].leaf.path == (0, 1)
+
+
+def test_a_peer_that_never_called_is_the_network() -> None:
+    training = two_stages(link_ms=50.0)
+    table = without(training.table(), rank=1, iteration=training.irregular, position=1)
+    found, _ = searched(training, pivot=0, table=table)
+    assert causes(found.roots) == [(NETWORK, 0, "pp")]
+
+
+def test_a_peer_whose_line_was_lost_is_unknown() -> None:
+    """Its later sends bear later numbers, so it did call."""
+    training = Training(
+        {
+            0: [Compute(), Recv(1), Compute(), Recv(1)],
+            1: [Compute(), Send(0, extra_ms=50), Compute(), Send(0)],
+        }
+    )
+    table = without(training.table(), rank=1, iteration=training.irregular, position=0)
+    found, _ = searched(training, pivot=0, table=table)
+    assert found.roots == []
+
+
+def test_a_peer_that_is_not_named_is_unknown() -> None:
+    training = two_stages(link_ms=50.0)
+    table = training.table()
+    for name in ("peer", "p2p_seq"):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, pa.nulls(len(table), pa.int64()))
+    found, _ = searched(training, pivot=0, table=table)
+    assert found.roots == []
+
+
+@pytest.mark.parametrize("training", [two_stages(link_ms=50.0), two_stages(slow_ms=50.0)], ids=["link", "compute"])
+def test_a_peer_that_does_not_answer_is_unknown(training: Training) -> None:
+    found, asked = searched(training, pivot=0, missing=[1])
+    assert found.roots == []
+    assert found.logs.missing == {1}
+    assert found.logs.coverage == 0.5
+    assert asked.ranks == {0, 1}
+
+
+@pytest.mark.parametrize("missing", [[1], [1, 2], [1, 2, 3]])
+def test_members_that_do_not_answer_are_unknown_not_the_network(missing: list[int]) -> None:
+    found, _ = searched(collectives(transfer_ms=50.0), pivot=0, missing=missing)
+    assert found.roots == []
+
+
+def test_a_straggler_that_answers_is_found_though_others_do_not() -> None:
+    found, _ = searched(collectives({3: 50.0}), pivot=0, missing=[1])
+    assert causes(found.roots) == [(COMPUTE, 3, None)]
+    missed, _ = searched(collectives({3: 50.0}), pivot=0, missing=[3])
+    assert missed.roots == []
+
+
+def test_a_member_whose_line_was_lost_is_unknown() -> None:
+    training = collectives(transfer_ms=50.0)
+    table = without(training.table(), rank=2, iteration=training.irregular, position=2)
+    found, _ = searched(training, pivot=0, table=table)
+    assert found.roots == []
+
+
+def test_a_member_without_a_usual_duration_is_unknown_not_normal() -> None:
+    """Nothing of rank 2's baseline is at hand: its operator can not be called normal, so it did not compute slowly."""
+    training = collectives(transfer_ms=50.0)
+    table = training.table()
+    past = pc.and_(pc.equal(table.column("rank"), 2), pc.less(table.column("iteration"), training.irregular))
+    found, _ = searched(training, pivot=0, table=table.filter(pc.invert(past)))
+    assert found.roots == []
+
+
+def test_operators_without_numbers_do_not_meet() -> None:
+    """Two groups without sequence numbers must not be taken for one communication."""
+    training = Training(
+        {
+            0: [Compute(), Collective("a", extra_ms=50)],
+            1: [Compute(), Collective("a")],
+            2: [Compute(), Collective("b")],
+            3: [Compute(), Collective("b")],
+        },
+        {"a": (0, 1), "b": (2, 3)},
+    )
+    table = training.table()
+    at = table.schema.get_field_index("seq")
+    table = table.set_column(at, "seq", pa.nulls(len(table), pa.int64()))
+    found, _ = searched(training, pivot=0, table=table)
+    assert (found.roots, found.waits) == ([], [])
+
+
+def test_a_communicator_that_the_job_does_not_list_is_unknown() -> None:
+    training = collectives(transfer_ms=50.0)
+    job = replace(training.job(), communicators=())
+    one = Search(Logs(job, tuple(range(training.iterations))), training.irregular, training.baseline)
+    answered(one.run(0), training.table())
+    assert one.roots == []
+
+
+def without_ends(table: pa.Table) -> pa.Table:
+    at = table.schema.get_field_index("end_ns")
+    return table.set_column(at, "end_ns", pa.nulls(len(table), pa.int64()))
+
+
+def test_logs_without_ends_give_the_same_roots() -> None:
+    """The members' next calls tell when an operator ended."""
+    training = collectives({3: 50.0})
+    longer = replace(
+        training, programs={rank: [*p, Compute(1), Collective("g")] for rank, p in training.programs.items()}
+    )
+    found, _ = searched(longer, pivot=0, table=without_ends(longer.table()))
+    assert causes(found.roots) == [(COMPUTE, 3, None)]
+
+
+def test_nothing_is_asked_for_twice() -> None:
+    _, asked = searched(case_of_section_5_3(), pivot=0)
+    whole = [rank for need in asked.needs if need.communicator is None for rank in need.ranks]
+    assert len(whole) == len(set(whole))
+    partly = [(rank, need.communicator) for need in asked.needs if need.communicator for rank in need.ranks]
+    assert len(partly) == len(set(partly))
+
+
+def test_operators_called_at_the_same_time_are_told_apart() -> None:
+    """A coarse clock: the abnormal operator and one that follows it bear the same call time."""
+    training = Training(
+        {rank: [Compute(), Collective("a", extra_ms=50), Collective("b")] for rank in (0, 1)},
+        {"a": (0, 1), "b": (0, 1)},
+    )
+    rows = training.table().to_pylist()
+    for first, second in zip(rows[::2], rows[1::2], strict=True):
+        assert (first["communicator"], second["communicator"]) == ("a", "b")
+        second["call_ns"] = first["call_ns"]
+        second["end_ns"] = first["call_ns"] + MS
+    found, _ = searched(training, pivot=0, table=pa.Table.from_pylist(rows, schema=SCHEMA))
+    assert causes(found.roots) == [(NETWORK, 0, "a")]
+
+
+def zigzag(length: int) -> Training:
+    """Two ranks whose every abnormal receive waits for a peer that an earlier abnormal receive held up."""
+    return Training(
+        {
+            0: [step for _ in range(length) for step in (Compute(1), Send(1), Recv(1))],
+            1: [step for _ in range(length) for step in (Recv(0), Compute(1), Send(0))],
+        },
+        iterations=5,
+    )
+
+
+def test_a_chain_as_long_as_an_iteration_is_followed_to_its_end() -> None:
+    """Every receive of the irregular iteration lasts long, every send is as usual: the search walks all of them."""
+    length = 400
+    training = zigzag(length)
+    table = training.table()
+    calls = table.column("call_ns").to_numpy()
+    receives = pc.equal(table.column("op"), "recv").to_numpy(zero_copy_only=False)
+    irregular = pc.equal(table.column("iteration"), training.irregular).to_numpy(zero_copy_only=False)
+    ends = calls + MS + 50 * MS * (receives & irregular)
+    at = table.schema.get_field_index("end_ns")
+    found, _ = searched(training, pivot=0, table=table.set_column(at, "end_ns", pa.array(ends)))
+    assert causes(found.roots) == [(COMPUTE, 0, None)]
+    assert len(found.waits) == 2 * length
+
+
+def test_several_pivots_and_the_earliest_operator_on_corrected_clocks_wins() -> None:
+    """Two stragglers, one early and one late; on the raw clocks the late one seems to come first."""
+    training = Training(
+        {
+            0: [Compute(), Collective("all"), Compute(extra_ms=50), Collective("a")],
+            1: [Compute(), Collective("all"), Compute(), Collective("a")],
+            2: [Compute(), Collective("all"), Compute(), Collective("b"), Compute(extra_ms=50), Collective("b")],
+            3: [Compute(), Collective("all"), Compute(), Collective("b"), Compute(), Collective("b")],
+        },
+        {"a": (0, 1), "b": (2, 3), "all": (0, 1, 2, 3)},
+        offset_ns={2: -400 * MS, 3: -400 * MS, 0: 5 * MS},
+    )
+    one, _ = searched(training, pivot=1)
+    other, _ = searched(training, pivot=3)
+    assert (causes(one.roots), causes(other.roots)) == ([(COMPUTE, 0, None)], [(COMPUTE, 2, None)])
+    assert other.roots[0].leaf.operator.call_ns < one.roots[0].leaf.operator.call_ns
+    logs = Logs(training.job(), tuple(range(training.iterations)))
+    found, _ = answered(search(logs, training.irregular, training.baseline, (1, 3)), training.table())
+    assert causes(found.roots) == [(COMPUTE, 0, None)]
+    assert found.uncertainty_ns < MS
+    assert set(found.visited) == {0, 1, 2, 3}
+
+
+def test_roots_closer_than_the_clocks_can_tell_are_all_kept() -> None:
+    def root(rank: int, call_ns: int) -> Root:
+        operator = OperatorRef(rank, "g", 0, "all_reduce", call_ns=call_ns)
+        return Root(COMPUTE, Leaf(rank, None, (rank,), 0, 0, operator, (rank,)))
+
+    roots = [root(1, 1000), root(2, 1400), root(3, 2000)]
+    assert [r.leaf.rank for r in earliest(roots, lambda o: o.call_ns)] == [1]
+    assert [r.leaf.rank for r in earliest(roots, lambda o: o.call_ns, 400)] == [1, 2]
+    assert [r.leaf.rank for r in earliest(roots, lambda o: o.call_ns - (1500 if o.rank == 3 else 0))] == [3]
+    assert earliest([], lambda o: o.call_ns) == []
+
+
+def test_a_search_of_too_many_ranks_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring of ranks, each awaiting the next: more of them than a search may stand on."""
+    monkeypatch.setattr(algorithm_1, "MOST_RANKS", 12)
+    ranks = 16
+    rows: list[Row] = []
+    for rank in range(ranks):
+        for iteration in range(4):
+            for order, op in enumerate(("recv", "send")):
+                call = STARTED_NS + iteration * 1000 * MS + order * MS
+                abnormal = iteration == 3 and op == "recv"
+                rows.append(
+                    {
+                        "rank": rank,
+                        "communicator": "pp",
+                        "op": op,
+                        "iteration": iteration,
+                        "seq": 2 * iteration + order,
+                        "position": order,
+                        "call_order": 2 * iteration + order,
+                        "peer": (rank + (1 if op == "recv" else -1)) % ranks,
+                        "p2p_seq": iteration,
+                        "call_ns": call,
+                        "end_ns": call + (50 if abnormal else 1) * MS,
+                    }
+                )
+    job = Job("ring", tuple(Place(r) for r in range(ranks)), (Communicator("pp", tuple(range(ranks))),))
+    one = Search(Logs(job, (0, 1, 2, 3)), 3, (0, 1, 2))
+    answered(one.run(0), pa.Table.from_pylist(rows, schema=SCHEMA))
+    assert one.roots == []
+    assert len(one.visited) == 12
+
+
+@st.composite
+def tangled_logs(draw: st.DrawFn) -> tuple[Job, pa.Table, set[int]]:
+    """A few ranks that meet in an order of each rank's own, so that waits go round in circles.
+
+    Any part of a meeting may be abnormal, or its line lost.
+    """
+    ranks = draw(st.integers(2, 5))
+    groups = {"all": tuple(range(ranks)), "pair": (0, 1)}
+    pairs = st.tuples(st.integers(0, ranks - 1), st.integers(0, ranks - 1)).filter(lambda pair: pair[0] != pair[1])
+    meetings = draw(st.lists(st.sampled_from(sorted(groups)) | pairs, min_size=2, max_size=8))
+    rows: list[Row] = []
+    for rank in range(ranks):
+        own = [n for n, m in enumerate(meetings) if rank in (groups[m] if isinstance(m, str) else m)]
+        order = draw(st.permutations(own))
+        normal, lost = draw(st.sets(st.sampled_from(range(9)))), draw(st.sets(st.integers(0, 40), max_size=2))
+        for iteration in range(4):
+            for place, n in enumerate(order):
+                call = STARTED_NS + (iteration * 1000 + place * 10) * MS
+                excess = 90 if iteration == 3 and n not in normal else 0
+                row: Row = {"rank": rank, "iteration": iteration, "call_ns": call, "end_ns": call + (9 + excess) * MS}
+                row |= {"seq": 10 * iteration + n, "position": n, "call_order": 10 * iteration + place}
+                match meetings[n]:
+                    case str(name):
+                        row |= {"communicator": name, "op": "all_reduce"}
+                    case (source, target):
+                        row |= {"communicator": "all", "op": "send" if rank == source else "recv"}
+                        row |= {"peer": target if rank == source else source, "p2p_seq": 10 * iteration + n}
+                if 10 * iteration + n not in lost:
+                    rows.append(row)
+    job = Job("tangled", tuple(Place(r) for r in range(ranks)), tuple(Communicator(n, m) for n, m in groups.items()))
+    missing = draw(st.sets(st.integers(0, ranks - 1), max_size=1))
+    return job, pa.Table.from_pylist(rows, schema=SCHEMA), missing
+
+
+@settings(max_examples=60)
+@given(tangled_logs(), st.integers(0, 4))
+def test_whatever_the_logs_hold_a_search_ends_and_blames_nobody_unknown(
+    tangled: tuple[Job, pa.Table, set[int]], pivot: int
+) -> None:
+    job, table, missing = tangled
+    one = Search(Logs(job, (0, 1, 2, 3)), 3, (0, 1, 2))
+    roots, asked = answered(one.run(pivot % len(job.ranks)), table, missing)
+    assert asked.ranks <= set(job.ranks)
+    assert len({(root.cause, root.leaf.communicator, root.leaf.members) for root in roots}) == len(roots)
+    for root in roots:
+        assert root.leaf.rank not in missing
+        if root.cause == NETWORK:
+            assert not missing & set(root.leaf.members)
+        assert root.leaf.path[0] == pivot % len(job.ranks)
+        assert root.leaf.path[-1] == root.leaf.rank
+    for wait in one.waits:
+        assert not {wait.waiting_rank, wait.awaited_rank} & missing
