@@ -32,8 +32,8 @@ class Layout:
         return self.tp * self.pp * self.dp * (self.cp or 1)
 
     def pipeline_stage(self, rank: int) -> int | None:
-        """Stage of a rank: the slowest dimension of Megatron's order."""
-        if self.pp is None or self.world is None:
+        """Stage of a rank: the slowest dimension of Megatron's order; None where the layout has no such rank."""
+        if self.pp is None or self.world is None or not 0 <= rank < self.world:
             return None
         return rank // (self.world // self.pp)
 
@@ -143,7 +143,7 @@ class Job:
     def from_row(cls, row: Mapping[str, Any]) -> Job:
         """Build a job from a row of control.jobs.
 
-        Raises ``ValueError`` for ranks or communicators that contradict each other.
+        Raises ``ValueError`` for ranks, communicators or degrees that cannot be.
         """
         places = tuple(
             Place(r["rank"], r.get("host"), r.get("gpu"), tuple(r.get("nics") or ())) for r in row["ranks"] or ()
@@ -190,6 +190,8 @@ def pivots(job: Job, count: int = 4) -> tuple[int, ...]:
     """
     ranks = job.ranks
     count = min(max(count, 1), len(ranks))
+    if not count:
+        return ()
     share = len(ranks) / count
     return tuple(sorted({ranks[int(i * share) + min(i % max(int(share), 1), 7)] for i in range(count)}))
 
@@ -203,6 +205,8 @@ def _check(places: Sequence[Place], communicators: Sequence[Communicator]) -> No
     if len(names) != len(communicators):
         raise ValueError("a communicator is listed twice")
     for communicator in communicators:
+        if len(set(communicator.ranks)) != len(communicator.ranks):
+            raise ValueError(f"communicator {communicator.communicator} lists a rank twice")
         strangers = set(communicator.ranks) - known
         if strangers:
             raise ValueError(
@@ -213,6 +217,9 @@ def _check(places: Sequence[Place], communicators: Sequence[Communicator]) -> No
 def _layout(training: Mapping[str, Any] | None) -> Layout | None:
     if not training or all(training.get(name) is None for name in DEGREES):
         return None
+    for name in DEGREES:
+        if (degree := training.get(name)) is not None and degree < 1:
+            raise ValueError(f"the degree {name} is {degree}")
     given = set(training.get("given") or ())
     return Layout(
         **{name: training.get(name) for name in DEGREES},
