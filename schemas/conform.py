@@ -35,7 +35,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, topic: Topic) -> pa.Array:
             raise WrongSchema(f"{where} is missing")
         return pa.nulls(batch.num_rows, field.type)
     values = batch.column(found[0])
-    _check_lengths(values, topic.max_rows, where)
+    _check_extent(values, topic.max_rows, where)
     values.validate(full=True)
     values = _cast(values, field.type, where)
     _check_nulls(values, field, where)
@@ -43,21 +43,18 @@ def _column(batch: pa.RecordBatch, field: pa.Field, topic: Topic) -> pa.Array:
     return values
 
 
-def _check_lengths(values: pa.Array, most: int, where: str) -> None:
+def _check_extent(values: pa.Array, most: int, where: str) -> None:
     """Refuse more values than rows are allowed, at any depth: a list may claim any number in a few bytes."""
     if len(values) > most:
         raise MessageTooLarge(f"{where} holds {len(values)} values, at most {most} are read")
     kind = values.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        _check_lengths(values.values, most, where)
-    elif pa.types.is_map(kind):
-        _check_lengths(values.keys, most, where)
-        _check_lengths(values.items, most, where)
+    if _is_list(kind) or pa.types.is_map(kind):
+        _check_extent(values.values, most, where)
     elif pa.types.is_struct(kind):
         for index in range(kind.num_fields):
-            _check_lengths(values.field(index), most, where)
+            _check_extent(values.field(index), most, where)
     elif pa.types.is_dictionary(kind):
-        _check_lengths(values.dictionary, most, where)
+        _check_extent(values.dictionary, most, where)
 
 
 def _cast(values: pa.Array, target: pa.DataType, where: str) -> pa.Array:
@@ -65,14 +62,40 @@ def _cast(values: pa.Array, target: pa.DataType, where: str) -> pa.Array:
         return pa.nulls(len(values), target)
     if not _convertible(values.type, target):
         raise WrongSchema(f"{where} is {values.type}, expected {target}")
-    if pa.types.is_dictionary(values.type):
-        values = _distinct(values)
-    elif pa.types.is_dictionary(target):
-        values = values.cast(target.value_type).dictionary_encode()
     try:
-        return values if values.type == target else values.cast(target)
+        return _rebuilt(values, target)
     except (pa.ArrowException, ValueError) as error:
         raise WrongSchema(f"{where}: {str(error)[:200]}") from error
+
+
+def _rebuilt(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """The values in the target's type, nested ones piece by piece and empty ones anew.
+
+    Arrow neither checks nor makes the offsets of an empty list: one that starts beyond its elements passes as valid,
+    its own cast leaves the offsets out, and whoever flattens either of them ends the process.
+    """
+    if not len(values):
+        return pa.array([], target)
+    if pa.types.is_dictionary(target):
+        plain = target.value_type
+        coded = _distinct(values) if pa.types.is_dictionary(values.type) else values.cast(plain).dictionary_encode()
+        return coded if coded.type == target else coded.cast(target)
+    if not pa.types.is_nested(target):
+        return values if values.type == target else values.cast(target)
+    mask = values.is_null() if values.null_count else None
+    if pa.types.is_map(target):
+        keys, items = _rebuilt(values.keys, target.key_type), _rebuilt(values.items, target.item_type)
+        return pa.MapArray.from_arrays(values.offsets, keys, items, type=target, mask=mask)
+    if pa.types.is_list(target):
+        elements = _rebuilt(values.values, target.value_type)
+        return pa.ListArray.from_arrays(values.offsets.cast(pa.int32()), elements, type=target, mask=mask)
+    fields = [_field(values, field) for field in target]
+    return pa.StructArray.from_arrays(fields, fields=list(target), mask=mask)
+
+
+def _field(values: pa.StructArray, field: pa.Field) -> pa.Array:
+    index = values.type.get_field_index(field.name)
+    return pa.nulls(len(values), field.type) if index < 0 else _rebuilt(values.field(index), field.type)
 
 
 def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
@@ -94,7 +117,11 @@ def _convertible(source: pa.DataType, target: pa.DataType) -> bool:
             and _convertible(source.item_type, target.item_type)
         )
     if pa.types.is_struct(target):
-        return bool(pa.types.is_struct(source)) and all(_has(source, field) for field in target)
+        return (
+            bool(pa.types.is_struct(source))
+            and any(source.get_field_index(field.name) >= 0 for field in target)
+            and all(_has(source, field) for field in target)
+        )
     return (_is_text(target) and _is_text(source)) or (_is_binary(target) and _is_binary(source))
 
 
