@@ -103,9 +103,9 @@ class Operators:
             name: _ints(table, name)
             for name in ("rank", "seq", "position", "iteration", "peer", "p2p_seq", "microbatch", "call_ns", "end_ns")
         }
-        order = np.lexsort(
-            (columns["seq"], communicator, _ints(table, "call_order"), columns["call_ns"], columns["rank"])
-        )
+        # down to what tells operators apart, so that rows that were fetched twice come together
+        told_apart = (columns["p2p_seq"], columns["peer"], op, columns["seq"], communicator)
+        order = np.lexsort((*told_apart, _ints(table, "call_order"), columns["call_ns"], columns["rank"]))
         return cls(
             communicator=communicator[order],
             op=op[order],
