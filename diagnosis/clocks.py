@@ -16,9 +16,12 @@ import numpy as np
 
 from diagnosis.operators import UNKNOWN, Ints, Operators, meeting_keys, next_calls
 
-_MAD_TO_SIGMA = 1.4826
 _MEETINGS = 64
-"""Meetings that a pair of clocks is compared at; more do not sharpen a median worth having."""
+"""Meetings, the newest, that a pair of clocks is compared at: clocks drift, and more hardly sharpen a median."""
+
+_LEAST_MEETINGS = 9
+"""With fewer, ends that were logged late could pass for an offset: the least and the greatest of n bound their
+median but for a chance of 2 in 2^n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +97,16 @@ def _meetings(keys: Ints, clock: Ints) -> tuple[Ints, Ints]:
 
 
 def _by_ends(left: Ints, right: Ints, clock: Ints, end_ns: Ints) -> dict[tuple[int, int], tuple[int, int]]:
+    """The median, and how far the median's 3-sigma interval reaches, whatever the distribution: order statistics."""
     found = {}
     for pair, rows in _grouped(clock[left], clock[right]).items():
-        ahead = (end_ns[right[rows]] - end_ns[left[rows]])[-_MEETINGS:].astype(float)
-        middle = np.median(ahead)
-        spread = _MAD_TO_SIGMA * np.median(np.abs(ahead - middle))
-        found[pair] = (int(middle), int(3 * spread / np.sqrt(len(ahead))) + 1)
+        if len(rows) < _LEAST_MEETINGS:
+            continue
+        newest = rows[np.argsort(end_ns[left[rows]], kind="stable")][-_MEETINGS:]
+        ahead = np.sort(end_ns[right[newest]] - end_ns[left[newest]])
+        outside = max(0, int(len(ahead) / 2 - 1.5 * np.sqrt(len(ahead))))
+        middle = int(np.median(ahead))
+        found[pair] = (middle, int(max(middle - ahead[outside], ahead[-1 - outside] - middle)) + 1)
     return found
 
 

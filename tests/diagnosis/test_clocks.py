@@ -1,0 +1,180 @@
+"""Clock offsets: recovered within the error that is stated, by ends and by causality alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.clocks import Clocks, estimate
+from diagnosis.operators import Operators
+from schemas.catalogue import COMM_OPS
+
+US, MS = 1_000, 1_000_000
+STARTED_NS = 1_700_000_000_000_000_000
+Row = dict[str, Any]
+
+offsets = st.lists(st.integers(-5 * MS, 5 * MS), min_size=2, max_size=5)
+waits = st.integers(0, 3 * MS)
+
+
+def operators(rows: Sequence[Row]) -> Operators:
+    return Operators.from_arrow(COMM_OPS.from_rows([{"op": "all_reduce", "communicator": "g", **row} for row in rows]))
+
+
+def own_clocks(ranks: int) -> dict[int, str]:
+    return {rank: f"h{rank}" for rank in range(ranks)}
+
+
+def collectives(
+    offset: Sequence[int], meetings: int, noise_ns: Mapping[tuple[int, int], int] | None = None, *, ends: bool = True
+) -> list[Row]:
+    """All ranks meet again and again; ``noise_ns`` of (meeting, rank) is how late its end was logged."""
+    rows: list[Row] = []
+    for meeting in range(meetings):
+        at = STARTED_NS + meeting * 10 * MS
+        for rank, ahead in enumerate(offset):
+            late = (noise_ns or {}).get((meeting, rank), 0)
+            row: Row = {"rank": rank, "seq": meeting, "call_ns": at + ahead - rank * MS}
+            rows.append({**row, "end_ns": at + MS + ahead + late if ends else None})
+    return rows
+
+
+@given(offsets, st.dictionaries(st.tuples(st.integers(0, 11), st.integers(0, 4)), st.integers(0, 200 * US)))
+def test_offsets_by_ends_are_off_by_no_more_than_the_ends(
+    offset: list[int], noise_ns: dict[tuple[int, int], int]
+) -> None:
+    clocks = estimate(operators(collectives(offset, 12, noise_ns)), own_clocks(len(offset)), "h0")
+    for rank, ahead in enumerate(offset):
+        assert abs(clocks.offset_ns[f"h{rank}"] - (ahead - offset[0])) <= len(offset) * 200 * US
+    assert (clocks.offset_ns["h0"], clocks.error_ns["h0"]) == (0, 0)
+
+
+@pytest.mark.parametrize("meetings", [2, 5, 9, 20, 64, 200])
+def test_the_stated_error_holds(meetings: int) -> None:
+    """Ends are logged late by a long-tailed noise; a stated error may be exceeded once in a hundred times."""
+    exceeded = total = 0
+    for seed in range(60):
+        random = np.random.default_rng((meetings, seed))
+        offset = random.integers(-5 * MS, 5 * MS, 4).tolist()
+        late = random.lognormal(np.log(20 * US), 1.0, (meetings, 4)).astype(int)
+        noise_ns = {(m, r): int(late[m, r]) for m in range(meetings) for r in range(4)}
+        clocks = estimate(operators(collectives(offset, meetings, noise_ns)), own_clocks(4), "h0")
+        for rank in (1, 2, 3):
+            exceeded += abs(clocks.offset_ns[f"h{rank}"] - offset[rank] + offset[0]) > clocks.error_ns[f"h{rank}"]
+            total += 1
+    assert exceeded <= 0.01 * total
+
+
+def test_more_meetings_sharpen_the_estimate() -> None:
+    def error(meetings: int) -> int:
+        random = np.random.default_rng(7)
+        noise_ns = {(m, 1): int(random.normal(0, 20 * US)) for m in range(meetings)}
+        return estimate(operators(collectives([0, 0], meetings, noise_ns)), own_clocks(2), "h0").error_ns["h1"]
+
+    assert error(3) > error(16) > error(64)
+    assert error(64) < 20 * US
+
+
+def test_the_newest_meetings_count() -> None:
+    """A clock that drifts is read as it is at the end of what was fetched."""
+    drift = {(meeting, 1): meeting * 10 * US for meeting in range(400)}
+    rows = collectives([0, 0], 400, drift)
+    for place, row in enumerate(rows):
+        row["communicator"] = "z" if place < 400 else "a"
+    clocks = estimate(operators(rows), own_clocks(2), "h0")
+    assert clocks.offset_ns["h1"] == pytest.approx(4 * MS, abs=0.7 * MS)
+
+
+@given(offsets, st.lists(st.tuples(*[waits] * 6), min_size=1, max_size=8), st.booleans())
+def test_causality_never_claims_more_than_it_knows(
+    offset: list[int], meetings: list[tuple[int, ...]], ends: bool
+) -> None:
+    """Every rank calls some time before the last, and goes on some time after; whether ends are logged or not."""
+    rows: list[Row] = []
+    at = STARTED_NS
+    for seq, wait in enumerate(meetings):
+        at += 20 * MS
+        for rank, ahead in enumerate(offset):
+            done = at + wait[5] + (wait[rank] if ends else 0)
+            row: Row = {"rank": rank, "seq": seq, "call_ns": at + ahead - wait[rank]}
+            rows.append({**row, "end_ns": done + ahead if ends else None})
+    clocks = estimate(operators(rows), own_clocks(len(offset)), "h0")
+    for rank, ahead in enumerate(offset):
+        if clocks.known(f"h{rank}"):
+            assert abs(clocks.offset_ns[f"h{rank}"] - (ahead - offset[0])) <= clocks.error_ns[f"h{rank}"]
+    assert len(clocks.offset_ns) == (len(offset) if ends or len(meetings) > 1 else 1)
+
+
+def exchange(ahead: int, times: int, *, both_ways: bool) -> list[Row]:
+    """Rank 0 sends to rank 1, which sends back; the sender's end proves nothing."""
+    rows: list[Row] = []
+    for n in range(times):
+        at = STARTED_NS + n * 20 * MS
+        for source, target, start in ((0, 1, at), (1, 0, at + 5 * MS))[: 1 + both_ways]:
+            shift = {0: 0, 1: ahead}
+            rows.append(_p2p(source, "send", target, n, start + shift[source], start + shift[source] + 10 * US))
+            rows.append(_p2p(target, "recv", source, n, start + shift[target] - MS, start + shift[target] + 2 * MS))
+    return rows
+
+
+def _p2p(rank: int, op: str, peer: int, n: int, call_ns: int, end_ns: int) -> Row:
+    return {"rank": rank, "op": op, "peer": peer, "p2p_seq": n, "call_ns": call_ns, "end_ns": end_ns}
+
+
+@given(st.integers(-5 * MS, 5 * MS), st.booleans())
+def test_sends_and_receives_bound_an_offset_from_both_sides(ahead: int, ends: bool) -> None:
+    rows = exchange(ahead, 4, both_ways=True)
+    made = operators([{**row, "end_ns": row["end_ns"] if ends else None} for row in rows])
+    clocks = estimate(made, own_clocks(2), "h0")
+    assert abs(clocks.offset_ns["h1"] - ahead) <= clocks.error_ns["h1"] <= 11 * MS
+
+
+def test_a_clock_that_was_never_met_is_absent() -> None:
+    one_way = exchange(3 * MS, 4, both_ways=False)
+    clocks = estimate(operators(one_way), own_clocks(2), "h0")
+    assert (dict(clocks.offset_ns), clocks.known("h1")) == ({"h0": 0}, False)
+    apart = collectives([0, 0], 12) + [
+        {"rank": 2, "communicator": "other", "seq": n, "call_ns": STARTED_NS + n, "end_ns": STARTED_NS + n + 1}
+        for n in range(12)
+    ]
+    clocks = estimate(operators(apart), own_clocks(3), "h0")
+    assert set(clocks.offset_ns) == {"h0", "h1"}
+    assert estimate(operators([]), {}, "h0") == Clocks("h0", {"h0": 0}, {"h0": 0})
+
+
+def test_operators_that_bear_no_number_say_nothing() -> None:
+    rows = [{**row, "seq": None} for row in collectives([0, MS], 12)]
+    assert not estimate(operators(rows), own_clocks(2), "h0").known("h1")
+
+
+def test_an_offset_is_passed_on_from_clock_to_clock_with_its_error() -> None:
+    """Ranks 0 and 2 never meet, but both meet rank 1."""
+    random = np.random.default_rng(3)
+    rows: list[Row] = []
+    for name, pair in (("a", (0, 1)), ("b", (1, 2))):
+        offset = (0, 2 * MS, -3 * MS)
+        noise = {(m, r): int(random.normal(0, 30 * US)) for m in range(30) for r in (0, 1)}
+        met = collectives([offset[rank] for rank in pair], 30, noise)
+        rows += [{**row, "rank": pair[row["rank"]], "communicator": name} for row in met]
+    clocks = estimate(operators(rows), own_clocks(3), "h0")
+    assert abs(clocks.offset_ns["h2"] + 3 * MS) <= clocks.error_ns["h2"]
+    assert clocks.error_ns["h2"] > clocks.error_ns["h1"] > 0
+    assert clocks.worst_error_ns({"h0", "h1", "unknown"}) == clocks.error_ns["h1"]
+    assert clocks.worst_error_ns(set()) == 0
+
+
+def test_ranks_of_one_host_share_their_clock() -> None:
+    rows = collectives([0, 0, 4 * MS, 4 * MS], 12)
+    clock_of_rank = {0: "a", 1: "a", 2: "b", 3: "b"}
+    clocks = estimate(operators(rows), clock_of_rank, "a")
+    assert clocks.offset_ns == {"a": 0, "b": 4 * MS}
+
+
+def test_what_to_subtract_from_a_ranks_times() -> None:
+    clocks = Clocks("a", {"a": 0, "b": 7}, {"a": 0, "b": 1})
+    of_rank = {0: "a", 1: "b", 2: "c"}
+    assert clocks.correction(of_rank, np.array([1, 0, 1, 2, 9])).tolist() == [7, 0, 7, 0, 0]
+    assert clocks.correction(of_rank, np.array([], dtype=np.int64)).tolist() == []
