@@ -17,7 +17,8 @@ DEGRADATION = "persistent_degradation"
 
 @dataclass(frozen=True, slots=True)
 class MonitorSettings:
-    """``delta`` as in Holmes; ``window`` regular iterations make the baseline, at least ``least_baseline`` judge.
+    """``delta`` as in Holmes; ``window`` regular iterations make the baseline, ``least_baseline`` of them (or all of
+    a smaller window) are enough to judge by.
 
     ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
     ``closed_after`` regular ones in a row, and ``quiet_after`` regular ones in a row mean that nothing is left
@@ -134,7 +135,7 @@ class IterationMonitor:
         return True
 
     def _expected(self) -> int | None:
-        if len(self.baseline) < self.settings.least_baseline:
+        if len(self.baseline) < max(1, min(self.settings.least_baseline, self.settings.window)):
             return None
         return sum(duration for _, duration in self.baseline) // len(self.baseline)
 

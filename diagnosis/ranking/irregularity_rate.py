@@ -18,7 +18,7 @@ def irregularity_rate(operator_ns: npt.ArrayLike, iteration_ns: npt.ArrayLike) -
         raise ValueError(f"two series of one length are needed, not {x.shape} and {y.shape}")
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]
-    if len(x) < 3:
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:  # a mean that is rounded must not pass for variance
         return 0.0
     x, y = x - x.mean(), y - y.mean()
     scale = float(np.sqrt((x @ x) * (y @ y)))

@@ -1,0 +1,184 @@
+"""Irregular iterations: the threshold, the baseline that they never enter, runs and their patterns, restarts."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.irregularity.monitor import DEGRADATION, SPIKE, IterationMonitor, Judgement, MonitorSettings
+
+SETTINGS = MonitorSettings(delta=1.5, window=4, least_baseline=3, warm_up=2, degradation_after=3, quiet_after=6)
+"""With a delta that floats hold exactly."""
+
+
+def judged(durations: Iterable[int | None], settings: MonitorSettings = SETTINGS) -> list[Judgement]:
+    monitor = IterationMonitor(settings)
+    return [monitor.judge(iteration, duration) for iteration, duration in enumerate(durations)]
+
+
+def irregular(judgements: Sequence[Judgement]) -> list[int]:
+    return [j.iteration for j in judgements if j.irregular]
+
+
+READY = [100] * 5
+"""Warm-up and the least baseline."""
+
+
+def test_the_threshold_itself_is_regular() -> None:
+    assert irregular(judged([*READY, 150])) == []
+    assert irregular(judged([*READY, 151])) == [5]
+
+
+def test_nothing_is_judged_before_there_is_something_to_compare_with() -> None:
+    judgements = judged([900, 900, *[100] * 3, 100])
+    assert [j.irregular for j in judgements] == [None] * 5 + [False]
+    assert [j.expected_ns for j in judgements] == [None] * 5 + [100]
+
+
+def test_warm_up_never_enters_the_baseline() -> None:
+    assert judged([10**6, 10**6, *[100] * 3, 100])[-1].expected_ns == 100
+
+
+def test_an_outlier_before_there_is_a_baseline_does_not_enter_it() -> None:
+    settings = MonitorSettings(delta=1.5, window=6, least_baseline=5, warm_up=2)
+    judgements = judged([*[100] * 5, 500, 100, 100, 100], settings)
+    assert judgements[-1].expected_ns == 100
+
+
+def test_a_degradation_stays_open_however_long_it_lasts() -> None:
+    judgements = judged([*READY, *[200] * 500, 100, 100])
+    assert irregular(judgements) == list(range(5, 505))
+    assert all(j.expected_ns == 100 for j in judgements[5:])
+    run = judgements[504].run
+    assert run is not None
+    assert (run.first, run.last, run.ordinal, run.pattern) == (5, 504, 500, DEGRADATION)
+    assert run.excess_ns == 500 * 100
+    assert [j.closed for j in judgements[503:]] == [False, False, False, True]
+
+
+def test_a_drift_is_followed() -> None:
+    """Slower by a percent each iteration, which a fixed baseline would call irregular after 40."""
+    durations = [int(1e6 * 1.01**i) for i in range(200)]
+    assert irregular(judged(durations)) == []
+
+
+def test_a_run_closes_after_two_regular_iterations_in_a_row() -> None:
+    judgements = judged([*READY, 200, 100, 200, 100, 100, 100, 200])
+    runs = [(j.run.first, j.run.last, j.run.ordinal, j.closed) if j.run else None for j in judgements[5:]]
+    assert runs == [
+        (5, 5, 1, False),
+        (5, 5, 1, False),
+        (5, 7, 2, False),
+        (5, 7, 2, False),
+        (5, 7, 2, True),
+        None,
+        (11, 11, 1, False),
+    ]
+
+
+def test_a_run_is_a_degradation_once_enough_follow_each_other() -> None:
+    judgements = judged([*READY, 200, 200, 100, 200, 200, 100, 200, 200, 200, 100, 200])
+    assert [j.run.pattern for j in judgements[5:] if j.run] == [SPIKE] * 8 + [DEGRADATION] * 3
+
+
+def test_the_baseline_of_a_run_is_told_from_its_first_iteration_on() -> None:
+    judgements = judged([*READY, 100, 200, 100, 200])
+    assert [j.run.baseline for j in judgements if j.run] == [(2, 3, 4, 5)] * 3
+
+
+def test_unknown_durations_change_nothing() -> None:
+    plain = judged([*READY, 200, 200, 100, 200, 100, 100])
+    holes = judged([*READY, None, 200, None, 200, 100, None, 200, None, 100, None, 100, None])
+    known = [j for j in holes if j.duration_ns is not None]
+    assert [(j.irregular, j.expected_ns, j.closed) for j in known] == [
+        (j.irregular, j.expected_ns, j.closed) for j in plain
+    ]
+    for j in holes:
+        if j.duration_ns is None:
+            assert (j.irregular, j.closed, j.quiet) == (None, False, False)
+    assert [j.run.excess_ns for j in holes if j.run][-1] == 300
+
+
+def test_quiet_is_told_once_after_long_enough_without_irregularities() -> None:
+    judgements = judged([*READY, 200, *[100] * 5, 200, *[100] * 20])
+    assert [j.iteration for j in judgements if j.quiet] == [17]
+    assert [j.iteration for j in judged([*READY, *[100] * 50]) if j.quiet] == []
+
+
+durations = st.lists(st.none() | st.integers(90, 110) | st.integers(100, 400), max_size=60)
+all_settings = st.builds(
+    MonitorSettings,
+    delta=st.floats(1.01, 2.0),
+    window=st.integers(1, 8),
+    least_baseline=st.integers(1, 5),
+    warm_up=st.integers(0, 4),
+    degradation_after=st.integers(1, 5),
+    closed_after=st.integers(1, 3),
+    quiet_after=st.integers(1, 8),
+)
+
+
+@given(durations, all_settings)
+def test_the_baseline_is_the_mean_of_the_last_regular_iterations(
+    told: list[int | None], settings: MonitorSettings
+) -> None:
+    judgements = judged(told, settings)
+    least = min(settings.least_baseline, settings.window)
+    since = next((n for n, j in enumerate(judgements) if j.expected_ns is not None), len(judgements))
+    regular: list[int] = []
+    for judgement in judgements[since:]:
+        assert judgement.expected_ns is not None
+        if regular[-settings.window :] and len(regular) >= settings.window:
+            assert judgement.expected_ns == sum(regular[-settings.window :]) // settings.window
+        if judgement.irregular is not None:
+            assert judgement.duration_ns is not None
+            assert judgement.irregular == (judgement.duration_ns > settings.delta * judgement.expected_ns)
+        if judgement.irregular is False and judgement.duration_ns is not None:
+            regular.append(judgement.duration_ns)
+    assert sum(d is not None for d in told[:since]) >= least or since == len(judgements)
+
+
+@given(durations, all_settings, st.lists(st.integers(0, 60), max_size=4))
+def test_a_monitor_that_is_restarted_anywhere_judges_as_one_that_never_was(
+    told: list[int | None], settings: MonitorSettings, cuts: list[int]
+) -> None:
+    monitor = IterationMonitor(settings)
+    judgements = []
+    for iteration, duration in enumerate(told):
+        if iteration in cuts:
+            monitor = IterationMonitor.from_state(json.loads(json.dumps(monitor.to_state())), settings)
+        judgements.append(monitor.judge(iteration, duration))
+    assert judgements == judged(told, settings)
+
+
+@given(durations, all_settings)
+def test_runs_are_told_consistently(told: list[int | None], settings: MonitorSettings) -> None:
+    judgements = judged(told, settings)
+    excess, ordinal, first = 0, 0, None
+    for j in judgements:
+        if j.irregular:
+            assert j.run is not None
+            assert j.expected_ns is not None
+            assert j.duration_ns is not None
+            if j.run.ordinal == 1:
+                excess, ordinal, first = 0, 0, j.iteration
+            excess, ordinal = excess + j.duration_ns - j.expected_ns, ordinal + 1
+            assert (j.run.first, j.run.last, j.run.ordinal, j.run.excess_ns) == (first, j.iteration, ordinal, excess)
+            assert j.run.first not in j.run.baseline
+            assert not j.closed
+        assert not j.closed or j.irregular is False
+
+
+@pytest.mark.parametrize(("window", "judges"), [(0, False), (1, True), (2, True)])
+def test_a_window_smaller_than_the_least_baseline_is_enough(window: int, judges: bool) -> None:
+    settings = MonitorSettings(delta=1.5, window=window, least_baseline=5)
+    assert irregular(judged([*[100] * 20, 200], settings)) == ([20] if judges else [])
+
+
+@pytest.mark.parametrize("factor", [1.05, 1.2])
+def test_the_default_delta_is_a_tenth(factor: float) -> None:
+    default = MonitorSettings()
+    calm = [10**9] * (default.warm_up + default.least_baseline)
+    assert irregular(judged([*calm, int(factor * 10**9)], default)) == ([len(calm)] if factor > 1.1 else [])
