@@ -8,7 +8,7 @@ is no cycle: the communicators of the optimizer step stand still in it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,8 +19,11 @@ from diagnosis.repetition import LEAST_REPEATS, period
 
 Ints = NDArray[np.int64]
 
-AGREEMENT = 0.75
+AGREEMENT = 0.6
 """Share of cycles that must have the usual number of operators."""
+
+LIGHT_SHARE = 0.01
+"""A communicator that carries less of a rank's bytes moves no gradients and no activations."""
 
 _UNSTEADY = 0.3
 """Coefficient of variation of durations above which they are not those of whole iterations."""
@@ -36,6 +39,7 @@ class RankLog:
     ``seq`` counts on each communicator; on those that are ``counted`` it is not the job's own number but an ordinal
     in the log, which lost lines shift. ``end_ns`` is -1 where it is not known. ``stepped`` are communicators that
     may mark iterations (those that are used for more than control), ``collective`` those without point-to-point.
+    ``share`` is the part of the rank's bytes that a communicator carries, 1 where none are known.
     """
 
     communicator: Ints
@@ -45,6 +49,7 @@ class RankLog:
     end_ns: Ints
     stepped: Collection[int]
     collective: Collection[int]
+    share: Mapping[int, float]
     counted: Collection[int] = ()
 
     @cached_property
@@ -54,6 +59,11 @@ class RankLog:
         heads = np.flatnonzero(np.diff(self.communicator[order], prepend=-1))
         parts = np.split(order, heads[1:])
         return {int(self.communicator[part[0]]): part for part in parts if len(part)}
+
+    @property
+    def busiest(self) -> int:
+        """The communicator with the most operators."""
+        return max(self.rows, key=lambda d: len(self.rows[d]))
 
     def seq_at(self, communicator: int, rows: Ints) -> Ints:
         """Number of the communicator's last operator up to each row (the row itself included)."""
@@ -88,7 +98,9 @@ def find_anchors(log: RankLog, hints: Collection[int] = ()) -> Anchors | None:
         anchors = _anchors(log, stepped, hints)
         if anchors is not None:
             return anchors
-        stepped = stepped[1:]  # a communicator that is used at irregular times marks nothing
+        if log.share[stepped[0]] >= LIGHT_SHARE:
+            return None
+        stepped = stepped[1:]  # a light communicator may be used at irregular times; it marks nothing then
     return None
 
 
@@ -132,8 +144,7 @@ def _every(log: RankLog, communicator: int, every: int) -> Anchors:
 def seen(log: RankLog, rows: Ints) -> Anchors:
     """Rows that come once a cycle; where one is lost, the busiest communicator has gone on by twice as much."""
     communicator = int(log.communicator[rows[0]])
-    busiest = max(log.rows, key=lambda d: len(log.rows[d]))
-    steps = np.diff(log.seq_at(busiest, rows))
+    steps = np.diff(log.seq_at(log.busiest, rows))
     cycles = np.maximum(np.rint(steps / max(float(np.median(steps)), 1.0)).astype(np.int64), 1)
     number = np.concatenate([[0], np.cumsum(cycles)])
     return Anchors(communicator, int(np.median(np.diff(log.seq[rows]))), rows, number, int(number[-1]))

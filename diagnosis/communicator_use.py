@@ -19,6 +19,9 @@ Ints = NDArray[np.int64]
 _SAMPLE = 8
 """Iterations that are looked at, from the middle of the log."""
 
+_LIGHT_SHARE = 0.01
+"""What carries less of a rank's bytes moves no gradients and no activations."""
+
 _REST = 0.2
 """Share of the time for which gradients are not reduced: a third of a step is its forward pass."""
 
@@ -133,7 +136,7 @@ class _Sample:
     def _in_step(self, own: Ints, rows: Ints) -> bool:
         """Told by the phases; without them in a pipeline by whether most calls lie before an iteration's first or
         after its last point-to-point operator; else by whether it rests for a good part of each iteration (gradients
-        are reduced in the backward pass at the earliest).
+        are reduced in the backward pass at the earliest), and longer than the one that rests least.
         """
         passes = [c for c, name in enumerate(self.phases) if name in ("forward", "backward")]
         if (self.phase[own] >= 0).any():
@@ -144,7 +147,18 @@ class _Sample:
             first = np.searchsorted(self.iteration[paired], self.iteration[own])
             outside = (own < paired[np.minimum(first, len(paired) - 1)]) | (own > paired[last])
             return bool(outside.mean() > 0.5)
+        if len(own) <= len(np.unique(self.iteration[rows])):
+            return True
+        carried = np.bincount(self.communicator[rows], weights=np.maximum(self.size[rows], 0))
+        heavy = np.flatnonzero(carried > _LIGHT_SHARE * carried.sum())
+        rests = {int(d): self._rest(rows[self.communicator[rows] == d], rows) for d in heavy}
+        rest = self._rest(own, rows)
+        least = min(rests.values(), default=rest)
+        return rest > _REST + (least if len(rests) > 1 else 0.0)
+
+    def _rest(self, own: Ints, rows: Ints) -> float:
+        """Share of the time that one long pause an iteration takes."""
         pause = np.maximum(self.call_ns[own][1:] - self.done_ns[own][:-1], 0)
         iterations = max(len(np.unique(self.iteration[rows])) - 1, 1)
-        rest = np.sort(pause)[::-1][:iterations].sum()
-        return bool(len(own) <= iterations + 1 or rest > _REST * (self.call_ns[rows[-1]] - self.call_ns[rows[0]]))
+        longest = np.sort(pause)[::-1][:iterations].sum()
+        return float(longest / max(int(self.call_ns[rows[-1]] - self.call_ns[rows[0]]), 1))

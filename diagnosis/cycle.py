@@ -54,10 +54,10 @@ def cycle_of_marks(log: RankLog, marks: Ints) -> Cycle:
     """
     if len(marks) < LEAST_REPEATS:
         raise ValueError(f"the operator that shall end iterations is found {len(marks)} times only")
-    anchors = seen(log, marks)
-    if usual_step(log, anchors, anchors.communicator)[1] < AGREEMENT:
+    steps = np.diff(log.seq_at(log.busiest, marks))
+    if (np.abs(steps - np.median(steps)) <= 0.1 * np.median(steps)).mean() < AGREEMENT:
         raise ValueError("the operator that shall end iterations does not come once an iteration")
-    return _cycle(log, anchors, after=0)
+    return _cycle(log, seen(log, marks), after=0)
 
 
 def _cycle(log: RankLog, anchors: Anchors, after: int | None) -> Cycle:
@@ -124,14 +124,13 @@ def _step_communicators(log: RankLog, anchors: Anchors, usual: Mapping[int, int]
     """Communicators of the optimizer step.
 
     In a pipeline they are those of collectives that belong, for the most part, between the last and the first
-    point-to-point operator of two cycles; elsewhere those that rest for more than half of a cycle.
+    point-to-point operator of two cycles, and do not look the same at both ends of it (as the passes of a single
+    microbatch do); elsewhere those that rest for more than half of a cycle.
     """
     collective = [d for d in log.collective if usual.get(d, 0) > 0]
     paired = np.flatnonzero(~np.isin(log.communicator, list(log.collective)))
     if len(paired):
-        steps = np.searchsorted(paired, anchors.rows)
-        inside = {d: np.isin(np.searchsorted(paired, log.rows[d]), steps).mean() for d in collective}
-        return [d for d, share in inside.items() if share > 0.5]
+        return [d for d in collective if _between_cycles(log, anchors, d, paired)]
     lengths = np.diff(log.call_ns[anchors.rows])
     resting = []
     for d in collective:
@@ -139,6 +138,20 @@ def _step_communicators(log: RankLog, anchors: Anchors, usual: Mapping[int, int]
         if len(pauses) and pauses[min(len(lengths) // 2, len(pauses) - 1)] > np.median(lengths) / 2:
             resting.append(d)
     return resting
+
+
+def _between_cycles(log: RankLog, anchors: Anchors, communicator: int, paired: Ints) -> bool:
+    own = log.rows[communicator]
+    pauses, pause = np.searchsorted(paired, anchors.rows), np.searchsorted(paired, own)
+    inside = np.isin(pause, pauses)
+    if communicator == anchors.communicator or inside.mean() <= 0.5:
+        return bool(inside.mean() > 0.5)
+    rows = own[inside]
+    late = rows > anchors.rows[np.searchsorted(pauses, pause[inside])]
+    _, look = np.unique(log.token[rows], return_inverse=True)
+    of_look = np.bincount(look, weights=late) / np.bincount(look)
+    at_both_ends = np.minimum(of_look, 1 - of_look) > 0.2
+    return bool(at_both_ends[look].mean() <= 0.5)
 
 
 def _smooth(values: Ints) -> Ints:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from diagnosis.anchors import RankLog
+from diagnosis.anchors import LIGHT_SHARE, RankLog
 from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.cycle import Cycle, cycle_of_marks, find_cycle
 from diagnosis.iteration_numbers import Meetings, number
@@ -25,9 +25,6 @@ Bools = NDArray[np.bool_]
 
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce", "all_to_all", "send", "recv")
 _POINT_TO_POINT = ("send", "recv")
-_CONTROL_SHARE = 0.01
-"""A communicator that reduces nothing and carries less than this share of a rank's bytes only controls."""
-
 _BY_HAND = "name the operator that ends an iteration, as op=all_reduce,bytes=4"
 
 
@@ -70,6 +67,8 @@ def infer_iterations(table: pa.Table, ends_with: OperatorPattern | None = None) 
 
     Raises ``ValueError`` that says what to give by hand where iterations cannot be told.
     """
+    if not table.num_rows:
+        raise ValueError("no operator to infer iterations from")
     logs = _Logs.of(table)
     cycles: dict[int, Cycle] = {}
     hints: dict[int, None] = {}
@@ -165,9 +164,10 @@ class _Logs:
         rows = self.rows[rank]
         communicator = self.communicator[rows]
         used, group = np.unique(communicator, return_inverse=True)
-        share = np.bincount(group, weights=self.size[rows]) / max(float(self.size[rows].sum()), 1.0)
-        heavy = set(used[share >= _CONTROL_SHARE].tolist())
+        carried = np.bincount(group, weights=self.size[rows])
+        share = carried / carried.sum() if carried.any() else np.ones(len(used))
         present = set(used.tolist())
+        heavy = set(used[share >= LIGHT_SHARE].tolist())
         return RankLog(
             communicator=communicator,
             seq=self.seq[rows],
@@ -176,6 +176,7 @@ class _Logs:
             end_ns=self.end_ns[rows],
             stepped=present & (self.reducing | heavy) or present,
             collective=present - self.point_to_point,
+            share=dict(zip(used.tolist(), share.tolist(), strict=True)),
             counted=present & self.counted,
         )
 

@@ -28,7 +28,7 @@ def period(tokens: Ints) -> int | None:
         middle = (len(tokens) - WINDOW) // 2
         tokens = tokens[middle : middle + WINDOW]
     longest = len(tokens) // LEAST_REPEATS
-    if longest < 1:
+    if longest < 1 or (tokens < 0).all():
         return None
     compared = _coincidences([tokens >= 0])[1 : longest + 1]
     equal = _coincidences([tokens == token for token in np.unique(tokens[tokens >= 0])])[1 : longest + 1]

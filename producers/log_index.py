@@ -149,6 +149,8 @@ def _block_of(rank: Ints, iteration: Ints, of_rank: Ints, of_iteration: Ints) ->
 
 def _mode_by(rank: Ints, values: Ints) -> Ints:
     """For each entry the most frequent value of its rank; ``rank`` is sorted."""
+    if not len(rank):
+        return values
     heads = np.flatnonzero(np.diff(rank, prepend=-1))
     sizes = np.diff(np.append(heads, len(rank)))
     modes = [np.bincount(part - part.min()).argmax() + part.min() for part in np.split(values, heads[1:])]

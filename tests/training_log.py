@@ -11,6 +11,7 @@ from schemas.catalogue import COMM_OPS
 
 STARTED_NS = 1_700_000_000_000_000_000
 ITERATION_NS = 1_000_000_000
+BUSY_NS = 900_000_000
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Training:
     buckets: int = 2
     warm_up: int = 0
     """Barriers and broadcasts on every communicator before the first iteration."""
+    evaluate_every: int = 0
+    """An iteration in so many begins with an evaluation: forward passes of three microbatches."""
     names: dict[str, str] = field(default_factory=dict)
     """Other ids of communicators."""
 
@@ -72,8 +75,10 @@ class Training:
         order = 0
         for i in range(-1, self.iterations):
             calls = list(self._program(rank, of)) if i >= 0 else list(self._warm_up(of))
+            if self.evaluate_every and i > 0 and i % self.evaluate_every == 0:
+                calls = [call for m in range(3) for call in self._pass(rank, of, "forward", m)] + calls
             for k, call in enumerate(calls):
-                at = STARTED_NS + i * ITERATION_NS + k * (ITERATION_NS // len(calls)) + rank
+                at = STARTED_NS + i * ITERATION_NS + k * (BUSY_NS // len(calls)) + rank
                 row: dict[str, object] = {
                     "rank": rank,
                     "communicator": self.names.get(call.communicator, call.communicator),

@@ -15,7 +15,8 @@ from diagnosis.communicator_use import communicator_uses, membership
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout
 from schemas.catalogue import JOBS
-from schemas.errors import InputError
+from schemas.errors import InputError, MessageError
+from schemas.message import decode, encode
 
 JOB_FILE = "job.json"
 _MAX_BYTES = 256 << 20
@@ -33,12 +34,9 @@ def read_job_file(folder: Path) -> Job | None:
         if not isinstance(row, dict):
             raise InputError(f"{path}: not a JSON object")
         known = {name: value for name, value in row.items() if name in JOBS.schema.names}
-        batch = JOBS.from_rows([known])
-        missing = [c.name for c in JOBS.columns if not c.nullable and batch.column(c.name).null_count]
-        if missing:
-            raise InputError(f"{path}: field {missing[0]} is missing")
-        return Job.from_row(batch.to_pylist()[0])
-    except (OSError, ValueError, TypeError, RecursionError, pa.ArrowException) as error:
+        record = encode(JOBS, JOBS.from_rows([known]), job=str(known.get("job")))
+        return Job.from_row(decode(record, JOBS).to_pylist()[0])
+    except (OSError, ValueError, TypeError, RecursionError, pa.ArrowException, MessageError) as error:
         raise InputError(f"{path}: not a row of control.jobs: {error}") from error
 
 

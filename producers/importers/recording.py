@@ -63,11 +63,12 @@ def load(
     if not raw.num_rows:
         raise InputError(f"{paths[0]}: holds no operator")
     folder = common_folder(recognised.files)
+    described = read_job_file(folder)
     try:
         tidied = tidy(raw)
         labelled = label(tidied.table, None if iteration_end is None else OperatorPattern.parse(iteration_end))
-        job = complete_job(labelled.table, folder.name or "recording", read_job_file(folder), layout)
-    except (ValueError, InputError) as error:
+        job = complete_job(labelled.table, folder.name or "recording", described, layout)
+    except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error
     return Recording(
         job=job,

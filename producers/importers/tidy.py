@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.columns import Ints, codes, integers
-from schemas.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ def tidy(table: pa.Table) -> Tidied:
     The call order is the one recorded where every row carries it, else that of the call times, and of the lines
     where those are equal. Rows of one rank, communicator and sequence number are copies of each other where they
     tell of the same call (logs that were collected twice); the copy that knows an end is kept. Otherwise they
-    come from two runs, and ``InputError`` says so.
+    come from two runs: raises ``ValueError``.
     """
     recorded = not table.column("call_order").null_count
     table = _sorted(table, integers(table, "rank"), integers(table, "call_order" if recorded else "call_ns"))
@@ -73,7 +72,7 @@ def _refuse_other_runs(table: pa.Table, kept: Ints, dropped: Ints) -> None:
     if differ.any():
         at = int(kept[differ][0])
         rank, communicator, seq = (table.column(name)[at].as_py() for name in ("rank", "communicator", "seq"))
-        raise InputError(
+        raise ValueError(
             f"rank {rank} has two different operators with number {seq} on communicator {communicator}: "
             "are these the files of two runs? Diagnose each run by itself"
         )

@@ -1,12 +1,9 @@
-"""What the tests of producers share: the recording that ships with Offbeat."""
-
-from pathlib import Path
+"""What the tests of producers share."""
 
 import pytest
 
 from producers.importers.recording import Recording, load
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "a1_compute_persist_3d"
+from tests.recordings import EXAMPLE
 
 
 @pytest.fixture(scope="session")

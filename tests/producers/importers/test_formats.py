@@ -1,0 +1,56 @@
+"""Which files of which format make up a recording."""
+
+from pathlib import Path
+
+import pytest
+
+from producers.importers.formats import recognise
+from schemas.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("rank0.jsonl", "rank1.jsonl.gz", "job.json", "notes.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "rank2.jsonl").touch()
+    return tmp_path
+
+
+def test_a_folder_gives_its_files_of_the_format(folder: Path) -> None:
+    found = recognise([folder])
+    assert found.format.name == "jsonl"
+    assert [file.name for file in found.files] == ["rank0.jsonl", "rank1.jsonl.gz"]
+
+
+def test_folders_and_files_go_together_and_count_once(folder: Path) -> None:
+    found = recognise([folder, folder / "rank0.jsonl", folder / "deeper"])
+    assert [file.name for file in found.files] == ["rank0.jsonl", "rank1.jsonl.gz", "rank2.jsonl"]
+
+
+def test_a_named_format_takes_the_named_files(folder: Path) -> None:
+    assert [file.name for file in recognise([folder / "notes.txt"], "jsonl").files] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "empty"])
+def test_what_no_format_takes_is_refused_with_what_is_known(folder: Path, name: str) -> None:
+    (folder / "empty").mkdir()
+    with pytest.raises(InputError, match=rf"{name}: no telemetry in a known format; known are jsonl \(\*\.jsonl"):
+        recognise([folder / name])
+
+
+def test_one_strange_file_among_good_ones_is_named(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"notes\.txt: no telemetry"):
+        recognise([folder / "rank0.jsonl", folder / "notes.txt"])
+
+
+def test_an_unknown_format_is_refused_with_what_is_known(folder: Path) -> None:
+    with pytest.raises(InputError, match="unknown format 'csv'; known are jsonl"):
+        recognise([folder], "csv")
+
+
+def test_what_is_not_there_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: no such file or folder"):
+        recognise([folder / "nowhere"])
+    with pytest.raises(InputError, match="no file or folder to read"):
+        recognise([])

@@ -1,0 +1,205 @@
+"""A recording as a whole: order, duplicates, losses, labels, and the job that it tells of."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnosis.job import Communicator, Job, Layout, Place
+from producers.importers.recording import Recording, load
+from schemas.catalogue import COMM_OPS
+from schemas.errors import InputError
+from tests.recordings import EXAMPLE, sample
+from tests.training_log import Training
+
+TRAINING = Training(iterations=4)
+ROWS: list[dict[str, Any]] = TRAINING.table().to_pylist()
+
+
+def written(folder: Path, rows: Iterable[dict[str, Any]], name: str = "all.jsonl") -> Path:
+    folder.mkdir(exist_ok=True)
+    with (folder / name).open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    return folder
+
+
+def without(rows: Iterable[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in names} for row in rows]
+
+
+def test_the_example_is_read_whole(example: Recording) -> None:
+    assert example.job.job == "a1_compute_persist_3d"
+    assert example.table.schema.names == COMM_OPS.schema.names
+    assert (example.table.num_rows, example.lost_lines, example.duplicates) == (20880, 0, 0)
+    assert example.iterations_source == "given"
+    assert example.layout == Layout(tp=2, pp=2, dp=2, cp=1, ep=1, source="inferred")
+    assert example.job.ranks == tuple(range(8))
+    assert example.job.members["mp0"] == (0, 1, 4, 5)
+    assert all(place.host is None for place in example.job.places)
+    assert not example.table.column("position").null_count
+    assert not example.table.column("call_order").null_count
+
+
+@pytest.mark.parametrize("name", ["d1_nic_tbf_3d", "e1_hang_tp_notentered_3d", "healthy_3d_1"])
+def test_the_other_samples_are_read_too(name: str) -> None:
+    recording = load([sample("gloo") / name])
+    assert recording.layout == Layout(tp=2, pp=2, dp=2, cp=1, ep=1, source="inferred")
+    assert recording.lost_lines == 0
+
+
+def test_rows_are_sorted_by_rank_and_call(tmp_path: Path) -> None:
+    recording = load([written(tmp_path / "run", reversed(ROWS))])
+    assert recording.table.to_pylist() == load([written(tmp_path / "other", ROWS)]).table.to_pylist()
+    calls = recording.table.filter(recording.table.column("rank").to_numpy() == 3).column("call_ns").to_pylist()
+    assert calls == sorted(calls)
+
+
+def test_many_files_are_one_recording(tmp_path: Path) -> None:
+    for host in range(2):
+        written(tmp_path / f"h{host}", [row for row in ROWS if row["rank"] % 2 == host], "log.jsonl")
+    both = load([tmp_path / "h0", tmp_path / "h1"])
+    assert both.job.job == tmp_path.name
+    assert both.table.num_rows == len(ROWS)
+    single = load([tmp_path / "h0" / "log.jsonl"])
+    assert single.job.job == "h0"
+
+
+def test_rows_that_came_twice_are_dropped_and_counted(tmp_path: Path) -> None:
+    early = [{**row, "end_ns": None} for row in ROWS[:50]]
+    recording = load([written(tmp_path / "run", early + ROWS + ROWS[10:20])])
+    assert recording.duplicates == 60
+    assert recording.table.equals(load([written(tmp_path / "once", ROWS)]).table)
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
+    again = [{**row, "call_ns": row["call_ns"] + 10**12, "start_ns": None, "end_ns": None} for row in ROWS]
+    with pytest.raises(
+        InputError, match="two different operators with number 0 on communicator tp0: are these the files"
+    ):
+        load([written(tmp_path / "run", ROWS + without(again, "call_order"))])
+
+
+def test_lost_lines_are_holes_in_the_numbering(tmp_path: Path) -> None:
+    kept = [row for i, row in enumerate(ROWS) if row["iteration"] != 1 or i % 10 != 5]
+    recording = load([written(tmp_path / "run", kept)])
+    assert recording.lost_lines == len(ROWS) - len(kept)
+
+
+def test_positions_are_not_shifted_by_lost_lines(tmp_path: Path) -> None:
+    whole = load([written(tmp_path / "whole", ROWS)]).table.to_pylist()
+    kept = [row for i, row in enumerate(ROWS) if i % 97 != 5]
+    key = ("rank", "communicator", "seq")
+    expected = {tuple(row[k] for k in key): row["position"] for row in whole}
+    for row in load([written(tmp_path / "run", kept)]).table.to_pylist():
+        assert row["position"] == expected[tuple(row[k] for k in key)]
+
+
+def test_a_recorded_call_order_counts_more_than_the_clock(tmp_path: Path) -> None:
+    back = [{**row, "call_ns": row["call_ns"] - row["seq"], "start_ns": None, "end_ns": None} for row in ROWS]
+    stepped = [{**row, "call_ns": row["call_ns"] - (10**9 if row["call_order"] > 100 else 0)} for row in back]
+    recording = load([written(tmp_path / "run", reversed(stepped))])
+    first = recording.table.filter(recording.table.column("rank").to_numpy() == 0)
+    assert first.column("call_order").to_pylist() == sorted(first.column("call_order").to_pylist())
+
+
+def test_iterations_are_inferred_where_they_are_missing(tmp_path: Path) -> None:
+    recording = load([written(tmp_path / "run", without(ROWS, "iteration", "phase", "microbatch", "position"))])
+    assert recording.iterations_source == "inferred"
+    assert recording.table.column("iteration").to_pylist() == [row["iteration"] for row in ROWS]
+    assert recording.layout == Layout(tp=2, pp=2, dp=2, cp=1, ep=1, source="inferred")
+
+
+def test_the_operator_that_ends_an_iteration_can_be_named(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", without(ROWS, "iteration"))
+    recording = load([folder], iteration_end="op=all_reduce,bytes=4")
+    assert recording.iterations_source == "inferred"
+    last_of_step = [row for row in recording.table.to_pylist() if row["communicator"] == "mp0" and row["rank"] == 0]
+    assert [row["iteration"] for row in last_of_step] == [0, 1, 2, 3]
+    with pytest.raises(
+        InputError, match=f"{folder}: 'all_reduce' names no operator; the form is op=all_reduce,bytes=4"
+    ):
+        load([folder], iteration_end="all_reduce")
+
+
+def test_what_cannot_be_inferred_says_what_to_give(tmp_path: Path) -> None:
+    few = without([row for row in ROWS if row["iteration"] == 1], "iteration")
+    with pytest.raises(InputError, match="cannot tell where the iterations of rank 0 begin; name the operator"):
+        load([written(tmp_path / "run", few)])
+
+
+def test_hosts_come_from_the_rows(tmp_path: Path) -> None:
+    rows = [{**row, "host": f"h{row['rank'] // 4}"} for row in ROWS if row["rank"] != 7]
+    job = load([written(tmp_path / "run", rows)]).job
+    assert [place.host for place in job.places] == ["h0"] * 4 + ["h1"] * 3 + [None]
+
+
+def test_a_rank_on_two_hosts_is_refused(tmp_path: Path) -> None:
+    rows = [{**row, "host": f"h{row['seq'] % 2}"} for row in ROWS]
+    with pytest.raises(InputError, match="rank 0 is on two hosts, h0 and h1"):
+        load([written(tmp_path / "run", rows)])
+
+
+def described() -> Job:
+    communicators = tuple(Communicator(name, ranks, "named") for name, ranks in TRAINING.groups().items())
+    places = tuple(Place(r, "h0", r, (f"mlx5_{r}",)) for r in range(8))
+    return Job("described", places, communicators, Layout(tp=2, pp=2, dp=2, source="given"), started_ns=5)
+
+
+def test_a_job_file_tells_what_rows_cannot(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", ROWS)
+    (folder / "job.json").write_text(json.dumps(described().to_row()))
+    assert load([folder]).job == described()
+
+
+def test_a_job_file_without_a_layout_leaves_it_to_be_inferred(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", ROWS)
+    (folder / "job.json").write_text(json.dumps(replace(described(), layout=None).to_row()))
+    assert load([folder]).layout == Layout(tp=2, pp=2, dp=2, cp=1, ep=1, source="inferred")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[]", "not a JSON object"),
+        ("{", "not a row of control.jobs"),
+        ('{"ranks": []}', "job.json: not a row of control.jobs: .*'job'"),
+        ('{"job": "x", "communicators": []}', "job.json: not a row of control.jobs: .*'ranks'"),
+        ('{"job": "x", "ranks": [{"host": "h"}], "communicators": []}', "not a row of control.jobs"),
+        ('{"job": "x", "ranks": 3, "communicators": []}', "not a row of control.jobs"),
+        ('{"job": "x", "ranks": [{"rank": 0}, {"rank": 0}], "communicators": []}', "a rank is listed twice"),
+        (
+            '{"job": "x", "ranks": [{"rank": 0}], "communicators": [{"communicator": "tp0", "ranks": [0]}]}',
+            "rank 1 uses communicator tp0, which job.json gives to others",
+        ),
+    ],
+)
+def test_a_bad_job_file_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    folder = written(tmp_path / "run", ROWS)
+    (folder / "job.json").write_text(text)
+    with pytest.raises(InputError, match=why):
+        load([folder])
+
+
+def test_a_layout_given_by_hand_is_checked(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", ROWS)
+    given = Layout(tp=1, pp=2, dp=4, source="given")
+    assert load([folder], layout=given).layout == given
+    with pytest.raises(InputError, match=f"{folder}: layout tp=2,pp=1,dp=2 has 4 ranks, but there is a rank 7"):
+        load([folder], layout=Layout(tp=2, pp=1, dp=2, source="given"))
+    with pytest.raises(InputError, match="puts ranks 0 and 4 into no common pipeline"):
+        load([folder], layout=Layout(tp=8, pp=1, dp=1, source="given"))
+
+
+def test_no_rows_are_no_recording(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no operator"):
+        load([written(tmp_path / "run", [])])
+
+
+def test_a_file_given_by_name_is_a_recording(tmp_path: Path) -> None:
+    one = load([EXAMPLE / "rank0.jsonl.gz"])
+    assert set(one.table.column("rank").to_pylist()) == {0}
+    assert one.job.ranks == (0, 4)  # its peer in the pipeline
+    assert one.layout is None
