@@ -77,10 +77,13 @@ def print_end(answer: dict[str, Any], out: Console) -> None:
     out.print("\ninjected:")
     for fault in answer["injected"]:
         first, last = fault["iterations"]
-        found = "named" if fault["device"] in named else "not named"
-        out.print(f"   {fault['device']} in iterations {first}-{last}, {fault['slowdown']:.2f} times as long: {found}")
-    others = named - {fault["device"] for fault in answer["injected"]}
-    out.print(f"   named beyond these: {', '.join(sorted(others)) or 'nothing'}")
+        found = f"{fault['slowdown']:.2f} times as long: {'named' if fault['device'] in named else 'not named'}"
+        alike = f" (beside {', '.join(fault['alike'])}, whose traffic is the same)" if fault["alike"] else ""
+        out.print(
+            f"   {fault['device']} in iterations {first}-{last}, {fault['slowdown']:.2f} times as long: {found}{alike}"
+        )
+    meant = {device for fault in answer["injected"] for device in (fault["device"], *fault["alike"])}
+    out.print(f"   named beyond these: {', '.join(sorted(named - meant)) or 'nothing'}")
     out.print("\ndevices by the evidence against them (SQL view device_ranking):")
     tables.print_aligned(answer["ranking"])
     out.print("look further:")
@@ -112,6 +115,7 @@ def _injected(simulated: SimulatedRun) -> list[dict[str, Any]]:
         {
             "kind": fault.kind,
             "device": fault.device,
+            "alike": [device for device in fault.inseparable if device != fault.device],
             "rank": fault.rank,
             "iterations": [fault.iterations[0], fault.iterations[-1]],
             "slowdown": round(sum(fault.slowdowns) / len(fault.slowdowns), 3),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from sinks.webhook.content import ranges
+from sinks.webhook.content import names, ranges
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,12 +38,11 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
 
 
 def headline(incident: Mapping[str, Any]) -> str:
-    """Cause, culprits and devices of an incident, as the answer shows it."""
-    ranks = incident["ranks"]
-    several = "ranks" if len(ranks) > 1 else "rank"
-    among = "one of " if incident["candidates"] else ""
-    devices = ", ".join(incident["devices"][:8])
-    return f"{incident['cause']}: {among}{several} {ranges(ranks)}" + (f" ({devices})" if devices else "")
+    """Cause, culprits and devices of an incident; sets that the evidence cannot tell apart with an "or"."""
+    ranks, candidates = incident["ranks"], incident["candidates"]
+    named = " or ".join(ranges(some) for some in candidates) if len(candidates) > 1 else ranges(ranks)
+    devices = names(incident["devices"])
+    return f"{incident['cause']}: rank{'s' if len(ranks) > 1 else ''} {named}" + (f" ({devices})" if devices else "")
 
 
 def _facts(incident: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,9 @@ from offbeat.commands.parameters import Bootstrap, Json, settings_with
 topics = typer.Typer(name="topics", help="The topics on Kafka.", rich_markup_mode=None)
 dead_letters = typer.Typer(name="dead-letters", help="Messages that could not be processed.", rich_markup_mode=None)
 
+_WITHIN_S = 10.0
+"""A person waits no longer for a broker's answer."""
+
 
 @topics.callback()
 @dead_letters.callback()
@@ -31,13 +34,19 @@ def apply(
     from streams.topics import apply as run
 
     kafka = settings_with(bootstrap=bootstrap).kafka
-    changes = run(wiring.bus(kafka), TOPICS.values(), replication_factor=kafka.replication_factor, dry_run=dry_run)
+    changes = run(
+        wiring.bus(kafka),
+        TOPICS.values(),
+        replication_factor=kafka.replication_factor,
+        dry_run=dry_run,
+        within_s=_WITHIN_S,
+    )
     if as_json:
         fields = ("topic", "setting", "before", "after", "applied")
         terminal.print_json([{name: getattr(change, name) for name in fields} for change in changes])
         return
     for change in changes:
-        print(change)
+        print(f"would apply {change}" if dry_run else change)
     if not changes:
         print(f"{len(TOPICS)} topics are as they should be")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -75,10 +77,8 @@ def produce(
                 iteration_end=iteration_op,
             )
         job, table = read.job, read.table
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
-    with terminal.progress(f"publishing {job.job} to {settings.kafka.bootstrap_servers}") as shown:
+    what = f"publishing {job.job} to {settings.kafka.bootstrap_servers}"
+    with _until_signalled() as stopped, terminal.progress(what) as shown:
         produced = run(
             job, table, settings, linger_s=None if follow else linger, stopped=stopped, on_round=shown.advance
         )
@@ -120,3 +120,15 @@ def alert(bootstrap: Bootstrap = None, instance: Instance = None, health_port: H
 
     settings = settings_with(bootstrap=bootstrap, instance=instance, health_port=health_port)
     roles.run_paging(settings)
+
+
+@contextmanager
+def _until_signalled() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set."""
+    stopped = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,100 @@
+"""`offbeat demo`: simulated, diagnosed, stored, paged and ranked, in one process."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from offbeat.demo import ITERATIONS, LASTS, demo_scenario
+from producers.simulation import Kind
+from tests.offbeat.command_line import offbeat, refusal, run_offbeat
+from tests.sinks.webhook.local_receiver import LocalReceiver
+
+RANKS = 16
+SEED = 4
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[LocalReceiver]:
+    receiver = LocalReceiver()
+    yield receiver
+    receiver.away()
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory, receiver: LocalReceiver) -> subprocess.CompletedProcess[str]:
+    folder = tmp_path_factory.mktemp("demo") / "data"
+    # A receiver that is configured for real incidents must hear nothing of a simulation.
+    configured = {"OFFBEAT_WEBHOOK__URL": "http://127.0.0.1:1/"}
+    return run_offbeat(
+        "demo", "--ranks", RANKS, "--seed", SEED, "--data-dir", folder, "--page-to", receiver.url, settings=configured
+    )
+
+
+def test_both_faults_are_named_and_nothing_else(shown: subprocess.CompletedProcess[str]) -> None:
+    assert shown.returncode == 0, shown.stderr
+    scenario = demo_scenario(SEED, RANKS)
+    injected = [line for line in shown.stdout.splitlines() if " times as long: " in line]
+    assert len(injected) == len(scenario.faults) == 2
+    assert all(" times as long: named" in line for line in injected)
+    assert "   named beyond these: nothing\n" in shown.stdout
+
+
+def test_incidents_are_told_as_they_open(shown: subprocess.CompletedProcess[str]) -> None:
+    opened = [line for line in shown.stderr.splitlines() if ": opened: " in line]
+    assert len(opened) == 2
+    faults = demo_scenario(SEED, RANKS).faults
+    for line, fault in zip(opened, faults, strict=True):
+        iteration = int(line.removeprefix("iteration ").partition(":")[0])
+        assert iteration in fault.iterations
+
+
+def test_the_ranking_comes_from_the_store(shown: subprocess.CompletedProcess[str]) -> None:
+    ranking = shown.stdout.partition("(SQL view device_ranking):\n")[2]
+    header, _, *devices = ranking.partition("look further:")[0].splitlines()
+    assert header.split() == ["place", "device", "kind", "job", "findings", "irregularity_rate"]
+    assert {line.split()[2] for line in devices[:2]} == {"gpu", "nic"}
+
+
+def test_how_to_look_further_works(shown: subprocess.CompletedProcess[str]) -> None:
+    lines = shown.stdout.partition("look further:\n")[2].splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        _, arguments = line.strip().split("offbeat sql --data-dir ")
+        folder, query = arguments.split(" ", maxsplit=1)
+        result = offbeat("sql", "--data-dir", Path(folder), query.strip('"'), "--json")
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)
+
+
+def test_every_incident_was_paged(shown: subprocess.CompletedProcess[str], receiver: LocalReceiver) -> None:
+    assert shown.returncode == 0
+    told = [(page.json["status"], page.json["groupLabels"]["incident"]) for page in receiver.received]
+    assert {incident for _, incident in told} == {incident for status, incident in told if status == "resolved"}
+    assert len({incident for _, incident in told}) == 2
+
+
+def test_a_seed_places_the_faults() -> None:
+    scenarios = [demo_scenario(seed, 64) for seed in range(40)]
+    assert scenarios[7] == demo_scenario(7, 64)
+    placed = {(fault.kind, fault.rank) for scenario in scenarios for fault in scenario.faults}
+    assert len(placed) > 40
+    for scenario in scenarios:
+        assert {fault.kind for fault in scenario.faults} == {Kind.GPU_SLOW, Kind.NIC_SLOW}
+        assert len({fault.rank for fault in scenario.faults}) == 2
+        assert all(len(fault.iterations) == LASTS for fault in scenario.faults)
+        assert max(fault.iterations[-1] for fault in scenario.faults) < ITERATIONS
+    assert {scenario.faults[0].kind for scenario in scenarios} == {Kind.GPU_SLOW, Kind.NIC_SLOW}
+
+
+@pytest.mark.parametrize("ranks", [16, 32, 48, 64, 128])
+def test_a_job_of_so_many_ranks_can_be_laid_out(ranks: int) -> None:
+    assert demo_scenario(1, ranks).world == ranks
+
+
+@pytest.mark.parametrize("ranks", [0, 8, 20, 144])
+def test_other_numbers_of_ranks_are_refused(ranks: int) -> None:
+    line = refusal(offbeat("demo", "--ranks", ranks))
+    assert line == f"--ranks {ranks}: give 16, or a multiple of 16 up to 128"

@@ -1,0 +1,90 @@
+"""The answer as a person reads it."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from offbeat.report import headline, print_answer
+
+INCIDENT: dict[str, Any] = {
+    "id": "i1",
+    "cause": "compute_slow",
+    "level": "device",
+    "ranks": [2],
+    "candidates": [],
+    "devices": ["gpu:h0/2"],
+    "iterations": [4, 9],
+    "pattern": "persistent_degradation",
+    "confidence": 0.974,
+    "lost_gpu_seconds": 812.04,
+    "stage": {"phase": "forward", "pipeline_stage": 1, "microbatch": None, "op": "all_reduce"},
+    "network": None,
+    "methods": ["operator_graph"],
+    "explanation": "Rank 2 computes slowly. Check it.",
+}
+
+
+def read(width: int = 200, **changes: Any) -> str:
+    answer = {
+        "job": "j",
+        "layout": {"tp": 2, "pp": 4, "dp": 1, "source": "inferred"},
+        "iterations": {"count": 40, "median_ms": 2210.0, "irregular": [4, 5, 6, 9]},
+        "coverage": {"ranks_seen": 7, "ranks_expected": 8, "lost_lines": 1},
+        "incidents": [],
+    }
+    out = io.StringIO()
+    print_answer(answer | changes, Console(file=out, width=width, highlight=False, markup=False))
+    return out.getvalue()
+
+
+def test_nothing_wrong_is_said_as_such() -> None:
+    assert read() == (
+        "j: 8 ranks (tp=2 pp=4 dp=1, inferred), 40 iterations, median 2.21 s\n"
+        "irregular iterations: 4-6, 9\n"
+        "telemetry: 7 of 8 ranks, 1 lost line\n"
+        "\n"
+        "nothing wrong\n"
+    )
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    unknown = read(
+        layout=None,
+        iterations={"count": 0, "median_ms": None, "irregular": []},
+        coverage={"ranks_seen": 8, "ranks_expected": 8, "lost_lines": 0},
+    )
+    assert unknown.startswith(
+        "j: 8 ranks, 0 iterations\nirregular iterations: none\ntelemetry: 8 of 8 ranks, no lost lines\n"
+    )
+
+
+def test_an_incident_says_what_where_and_how_sure() -> None:
+    assert read(incidents=[INCIDENT]).partition("\n\n")[2] == (
+        "1. compute_slow: rank 2 (gpu:h0/2)\n"
+        "   Rank 2 computes slowly. Check it.\n"
+        "   iterations 4-9, persistent_degradation\n"
+        "   seen at: forward, pipeline stage 1, all_reduce\n"
+        "   lost: 812 GPU-seconds\n"
+        "   level device, confidence 0.97 by operator_graph\n"
+    )
+
+
+def test_a_narrow_terminal_breaks_between_words() -> None:
+    shown = read(width=24, incidents=[INCIDENT])
+    assert "   Rank 2 computes\n   slowly. Check it.\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "compute_slow: rank 2 (gpu:h0/2)"),
+        ({"ranks": [2, 3], "devices": []}, "compute_slow: ranks 2-3"),
+        ({"ranks": [2, 5], "candidates": [[2], [5]], "devices": []}, "compute_slow: ranks 2 or 5"),
+        ({"ranks": [0, 1, 4, 5], "candidates": [[0, 1], [4, 5]], "devices": []}, "compute_slow: ranks 0-1 or 4-5"),
+        ({"ranks": [0, 1], "candidates": [[0, 1]], "devices": []}, "compute_slow: ranks 0-1"),
+    ],
+)
+def test_the_headline_says_all_or_one_of_them(changes: dict[str, Any], said: str) -> None:
+    assert headline(INCIDENT | changes) == said

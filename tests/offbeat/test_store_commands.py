@@ -1,0 +1,118 @@
+"""`offbeat store migrate`, `sql` and `rank`, on a chDB folder that `diagnose --data-dir` filled."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.offbeat.command_line import EXAMPLE, offbeat, refusal
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store") / "data"
+    result = offbeat("diagnose", EXAMPLE, "--data-dir", folder)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def rows(folder: Path, query: str, *more: str) -> Any:
+    result = offbeat("sql", query, "--data-dir", folder, "--json", *more)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_what_was_diagnosed_is_stored(folder: Path) -> None:
+    [incident] = rows(folder, "SELECT job, cause, ranks, devices.device AS devices, state FROM incidents FINAL")
+    assert incident == {
+        "job": "a1_compute_persist_3d",
+        "cause": "compute_slow",
+        "ranks": [5],
+        "devices": ["gpu:rank5"],
+        "state": "resolved",
+    }
+    [count] = rows(folder, "SELECT count() AS iterations, countIf(irregular) AS irregular FROM iteration_history")
+    assert count == {"iterations": 60, "irregular": 30}
+
+
+def test_a_second_diagnosis_changes_nothing(folder: Path) -> None:
+    query = "SELECT count() AS n, sum(cityHash64(*)) AS digest FROM findings FINAL"
+    before = rows(folder, query)
+    assert offbeat("diagnose", EXAMPLE, "--data-dir", folder).exit_code == 0
+    assert rows(folder, query) == before
+
+
+def test_the_culprit_leads_the_ranking(folder: Path) -> None:
+    ranking = json.loads(offbeat("rank", "--data-dir", folder, "--json").stdout)
+    assert (ranking[0]["place"], ranking[0]["device"]) == (1, "gpu:rank5")
+    assert json.loads(offbeat("rank", "--data-dir", folder, "--json", "--job", "another").stdout) == []
+    assert json.loads(offbeat("rank", "--data-dir", folder, "--json", "--until", "2001-01-01").stdout) == []
+    assert json.loads(offbeat("rank", "--data-dir", folder, "--json", "--since", "2001-01-01").stdout) == ranking
+
+
+def test_people_get_a_table_and_programs_csv(folder: Path) -> None:
+    query = "SELECT 1 AS number, 'a,b' AS text, [1, 2] AS list, NULL AS nothing"
+    assert offbeat("sql", query, "--data-dir", folder).stdout.splitlines()[0].split() == [
+        "number",
+        "text",
+        "list",
+        "nothing",
+    ]
+    assert offbeat("sql", query, "--csv", "--data-dir", folder).stdout == (
+        'number,text,list,nothing\n1,"a,b","1, 2",\n'
+    )
+
+
+def test_values_that_json_lacks_have_a_form(folder: Path) -> None:
+    query = "SELECT toDateTime64('2026-01-02 03:04:05.123456789', 9, 'UTC') AS at, nan AS ratio, [inf] AS more"
+    assert rows(folder, query) == [{"at": "2026-01-02 03:04:05.123456789Z", "ratio": None, "more": [None]}]
+
+
+def test_parameters_are_no_part_of_the_query(folder: Path) -> None:
+    [row] = rows(folder, "SELECT {text:String} AS text, {n:Int32} + 1 AS n", "-p", "text=a' OR '1'='1", "-p", "n=4")
+    assert row == {"text": "a' OR '1'='1", "n": 5}
+    assert "NAME=VALUE" in refusal(offbeat("sql", "SELECT 1", "-p", "text", "--data-dir", folder))
+
+
+def test_a_long_answer_is_cut_and_said_to_be(folder: Path) -> None:
+    result = offbeat("sql", "SELECT number FROM numbers(9)", "--csv", "--max-rows", 3, "--data-dir", folder)
+    assert result.stdout.splitlines() == ["number", "0", "1", "2"]
+    assert result.stderr == "only the first 3 rows; --max-rows asks for more\n"
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["DROP TABLE findings", "INSERT INTO migrations (number) VALUES (9)", "ALTER TABLE findings DELETE WHERE true"],
+)
+def test_nothing_can_be_changed(folder: Path, query: str) -> None:
+    before = rows(folder, "SELECT count() FROM findings")
+    assert "READONLY" in refusal(offbeat("sql", query, "--data-dir", folder))
+    assert rows(folder, "SELECT count() FROM findings") == before
+
+
+def test_a_wrong_query_is_one_line(folder: Path) -> None:
+    assert "nothing_there" in refusal(offbeat("sql", "SELECT * FROM nothing_there", "--data-dir", folder))
+    assert "either --csv or --json" in refusal(offbeat("sql", "SELECT 1", "--csv", "--json", "--data-dir", folder))
+
+
+def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
+    for arguments in (("sql", "SELECT 1"), ("rank",), ("store", "migrate", "--dry-run")):
+        line = refusal(offbeat(*arguments, "--data-dir", tmp_path / "none"))
+        assert line.startswith(f"{tmp_path}/none: no such chDB folder; name one with --data-dir")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_server_that_is_away_is_said_at_once() -> None:
+    away = {"OFFBEAT_STORE__ENGINE": "clickhouse", "OFFBEAT_STORE__HOST": "127.0.0.1", "OFFBEAT_STORE__PORT": "1"}
+    assert "ClickHouse at 127.0.0.1:1" in refusal(offbeat("sql", "SELECT 1", settings=away))
+
+
+def test_a_store_is_migrated_once(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    where = ("--data-dir", tmp_path / "new")
+    would = offbeat("store", "migrate", "--dry-run", *where).stdout
+    assert would.startswith("would apply 0001_")
+    assert offbeat("store", "migrate", *where).stdout == would.replace("would apply", "applied")
+    assert offbeat("store", "migrate", *where).stdout == "the store is as it should be\n"
+    assert json.loads(offbeat("store", "migrate", "--json", *where).stdout) == []
