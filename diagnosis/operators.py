@@ -175,13 +175,14 @@ def last_callers(keys: Ints, call_ns: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def next_calls(operators: Operators) -> Ints:
-    """When each operator's rank went on after it, on the rank's own clock; shape (n,), ``UNKNOWN`` at the end.
+    """When each operator's rank went on after it, on the rank's own clock; shape (n,), ``UNKNOWN`` where its log
+    ends or has a hole of whole iterations.
 
     A pipeline stage posts a send and the receive from the same peer at once and waits for both, so such a send's
     rank goes on when it goes on after the receive.
     """
     following = np.full(len(operators), UNKNOWN, dtype=np.int64)
-    same_rank = operators.rank[1:] == operators.rank[:-1]
+    same_rank = (operators.rank[1:] == operators.rank[:-1]) & (np.diff(operators.iteration) <= 1)
     following[:-1][same_rank] = operators.call_ns[1:][same_rank]
     together = same_rank & (operators.peer[1:] == operators.peer[:-1])
     together &= operators.is_op("send")[:-1] & operators.is_op("recv")[1:]

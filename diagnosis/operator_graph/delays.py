@@ -73,46 +73,93 @@ class Delays:
         return np.asarray(sums, dtype=np.float64)
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Where the time of each operator went, in ns; every array has shape (n,), NaN: not known.
+
+    On a complete log ``compute`` and ``exposed`` of a rank add up to the time from its first call to its last end.
+    """
+
+    compute: Floats
+    exposed: Floats
+    wait: Floats
+
+    @property
+    def transfer(self) -> Floats:
+        """What is left of the exposed time once all members are there."""
+        return self.exposed - self.wait
+
+
 def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
     """Split the time of every fetched operator and subtract what is usual."""
     operators = logs.operators
-    call = operators.call_ns - clocks.correction(logs.clock_of_rank, operators.rank)
-    keys = meeting_keys(operators)
-    last, entered, seen = last_callers(keys, call)
-    complete = seen >= _expected_members(operators, logs.job)
-    end = _ends(operators, keys, operators.call_ns - call, entered, complete)
-    busy = _busy_until(operators, call, end)
-    ended = end != UNKNOWN
-    begin = np.maximum(call, busy)
-    begin, end = _batched(operators, call, begin, end, np.where(complete & ended, entered, UNKNOWN))
-    exposed = np.where(ended, np.maximum(end - begin, 0), np.nan)
-    wait = np.where(complete & ended, np.clip(np.minimum(entered, end) - begin, 0, None), np.nan)
-    compute = np.where(_continues(operators), np.maximum(call - busy, 0), np.nan).astype(float)
+    met = _meet(logs, clocks)
+    spent = _split(operators, met)
+    in_baseline = np.isin(operators.iteration, np.asarray(baseline))
     of_operator = numbered(operators.rank, operators.communicator, operators.position)
     of_gap = numbered(of_operator, np.r_[UNKNOWN, of_operator[:-1]])
-    in_baseline = np.isin(operators.iteration, np.asarray(baseline))
-    transfer_usual = _usual(exposed - wait, of_operator, in_baseline)
+    transfer_usual = _usual(spent.transfer, of_operator, in_baseline)
     return Delays(
         operators=operators,
-        meeting=keys,
+        meeting=met.keys,
         channel=_channels(operators),
-        compute=compute - _usual(compute, of_gap, in_baseline),
-        exposed=exposed - _usual(exposed, of_operator, in_baseline),
-        wait=wait - _usual(wait, of_operator, in_baseline),
-        transfer=exposed - wait - transfer_usual,
-        awaited=np.where(complete, operators.rank[last], UNKNOWN),
+        compute=spent.compute - _usual(spent.compute, of_gap, in_baseline),
+        exposed=spent.exposed - _usual(spent.exposed, of_operator, in_baseline),
+        wait=spent.wait - _usual(spent.wait, of_operator, in_baseline),
+        transfer=spent.transfer - transfer_usual,
+        awaited=np.where(met.complete, operators.rank[met.last], UNKNOWN),
         transfer_usual=transfer_usual,
     )
 
 
+def split_times(logs: Logs, clocks: Clocks) -> Split:
+    """Where the time of every fetched operator went, usual or not."""
+    return _split(logs.operators, _meet(logs, clocks))
+
+
 def end_times(logs: Logs, clocks: Clocks) -> Ints:
     """When each operator ended, on its own rank's clock; shape (n,). ``UNKNOWN`` where not even its members tell."""
+    met = _meet(logs, clocks)
+    return np.where(met.end == UNKNOWN, UNKNOWN, met.end + logs.operators.call_ns - met.call)
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """Every operator and those that it meets; arrays of shape (n,), times on the reference clock.
+
+    ``last`` is the row of the member that entered last, ``entered`` when it did; ``complete``: all members were seen.
+    """
+
+    keys: Ints
+    call: Ints
+    end: Ints
+    last: Ints
+    entered: Ints
+    complete: Bools
+
+
+def _meet(logs: Logs, clocks: Clocks) -> _Met:
     operators = logs.operators
     shift = clocks.correction(logs.clock_of_rank, operators.rank)
+    call = operators.call_ns - shift
     keys = meeting_keys(operators)
-    _, entered, seen = last_callers(keys, operators.call_ns - shift)
-    end = _ends(operators, keys, shift, entered, seen >= _expected_members(operators, logs.job))
-    return np.where(end == UNKNOWN, UNKNOWN, end + shift)
+    last, entered, seen = last_callers(keys, call)
+    complete = seen >= _expected_members(operators, logs.job)
+    end = _ends(operators, keys, shift, entered, complete)
+    return _Met(keys, call, end, last, entered, complete)
+
+
+def _split(operators: Operators, met: _Met) -> Split:
+    ended = met.end != UNKNOWN
+    busy = _busy_until(operators, met.call, met.end)
+    # after an operator that ended nobody knows when, nobody knows since when the rank computed
+    computes = _continues(operators) & np.r_[False, ended[:-1]]
+    compute = np.where(computes, np.maximum(met.call - busy, 0), np.nan)
+    begin = np.maximum(met.call, busy)
+    begin, end = _batched(operators, met.call, begin, met.end, np.where(met.complete & ended, met.entered, UNKNOWN))
+    exposed = np.where(ended, np.maximum(end - begin, 0), np.nan)
+    wait = np.where(met.complete & ended, np.clip(np.minimum(met.entered, end) - begin, 0, None), np.nan)
+    return Split(compute, exposed, wait)
 
 
 def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete: Bools) -> Ints:
@@ -130,8 +177,10 @@ def _channels(operators: Operators) -> Ints:
 
 
 def _expected_members(operators: Operators, job: Job) -> Ints:
-    sizes = np.array([len(job.members.get(name, ())) or 2 for name in operators.communicators], dtype=np.int64)
-    return np.where(operators.point_to_point, 2, sizes[operators.communicator] if len(sizes) else 2)
+    """How many ranks take part in each operator; of a communicator that the job does not list, nobody knows."""
+    unknown = len(job.ranks) + 1
+    sizes = [len(job.members.get(name, ())) or unknown for name in operators.communicators]
+    return np.where(operators.point_to_point, 2, np.array([*sizes, unknown])[operators.communicator])
 
 
 def _first_to_go_on(operators: Operators, keys: Ints, shift: Ints, entered: Ints) -> Ints:

@@ -167,3 +167,9 @@ def test_when_a_rank_goes_on(ops: list[str], peers: list[int | None], expected: 
     ]
     made = operators([*rows, {"rank": 1, "call_ns": 99}])
     assert next_calls(made).tolist() == [*expected, UNKNOWN]
+
+
+def test_nobody_knows_when_a_rank_went_on_before_a_hole() -> None:
+    iterations = [None, 3, 3, 4, 7, 7]
+    rows = [{"rank": 0, "iteration": iteration, "call_ns": place} for place, iteration in enumerate(iterations)]
+    assert next_calls(operators(rows)).tolist() == [UNKNOWN, 2, 3, UNKNOWN, 5, UNKNOWN]
