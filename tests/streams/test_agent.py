@@ -102,6 +102,8 @@ class FakeShare:
     taken: list[Message] = field(default_factory=list)
     noted: list[dict[Place, int]] = field(default_factory=list)
     fails_at: int | None = None
+    deliveries: int = 0
+    while_delivering: Callable[[], None] = lambda: None
     reached: dict[Place, Any] = field(default_factory=dict)
 
     def take(self, messages: list[Message]) -> None:
@@ -111,6 +113,8 @@ class FakeShare:
             self.taken.append(message)
 
     def deliver(self, _: int) -> dict[Place, int]:
+        self.deliveries += 1
+        self.while_delivering()
         return {("numbers", 0): self.taken[-1].offset + 1} if self.taken else {}
 
     def committed(self, offsets: dict[Place, int]) -> None:
@@ -201,6 +205,19 @@ def test_nothing_is_committed_while_partitions_move() -> None:
         await world.bring(Record(7))
         world.app.rebalancing = True
         await world.cycle()
+        assert world.app.consumer.commits == []
+        assert world.shares[0].deliveries == 0
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_committed_when_partitions_moved_during_the_delivery() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.bring(Record(7))
+        world.shares[0].while_delivering = lambda: setattr(world.app, "consumer_generation_id", 2)
+        await world.cycle()
+        assert world.shares[0].deliveries == 1
         assert world.app.consumer.commits == []
 
     asyncio.run(scenario())
