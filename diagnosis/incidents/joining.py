@@ -61,13 +61,11 @@ class IncidentJoiner:
         return self._open(finding)
 
     def _open(self, finding: Evidence) -> list[Incident]:
-        agreeing = [known for known in self.recent if compatible(known, finding)]
-        since = min(known.iteration or 0 for known in agreeing)
-        searched = {known.iteration for known in self.recent if (known.iteration or 0) >= since}
+        agreeing = _agreeing(finding, self.recent)
         iterations = {known.iteration for known in agreeing}
         if len(iterations) < self.settings.confirmations:
             return []
-        if len(iterations) < self.settings.agreement * len(searched):
+        if len(iterations) < self.settings.agreement * len(self._unexplained(agreeing) | iterations):
             return []
         agreeing.sort(key=lambda known: known.iteration or 0)
         incident = _opened(agreeing[0], self.make_id(agreeing[0]))
@@ -76,6 +74,13 @@ class IncidentJoiner:
         if incident.confidence < self.settings.least_confidence or self._congestion(incident):
             return []
         return [self._put(replace(incident, revision=1, opened_ns=finding.found_ns, updated_ns=finding.found_ns))]
+
+    def _unexplained(self, agreeing: list[Evidence]) -> set[int | None]:
+        """Iterations searched since the first of the findings that no incident accounts for."""
+        since = min(known.iteration or 0 for known in agreeing)
+        accounted = {finding for incident in self.incidents.values() for finding in incident.findings}
+        explained = {known.iteration for known in self.recent if known.id in accounted}
+        return {known.iteration for known in self.recent if (known.iteration or 0) >= since} - explained
 
     def _congestion(self, incident: Incident) -> bool:
         """Whether all ranks are slow together for a moment: a burst of other traffic is no fault of theirs."""
@@ -136,24 +141,36 @@ class IncidentJoiner:
         )
 
 
-def compatible(one: Evidence, other: Evidence) -> bool:
-    """Whether two findings can be about one fault: the same kind, and one's ranks among the other's."""
-    return bool(one.ranks and other.ranks) and _one_fault(one.cause, one.ranks, other.cause, other.ranks)
+def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
+    """Whether two can be about one fault: the same kind, and one's ranks among the other's.
+
+    Two groups that cannot tell their members apart need only overlap: the culprit is where they do.
+    """
+    if one.cause != other.cause and "mixed_slow" not in {one.cause, other.cause}:
+        return False
+    here, there = set(one.ranks), set(other.ranks)
+    if one.candidates and other.candidates:
+        return bool(here & there)
+    return bool(here and there) and (here <= there or there <= here)
+
+
+def _agreeing(finding: Evidence, recent: list[Evidence]) -> list[Evidence]:
+    """The findings that can all be about one fault with this one, the narrowest first."""
+    agreeing, common = [finding], set(finding.ranks)
+    others = [known for known in recent if known.id != finding.id and compatible(known, finding)]
+    for known in sorted(others, key=lambda known: (len(known.ranks), -(known.iteration or 0))):
+        if common & set(known.ranks):
+            agreeing.append(known)
+            common &= set(known.ranks)
+    return agreeing
 
 
 def _concerns(incident: Incident, finding: Evidence) -> bool:
     """Whether a finding belongs to an incident that is open, or to the span of one that was."""
-    if not _one_fault(incident.cause, incident.ranks, finding.cause, finding.ranks):
-        return False
-    return incident.state == "open" or (
-        finding.iteration is not None and incident.first_iteration <= finding.iteration <= incident.last_iteration
+    return compatible(incident, finding) and (
+        incident.state == "open"
+        or (finding.iteration is not None and incident.first_iteration <= finding.iteration <= incident.last_iteration)
     )
-
-
-def _one_fault(cause: str | None, ranks: Ranks, other_cause: str | None, other_ranks: Ranks) -> bool:
-    if cause != other_cause and "mixed_slow" not in (cause, other_cause):
-        return False
-    return set(ranks) <= set(other_ranks) or set(other_ranks) <= set(ranks)
 
 
 def _opened(finding: Evidence, identity: str) -> Incident:
@@ -188,12 +205,11 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
     known_last, known_lost = runs.get(first, (last, 0))
     runs[first] = (max(last, known_last), max(lost, known_lost))
     pattern = DEGRADATION if DEGRADATION in (incident.pattern, finding.pattern) else incident.pattern
-    narrower = set(finding.ranks) < set(incident.ranks)
-    changes: dict[str, Any] = {}
-    if narrower:
-        changes = {name: getattr(alone, name) for name in ("level", "ranks", "candidates", "devices", "stage")}
+    common = tuple(rank for rank in incident.ranks if rank in finding.ranks)
+    narrower = len(common) < len(incident.ranks)
+    changes = _narrowed(incident, finding, common) if narrower else {}
     # what was said of the wider group says less of each of its members
-    doubt = incident.doubt ** (len(finding.ranks) / len(incident.ranks)) if narrower else incident.doubt
+    doubt = incident.doubt ** (len(common) / len(incident.ranks))
     told = narrower or pattern != incident.pattern
     return replace(
         incident,
@@ -201,11 +217,24 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
         revision=incident.revision + int(told),
         pattern=pattern,
         runs=runs,
-        doubt=doubt * _doubt(finding, finding.ranks if narrower else incident.ranks),
+        doubt=doubt * _doubt(finding, common),
         methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
         findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
         updated_ns=max(incident.updated_ns, finding.found_ns),
     )
+
+
+def _narrowed(incident: Incident, finding: Evidence, ranks: Ranks) -> dict[str, Any]:
+    """What an incident says once it is about fewer ranks: of devices, what both sides name."""
+    if ranks == finding.ranks:
+        return {name: getattr(finding, name) for name in ("level", "ranks", "candidates", "devices", "stage")}
+    alone = len(ranks) == 1
+    return {
+        "level": "device" if alone else "group",
+        "ranks": ranks,
+        "candidates": () if alone else tuple((rank,) for rank in ranks),
+        "devices": tuple(device for device in incident.devices if device in finding.devices),
+    }
 
 
 def _lost(finding: Evidence) -> int:
