@@ -8,22 +8,24 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 _METADATA = 8
-"""Where the metadata of the first message starts: after the continuation marker and the length."""
+"""Where the metadata of a message starts: after the continuation marker and the length."""
+
+_RECORD_BATCH = 3
 
 
 def claiming(stream: bytes, size: int) -> bytes:
-    """The stream with its first compressed buffer claiming ``size`` bytes."""
+    """The stream with the first buffer of its batch claiming to be ``size`` bytes decompressed."""
     edited = bytearray(stream)
-    at = _record_batch(stream)
-    body = at + _METADATA + _number(edited, "<i", at + 4)
-    batch = _follow(edited, _field(edited, _root(edited, at + _METADATA), 2))
-    buffers = _follow(edited, _field(edited, batch, 2))
-    for index in range(_number(edited, "<I", buffers)):
-        offset, length = struct.unpack_from("<qq", edited, buffers + 4 + 16 * index)
-        if length:
-            struct.pack_into("<q", edited, body + offset, size)
-            return bytes(edited)
-    raise ValueError("no buffer to edit")
+    entry, body = _first_buffer(stream)
+    struct.pack_into("<q", edited, body + _number(edited, "<q", entry), size)
+    return bytes(edited)
+
+
+def reaching(stream: bytes, offset: int, length: int) -> bytes:
+    """The stream with the first buffer of its batch somewhere else."""
+    edited = bytearray(stream)
+    struct.pack_into("<qq", edited, _first_buffer(stream)[0], offset, length)
+    return bytes(edited)
 
 
 def sharing_a_value(entries: int, size: int) -> bytes:
@@ -60,16 +62,25 @@ def _redirect(edited: bytearray, slots: Iterable[int], table: int) -> None:
             struct.pack_into("<I", edited, slot, table - slot)
 
 
-def _record_batch(stream: bytes) -> int:
-    """Where the first message after the schema starts; dictionaries come before the batch, their form is another."""
+def _first_buffer(stream: bytes) -> tuple[int, int]:
+    """Where the first buffer of the record batch is listed, and where the batch's body starts."""
     at = 0
     while True:
-        size = _number(stream, "<i", at + 4)
         message = _root(stream, at + _METADATA)
-        if _number(stream, "<B", _field(stream, message, 1)) == 3:
-            return at
-        body = _field(stream, message, 3, missing=0)
-        at += _METADATA + size + (_number(stream, "<q", body) if body else 0)
+        body = at + _METADATA + _number(stream, "<i", at + 4)
+        if _number(stream, "<B", _field(stream, message, 1)) == _RECORD_BATCH:
+            break
+        at = body + _body_bytes(stream, message)
+    buffers = _follow(stream, _field(stream, _follow(stream, _field(stream, message, 2)), 2))
+    entries = range(buffers + 4, buffers + 4 + 16 * _number(stream, "<I", buffers), 16)
+    return next(entry for entry in entries if _number(stream, "<q", entry + 8)), body
+
+
+def _body_bytes(stream: bytes, message: int) -> int:
+    try:
+        return _number(stream, "<q", _field(stream, message, 3))
+    except KeyError:
+        return 0
 
 
 def _number(data: bytes | bytearray, form: str, at: int) -> int:
@@ -84,15 +95,13 @@ def _follow(data: bytes | bytearray, at: int) -> int:
     return at + _number(data, "<I", at)
 
 
-def _field(data: bytes | bytearray, table: int, number: int, missing: int | None = None) -> int:
+def _field(data: bytes | bytearray, table: int, number: int) -> int:
     vtable = table - _number(data, "<i", table)
     slot = 4 + 2 * number
     offset = _number(data, "<H", vtable + slot) if slot < _number(data, "<H", vtable) else 0
-    if offset:
-        return table + offset
-    if missing is None:
-        raise ValueError(f"no field {number}")
-    return missing
+    if not offset:
+        raise KeyError(number)
+    return table + offset
 
 
 def _slots(data: bytes | bytearray, vector: int) -> Iterator[int]:

@@ -148,6 +148,13 @@ def test_elements_of_lists_are_bounded_like_rows() -> None:
         decode(with_column(FINDINGS, "ranks", pa.array([[1, 2, 3, 4]], pa.list_(pa.int32()))), small)
 
 
+def test_elements_of_lists_in_structs_are_bounded_like_rows() -> None:
+    path = pa.array([[1, 2, 3, 4]], pa.list_(pa.int32()))
+    evidence = pa.StructArray.from_arrays([path], names=["path"])
+    with pytest.raises(MessageTooLarge, match="column evidence holds 4 values, at most 3"):
+        decode(with_column(FINDINGS, "evidence", evidence), dataclasses.replace(FINDINGS, max_rows=3))
+
+
 def test_ids_are_bounded_as_if_they_were_spelled_out() -> None:
     """A long id costs four bytes a row on the wire, and its whole length in whoever writes it out."""
     rows = 1_000

@@ -212,7 +212,7 @@ def test_a_struct_without_a_required_field_is_refused() -> None:
 
 def test_a_struct_with_a_field_twice_is_refused() -> None:
     field = pa.array([1], pa.int32())
-    twice = pa.StructArray.from_arrays([field, field], names=["rank", "rank"])
+    twice = pa.StructArray.from_arrays([field, field, field], names=["rank", "rank", "position"])
     with pytest.raises(WrongSchema, match="column root_operator is"):
         decoded(FINDINGS, with_column(FINDINGS, "root_operator", twice))
 

@@ -15,7 +15,7 @@ from schemas.catalogue import TOPICS
 from schemas.ipc_bounds import decoded_bytes
 from schemas.topic import Topic
 from tests.schemas.batches import rows_of
-from tests.schemas.hostile import claiming, sharing_a_value, sharing_fields
+from tests.schemas.hostile import claiming, reaching, sharing_a_value, sharing_fields
 from tests.schemas.memory import new_pool
 
 COMPRESSION = pytest.mark.parametrize("compression", ["zstd", "lz4", None])
@@ -137,8 +137,33 @@ def test_a_negative_size_is_refused(size: int) -> None:
 
 def test_a_buffer_that_stays_as_it_is_takes_its_own_length() -> None:
     """A length of -1: the writer saw that compression would not pay."""
-    value = stream(pa.record_batch({"x": RANDOM}))
-    assert decoded_bytes(claiming(value, -1)) > 0
+    value = stream(pa.record_batch({"x": NUMBERS}))
+    assert 0 < decoded_bytes(claiming(value, -1)) < len(value)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 1 << 20), (1 << 40, 8), (-8, 16), (0, -8), ((1 << 63) - 1, 8)])
+@COMPRESSION
+def test_a_buffer_beyond_its_message_is_refused(offset: int, length: int, compression: str | None) -> None:
+    with pytest.raises(ValueError, match="reaches beyond its message"):
+        decoded_bytes(reaching(stream(pa.record_batch({"x": NUMBERS}), compression=compression), offset, length))
+
+
+@COMPRESSION
+def test_a_stream_that_is_cut_off_is_refused(compression: str | None) -> None:
+    value = stream(pa.record_batch({"x": pa.array([1, 2])}), compression=compression)
+    after_schema, after_batch, whole = _ends(value)
+    assert decoded_bytes(value[:after_schema]) == 0
+    assert decoded_bytes(value[:after_batch]) == decoded_bytes(value[:whole]) > 0
+    for length in range(len(value)):
+        if not any(0 <= length - end < 8 for end in (0, after_schema, after_batch)):
+            with pytest.raises(ValueError, match="cut short"):
+                decoded_bytes(value[:length])
+
+
+def _ends(value: bytes) -> list[int]:
+    """Where the messages of a stream end, and the stream itself."""
+    source = pa.BufferReader(value)
+    return [source.tell() for _ in pa.ipc.MessageReader.open_stream(source)] + [len(value)]
 
 
 def test_pairs_that_share_one_value_are_refused() -> None:
@@ -155,6 +180,18 @@ def test_fields_that_share_their_children_are_refused_at_once() -> None:
     assert len(value) < 20_000
     with pytest.raises(ValueError, match="more than 1000 fields"):
         decoded_bytes(value)
+
+
+def test_entries_beside_a_field_or_a_batch_count_as_well() -> None:
+    entries = {f"{number:04}": "" for number in range(1_100)}
+    schema = pa.schema([pa.field("x", pa.int32(), metadata=entries)])
+    with pytest.raises(ValueError, match="more than 1000 fields and entries"):
+        decoded_bytes(schema.serialize().to_pybytes())
+    batch, sink = pa.record_batch({"x": NUMBERS}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch, custom_metadata=entries)
+    with pytest.raises(ValueError, match="more than 1000 fields and entries"):
+        decoded_bytes(sink.getvalue().to_pybytes())
 
 
 def test_a_schema_of_many_columns_is_refused() -> None:
