@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import Ints, codes, integers
+from diagnosis.columns import Ints, codes, integers, joint_codes
 from diagnosis.communicator_use import communicator_uses, membership
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout
@@ -52,8 +53,7 @@ def complete_job(table: pa.Table, name: str, described: Job | None, layout: Layo
     job = described or Job(name, (), ())
     members = _members(job, seen)
     uses = communicator_uses(table, members)
-    sent = np.unique(np.stack([rank, peer], axis=1)[peer >= 0], axis=0)
-    pairs = [(int(one), int(other)) for one, other in sent]
+    pairs = _distinct(rank[peer >= 0], peer[peer >= 0])
     job = replace(
         job,
         places=_places(job, table, rank, peer),
@@ -92,9 +92,16 @@ def _places(job: Job, table: pa.Table, rank: Ints, peer: Ints) -> tuple[Place, .
 
 def _hosts(table: pa.Table, rank: Ints) -> list[tuple[int, str]]:
     host, names = codes(table, "host")
-    found = np.unique(np.stack([rank, host], axis=1)[host >= 0], axis=0)
-    twice = np.flatnonzero(np.diff(found[:, 0]) == 0)
-    if len(twice):
-        (of_rank, one), (_, other) = found[twice[0]], found[twice[0] + 1]
-        raise ValueError(f"rank {of_rank} is on two hosts, {names[one]} and {names[other]}")
-    return [(int(of_rank), names[code]) for of_rank, code in found.tolist()]
+    found = sorted(_distinct(rank[host >= 0], host[host >= 0]))
+    for (of_rank, one), (next_rank, other) in pairwise(found):
+        if of_rank == next_rank:
+            raise ValueError(f"rank {of_rank} is on two hosts, {names[one]} and {names[other]}")
+    return [(of_rank, names[code]) for of_rank, code in found]
+
+
+def _distinct(one: Ints, other: Ints) -> list[tuple[int, int]]:
+    """The pairs that occur, each once."""
+    code = joint_codes(one, other)
+    example = np.zeros(int(code.max(initial=-1)) + 1, dtype=np.int64)
+    example[code] = np.arange(len(code))
+    return list(zip(one[example].tolist(), other[example].tolist(), strict=True))

@@ -96,14 +96,20 @@ def _columns_of(block: Block) -> pa.Table:
 
 def _conform(raw: pa.Table) -> pa.RecordBatch:
     """The columns under their own names and in their own types."""
-    merged = {column.name: raw.column(column.name).combine_chunks() for column in COLUMNS}
+    columns = {name: raw.column(name).combine_chunks() for name in raw.column_names}
     for alias, name in ALIASES.items():
-        merged[name] = pc.coalesce(merged[name], raw.column(alias).combine_chunks())
-    encoded = {name: v.dictionary_encode() if pa.types.is_string(v.type) else v for name, v in merged.items()}
-    spelled = encoded["phase"]
-    names = [PHASES.get(name, name) for name in spelled.dictionary.to_pylist()]
-    encoded["phase"] = pa.array(names, pa.string()).take(spelled.indices).dictionary_encode()
-    return pa.RecordBatch.from_arrays(list(encoded.values()), schema=SCHEMA)
+        if columns[alias].null_count < len(raw):
+            columns[name] = pc.coalesce(columns[name], columns[alias])
+    phase = columns["phase"].dictionary_encode()
+    names = [PHASES.get(name, name) for name in phase.dictionary.to_pylist()]
+    columns["phase"] = pa.array(names, pa.string()).take(phase.indices)
+    return pa.RecordBatch.from_arrays([_encoded(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+
+
+def _encoded(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if values.null_count == len(values):
+        return pa.nulls(len(values), target)
+    return values.dictionary_encode() if pa.types.is_dictionary(target) else values
 
 
 def _check(batch: pa.RecordBatch) -> None:
