@@ -95,5 +95,6 @@ TOPIC = Topic(
         Column("coverage", pa.float64(), "Share of the asked logs that came.", nullable=True, minimum=0, maximum=1),
         Column("last_record_ns", TIME, "Newest record that was looked at.", "ns since the epoch", nullable=True),
         Column("found_ns", TIME, "When, in the messages' time.", "ns since the epoch", minimum=0),
+        Column("last", pa.bool_(), "The job's log has ended: this method finds nothing more.", nullable=True),
     ),
 )
