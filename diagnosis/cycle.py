@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diagnosis.anchors import AGREEMENT, Anchors, RankLog, find_anchors, seen, usual_step
-from diagnosis.repetition import LEAST_REPEATS
 
 Ints = NDArray[np.int64]
 
@@ -48,12 +47,10 @@ def find_cycle(log: RankLog, hints: Collection[int] = ()) -> Cycle | None:
 
 
 def cycle_of_marks(log: RankLog, marks: Ints) -> Cycle:
-    """The cycle whose iterations end with the marked rows, all of one communicator.
+    """The cycle whose iterations end with the marked rows (three or more, all of one communicator).
 
     Raises ``ValueError`` where they do not come once an iteration.
     """
-    if len(marks) < LEAST_REPEATS:
-        raise ValueError(f"the operator that shall end iterations is found {len(marks)} times only")
     steps = np.diff(log.seq_at(log.busiest, marks))
     if (np.abs(steps - np.median(steps)) <= 0.1 * np.median(steps)).mean() < AGREEMENT:
         raise ValueError("the operator that shall end iterations does not come once an iteration")

@@ -19,6 +19,7 @@ from diagnosis.anchors import LIGHT_SHARE, RankLog
 from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.cycle import Cycle, cycle_of_marks, find_cycle
 from diagnosis.iteration_numbers import Meetings, number
+from diagnosis.repetition import LEAST_REPEATS
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -47,6 +48,11 @@ class OperatorPattern:
         names = frozenset(fields["communicator"].split("|")) if "communicator" in fields else frozenset()
         return cls(fields["op"], None if size is None else int(size), names)
 
+    def __str__(self) -> str:
+        size = "" if self.bytes is None else f",bytes={self.bytes}"
+        names = f",communicator={'|'.join(sorted(self.communicators))}" if self.communicators else ""
+        return f"op={self.op}{size}{names}"
+
     def rows(self, table: pa.Table) -> Bools:
         """Which rows of a table of comm_ops match."""
         hit = pc.equal(table.column("op").cast(pa.string()), self.op)
@@ -73,6 +79,8 @@ def infer_iterations(table: pa.Table, ends_with: OperatorPattern | None = None) 
     cycles: dict[int, Cycle] = {}
     hints: dict[int, None] = {}
     marked = None if ends_with is None else ends_with.rows(table)
+    if marked is not None and not marked.any():
+        raise ValueError(f"no operator matches {ends_with}; {_BY_HAND}")
     for rank, rows in logs.rows.items():
         log = logs.of_rank(rank)
         cycle = find_cycle(log, hints) if marked is None else _by_hand(log, np.flatnonzero(marked[rows]), rank)
@@ -86,7 +94,7 @@ def infer_iterations(table: pa.Table, ends_with: OperatorPattern | None = None) 
 
 
 def _by_hand(log: RankLog, marks: Ints, rank: int) -> Cycle | None:
-    if not len(marks):
+    if len(marks) < LEAST_REPEATS:
         return None
     if len(np.unique(log.communicator[marks])) > 1:
         raise ValueError(

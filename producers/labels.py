@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.columns import codes, integers
+from diagnosis.columns import Ints, codes, integers
 from diagnosis.iterations import OperatorPattern, infer_iterations
 from diagnosis.positions import operator_positions
 
@@ -32,7 +32,7 @@ def label(table: pa.Table, iteration_end: OperatorPattern | None = None) -> Labe
     rank, iteration = integers(table, "rank"), integers(table, "iteration")
     given = iteration_end is None and not set(np.unique(rank)) - set(np.unique(rank[iteration >= 0]))
     if not given:
-        iteration = infer_iterations(table, iteration_end)
+        iteration = _in_the_numbers_of(iteration, infer_iterations(table, iteration_end))
         table = _replaced(table, "iteration", pa.array(iteration, mask=iteration < 0))
     communicator, _ = codes(table, "communicator")
     positions = operator_positions(rank, communicator, integers(table, "seq"), iteration)
@@ -41,6 +41,15 @@ def label(table: pa.Table, iteration_end: OperatorPattern | None = None) -> Labe
     ordinal = np.arange(len(rank)) - np.repeat(heads, np.diff(np.append(heads, len(rank))))
     table = _filled(table, "call_order", pa.array(ordinal))
     return Labelled(table, "given" if given else "inferred")
+
+
+def _in_the_numbers_of(some: Ints, inferred: Ints) -> Ints:
+    """Inferred iterations, counted as those rows count that carry theirs."""
+    both = (some >= 0) & (inferred >= 0)
+    if not both.any():
+        return inferred
+    offsets, counts = np.unique((some - inferred)[both], return_counts=True)
+    return np.where(inferred >= 0, np.maximum(inferred + offsets[counts.argmax()], 0), -1)
 
 
 def _filled(table: pa.Table, name: str, values: pa.Array) -> pa.Table:

@@ -17,8 +17,8 @@ def encode_parts(
     topic: Topic, rows: pa.Table, *, job: str, watermark_ns: int, headers: Mapping[str, str]
 ) -> list[Message]:
     """Records that hold the rows in their order: at least one, numbered by the headers ``part`` and ``parts``."""
-    own = {name: pa.array(rows.column(name).combine_chunks()) for name in topic.schema.names}
-    batch = pa.RecordBatch.from_arrays(list(own.values()), schema=topic.schema)
+    columns = [rows.column(name).combine_chunks() for name in topic.schema.names]
+    batch = pa.RecordBatch.from_arrays(columns, schema=topic.schema)
     per_row = max(1, batch.nbytes // max(batch.num_rows, 1))
     step = max(1, min(topic.max_rows, topic.max_decoded_bytes // (2 * per_row)))
     messages: list[Message] = []

@@ -59,10 +59,12 @@ def complete_job(table: pa.Table, name: str, described: Job | None, layout: Layo
         places=_places(job, table, rank, peer),
         started_ns=job.started_ns if job.started_ns is not None else int(integers(table, "call_ns").min()),
     )
-    if layout is not None:
+    layout = layout or job.layout
+    if layout is None:
+        layout = infer_layout(uses, pairs, job.ranks)
+    else:
         check_layout(layout, pairs, job.ranks)
-    layout = layout or job.layout or infer_layout(uses, pairs, job.ranks)
-    kinds = {} if layout is None or layout.world is None else communicator_kinds(uses, layout)
+    kinds = {} if layout is None else communicator_kinds(uses, layout)
     described_kinds = {c.communicator: c.kind for c in job.communicators}
     communicators = tuple(
         Communicator(of, ranks, described_kinds.get(of) or kinds.get(of)) for of, ranks in members.items()

@@ -155,7 +155,8 @@ def test_the_operator_that_ends_an_iteration_can_be_given(example: pa.Table) -> 
     ("pattern", "why"),
     [
         ("op=all_reduce,bytes=4", "found on several communicators of rank 4; name its communicators too"),
-        ("op=barrier", "cannot tell where the iterations of rank 0 begin; name the operator that ends an iteration"),
+        ("op=barrier,bytes=3", "no operator matches op=barrier,bytes=3; name the operator that ends an iteration"),
+        ("op=all_reduce,communicator=mp0", "cannot tell where the iterations of rank 2 begin; name the operator"),
         ("op=reduce_scatter", "does not come once an iteration"),
     ],
 )

@@ -112,6 +112,13 @@ def test_iterations_are_inferred_where_they_are_missing(tmp_path: Path) -> None:
     assert recording.layout == Layout(tp=2, pp=2, dp=2, cp=1, ep=1, source="inferred")
 
 
+def test_ranks_that_carry_no_iterations_get_the_numbers_of_those_that_do(tmp_path: Path) -> None:
+    rows = [{**row, "iteration": None if row["rank"] == 3 else row["iteration"] + 1000} for row in ROWS]
+    recording = load([written(tmp_path / "run", rows)])
+    assert recording.iterations_source == "inferred"
+    assert recording.table.column("iteration").to_pylist() == [row["iteration"] + 1000 for row in ROWS]
+
+
 def test_the_operator_that_ends_an_iteration_can_be_named(tmp_path: Path) -> None:
     folder = written(tmp_path / "run", without(ROWS, "iteration"))
     recording = load([folder], iteration_end="op=all_reduce,bytes=4")
