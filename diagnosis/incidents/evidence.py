@@ -120,8 +120,8 @@ class Incident:
 
     @property
     def confidence(self) -> float:
-        """How sure: each finding leaves what it does not explain as doubt."""
-        return round(1.0 - self.doubt, 4)
+        """How sure, never beyond 0.99: each finding leaves what it does not explain as doubt."""
+        return round(min(0.99, 1.0 - self.doubt), 4)
 
     def to_state(self) -> dict[str, Any]:
         """A form that JSON can carry."""
