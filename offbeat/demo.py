@@ -77,11 +77,10 @@ def print_end(answer: dict[str, Any], out: Console) -> None:
     out.print("\ninjected:")
     for fault in answer["injected"]:
         first, last = fault["iterations"]
-        found = f"{fault['slowdown']:.2f} times as long: {'named' if fault['device'] in named else 'not named'}"
-        alike = f" (beside {', '.join(fault['alike'])}, whose traffic is the same)" if fault["alike"] else ""
-        out.print(
-            f"   {fault['device']} in iterations {first}-{last}, {fault['slowdown']:.2f} times as long: {found}{alike}"
-        )
+        found = "named" if fault["device"] in named else "not named"
+        alike = f", as one of {len(fault['alike']) + 1} with the same traffic" if fault["alike"] else ""
+        longer = f"{fault['slowdown']:.2f} times as long"
+        out.print(f"   {fault['device']} in iterations {first}-{last}, {longer}: {found}{alike}")
     meant = {device for fault in answer["injected"] for device in (fault["device"], *fault["alike"])}
     out.print(f"   named beyond these: {', '.join(sorted(named - meant)) or 'nothing'}")
     out.print("\ndevices by the evidence against them (SQL view device_ranking):")

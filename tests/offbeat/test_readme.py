@@ -1,0 +1,136 @@
+"""What README.md and docs/architecture.md show is so: output, commands, settings, fields, topics, links."""
+
+import json
+import re
+import shlex
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from offbeat import wiring
+from offbeat.settings import Settings
+from schemas import catalogue
+from schemas.tables import TABLES
+from sinks.webhook.sink import WebhookSink
+from tests.offbeat.command_line import EXAMPLE, ROOT, offbeat
+
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+@cache
+def diagnosed() -> str:
+    return offbeat("diagnose", EXAMPLE).stdout
+
+
+def blocks() -> list[str]:
+    """The indented blocks, without their indentation."""
+    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", README, re.MULTILINE)
+    return [re.sub(r"^    ", "", block, flags=re.MULTILINE).strip("\n") for block in found]
+
+
+def commands() -> list[str]:
+    lines = [line.removeprefix("$ ").partition("#")[0].strip() for block in blocks() for line in block.splitlines()]
+    spans = re.findall(r"`(offbeat [^`]+)`", README)
+    return sorted({line for line in (*lines, *spans) if line.startswith("offbeat ")})
+
+
+def test_the_output_shown_is_the_output() -> None:
+    [shown] = [block for block in blocks() if block.startswith("$ offbeat diagnose")]
+    assert shown.partition("\n")[2] == diagnosed().rstrip("\n")
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_shown_exists_with_its_options(command: str) -> None:
+    arguments = shlex.split(command)[1:]
+    names = [argument for argument in arguments if re.fullmatch(r"[a-z][a-z-]*", argument)]
+    options = [argument for argument in arguments if argument.startswith("-")]
+    for depth in (2, 1):
+        helped = offbeat(*names[:depth], "--help")
+        if helped.exit_code == 0 and len(names) >= depth:
+            break
+    assert helped.exit_code == 0, helped.output
+    for option in options:
+        assert f" {option} " in helped.stdout, f"{command}: {option}"
+
+
+def test_the_commands_were_found() -> None:
+    assert len(commands()) >= 12
+
+
+def test_every_setting_shown_exists_and_all_groups_are_shown() -> None:
+    known = {name.upper(): field.default for name, field in Settings.model_fields.items()}
+    for variable in re.findall(r"OFFBEAT_([A-Z_]+[A-Z])", README):
+        name, _, field = variable.partition("__")
+        assert name in known, variable
+        assert not field or field in names_of(known[name]), variable
+    rows = dict(re.findall(r"^\| `([A-Z]+)` \|(.*)$", README, re.MULTILINE))
+    assert set(rows) == {name for name, default in known.items() if names_of(default)}
+    for name, row in rows.items():
+        shown = set(re.findall(r"`([A-Z][A-Z_]*)`", row))
+        assert shown <= names_of(known[name]), name
+        if isinstance(known[name], BaseModel):
+            assert shown == names_of(known[name]), name
+
+
+def names_of(default: Any) -> set[str]:
+    if isinstance(default, BaseModel):
+        return {name.upper() for name in type(default).model_fields}
+    return {field.name.upper() for field in fields(default)} if is_dataclass(default) else set()
+
+
+def test_every_field_of_the_answer_is_explained() -> None:
+    answer = json.loads(offbeat("diagnose", EXAMPLE, "--json").stdout)
+    table = README.partition("| field | meaning |")[2].partition("\n\n")[0]
+    explained = set(re.findall(r"`(?:incidents\[\]\.)?([a-z_]+)`", table))
+    assert {*answer, *answer["incidents"][0]} - {"incidents"} <= explained
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:^    |`)make ([a-z]+)", README, re.MULTILINE))))
+def test_every_make_target_shown_exists(target: str) -> None:
+    assert re.search(rf"^{target}:.*##", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+)[^)]*\)", README))))
+def test_every_link_leads_somewhere(target: str) -> None:
+    assert (ROOT / target).is_file()
+
+
+@pytest.mark.parametrize("folder", sorted(set(re.findall(r"^\| `(\w+)/`", README, re.MULTILINE))))
+def test_every_folder_shown_is_there(folder: str) -> None:
+    assert (ROOT / folder / "__init__.py").is_file() or (ROOT / folder).is_dir()
+
+
+def architecture_topics() -> dict[str, tuple[str, str]]:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z_.]+)` \| ([^|]+) \| ([^|]+) \|", text, re.MULTILINE)
+    return {topic: (written, read) for topic, written, read in rows}
+
+
+def test_the_architecture_tells_every_topic() -> None:
+    assert set(architecture_topics()) == set(catalogue.TOPICS)
+
+
+def test_the_architecture_tells_who_reads_and_writes() -> None:
+    topics = architecture_topics()
+    steps: tuple[Any, ...] = (*wiring.steps({}, Settings.load()).values(), WebhookSink)
+    for step in steps:
+        for topic in step.writes:
+            assert step.name in topics[topic.name][0]
+        for topic in step.reads:
+            assert step.name in topics[topic.name][1]
+    stored = {table.topic.name for table in TABLES.values()}
+    assert stored == {topic for topic, (_, read) in topics.items() if "store" in read}
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rows = [re.findall(r"`([a-z_0-9/]+\.py)`", line) for line in text.splitlines()]
+    for names in rows:
+        folder = ROOT
+        for name in names:
+            path = ROOT / name if "/" in name else folder / name
+            assert path.is_file(), name
+            folder = path.parent
