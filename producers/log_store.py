@@ -106,11 +106,6 @@ class RecordingStore:
         self._keep, self._max_rows = keep_iterations, max_rows
         self._next = 0
 
-    @classmethod
-    def of(cls, table: pa.Table, job: Job, *, keep_iterations: int | None = None) -> RecordingStore:
-        """A store of all ranks of a table (sorted by rank and call order, with iterations)."""
-        return cls(job, LogIndex(table), keep_iterations=keep_iterations)
-
     @property
     def closed(self) -> int:
         return int(self._index.iterations[self._next - 1]) if self._next else -1
