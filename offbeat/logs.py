@@ -30,7 +30,6 @@ def configure(level: str) -> None:
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
     )
     # Each of them tells of every request or reconnection what our own logs sum up.
     for noisy in ("httpx", "httpcore", "faust", "mode", "aiokafka"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Event
 
@@ -16,10 +16,11 @@ from offbeat import wiring
 from offbeat.settings import Settings
 from producers.job_source import JobSource
 from producers.log_agent import LogAgent
-from producers.publisher import Publisher
 from schemas import catalogue
 from schemas.errors import MessageError
+from schemas.message import Message
 from streams import topics
+from streams.bus import Outbox
 from streams.follower import Follower
 from streams.in_process import Source
 
@@ -58,7 +59,7 @@ def produce(
     # A request may have been made while no agent was there to answer it.
     since_ns = time.time_ns() - settings.search.answer_within_ns
     with Follower(bus, catalogue.LOG_REQUESTS.name, since_ns=since_ns) as requests:
-        desk = _Desk(agents, requests, publisher)
+        desk = Desk(agents, requests.poll, publisher)
         sources: deque[Source] = deque([JobSource(job, agents), *agents])
         rounds = 0
         while sources and not stopped.is_set():
@@ -77,19 +78,19 @@ def produce(
     return Produced(job.job, publisher.delivered, desk.answers)
 
 
-class _Desk:
-    """Where requests are answered."""
+class Desk:
+    """Where requests are answered: ``poll`` brings what has been asked since the last time."""
 
-    def __init__(self, agents: Sequence[LogAgent], requests: Follower, publisher: Publisher) -> None:
+    def __init__(self, agents: Sequence[LogAgent], poll: Callable[[], Iterable[Message]], outbox: Outbox) -> None:
         self._agents = agents
-        self._requests = requests
-        self._publisher = publisher
+        self._poll = poll
+        self._outbox = outbox
         self.answers = 0
 
     def serve(self) -> bool:
         """Answer what has been asked meanwhile; whether anything was."""
         asked = False
-        for message in self._requests.poll():
+        for message in self._poll():
             asked = True
             try:
                 answers = [answer for agent in self._agents for answer in agent.process(message)]
@@ -97,10 +98,10 @@ class _Desk:
                 log.warning("%s partition %d offset %d: %s", message.topic, message.partition, message.offset, error)
                 continue
             for answer in answers:
-                self._publisher.send(answer)
+                self._outbox.send(answer)
             self.answers += len(answers)
         if asked:
-            self._publisher.flush()
+            self._outbox.flush()
         return asked
 
     def linger(self, linger_s: float | None, stopped: Event) -> None:

@@ -59,9 +59,8 @@ def _printing(run: Callable[..., Mapping[str, Any]]) -> Callable[..., None]:
         figures = run(**options)
         if as_json:
             terminal.print_json(figures)
-            return
-        for name, figure in figures.items():
-            print(f"{name}: {figure}")
+        else:
+            _print_figures(figures)
 
     as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
     signature = inspect.signature(run, eval_str=True)
@@ -70,3 +69,12 @@ def _printing(run: Callable[..., Mapping[str, Any]]) -> Callable[..., None]:
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__doc__ = run.__doc__
     return command
+
+
+def _print_figures(figures: Mapping[str, Any], indent: str = "") -> None:
+    for name, figure in figures.items():
+        if isinstance(figure, Mapping):
+            print(f"{indent}{name}:")
+            _print_figures(figure, indent + "  ")
+        else:
+            print(f"{indent}{name}: {figure}")

@@ -1,0 +1,111 @@
+"""Log agents against Kafka: how requests are answered, and when the answering ends. (The rest: test_deployed.py.)"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from threading import Event, Thread
+
+import pytest
+
+from diagnosis.job import pivots
+from offbeat.produce import Desk
+from producers.log_agent import LogAgent, agents
+from producers.simulation import Scenario, simulate
+from schemas import catalogue
+from schemas.errors import DeliveryError
+from schemas.message import Message, encode
+from tests.offbeat.command_line import offbeat, refusal
+
+
+class Outbox:
+    """Takes messages; ``safe`` are those that a flush has covered."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.safe = 0
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def flush(self) -> None:
+        self.safe = len(self.sent)
+
+
+class Requests:
+    """Requests that arrive poll by poll."""
+
+    def __init__(self, *polls: list[Message]) -> None:
+        self.polls = deque(polls)
+
+    def poll(self) -> Iterator[Message]:
+        yield from self.polls.popleft() if self.polls else []
+
+
+@pytest.fixture(scope="module")
+def hosts() -> list[LogAgent]:
+    """The agents of two hosts, whose log is told to its end."""
+    run = simulate(Scenario(seed=1, tp=2, pp=2, dp=1, layers=2, iterations=3, gpus_per_host=2))
+    hosts = agents(run.job, run.table, pivots(run.job, 1))
+    while any(agent.advance() is not None for agent in hosts):
+        pass
+    return hosts
+
+
+def request(*ranks: int, job: str = "sim-1") -> Message:
+    row = {
+        "request_id": f"for {ranks}",
+        "ranks": list(ranks),
+        "iteration_from": 1,
+        "iteration_to": 1,
+        "what": "rows",
+        "deadline_ns": 10**19 - 10**18,
+    }
+    return encode(catalogue.LOG_REQUESTS, catalogue.LOG_REQUESTS.from_rows([row]), job=job)
+
+
+def test_every_agent_answers_for_its_own_ranks(hosts: list[LogAgent]) -> None:
+    outbox = Outbox()
+    desk = Desk(hosts, Requests([request(0, 1, 3)]).poll, outbox)
+    assert desk.serve()
+    assert [answer.headers["ranks"] for answer in outbox.sent] == ["0,1", "3"]
+    assert outbox.safe == desk.answers == 2
+    assert not desk.serve()
+
+
+def test_a_bad_request_is_told_once_and_passed_over(hosts: list[LogAgent], caplog: pytest.LogCaptureFixture) -> None:
+    outbox = Outbox()
+    bad = Message(catalogue.LOG_REQUESTS.name, "sim-1", b"nonsense", {"schema": "log_requests/1", "job": "sim-1"})
+    with caplog.at_level(logging.WARNING):
+        assert Desk(hosts, Requests([bad, request(0)]).poll, outbox).serve()
+    assert len(outbox.sent) == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_it_ends_once_nothing_was_asked_for_a_while(hosts: list[LogAgent]) -> None:
+    outbox = Outbox()
+    Desk(hosts, Requests([], [request(0)], [request(1)]).poll, outbox).linger(0.2, Event())
+    assert outbox.safe == 2
+
+
+def test_without_an_end_it_answers_until_it_is_stopped(hosts: list[LogAgent]) -> None:
+    stopped, outbox = Event(), Outbox()
+    thread = Thread(target=Desk(hosts, Requests().poll, outbox).linger, args=(None, stopped))
+    thread.start()
+    assert thread.is_alive()
+    stopped.set()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_what_kafka_does_not_take_ends_it(hosts: list[LogAgent]) -> None:
+    class Refusing(Outbox):
+        def flush(self) -> None:
+            raise DeliveryError("no broker")
+
+    with pytest.raises(DeliveryError):
+        Desk(hosts, Requests([request(0)]).poll, Refusing()).serve()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--recording", "x", "--simulate", "tp=2")])
+def test_either_a_recording_or_a_simulation(arguments: tuple[str, ...]) -> None:
+    assert "give either --recording or --simulate" in refusal(offbeat("produce", *arguments))
