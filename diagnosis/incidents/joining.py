@@ -7,7 +7,7 @@ run of a persistent degradation, or a long quiet, ends it. There are no timers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,39 +48,56 @@ class IncidentJoiner:
 
     def take(self, finding: Evidence) -> list[Incident]:
         """Take a finding in; returns the incidents that changed."""
-        if not finding.active:
-            return self._clear(finding)
         if finding.iteration is None or any(known.id == finding.id for known in self.recent):
             return []
         self._remember(finding)
+        if not finding.active:
+            return self._clear(finding)
         if not finding.ranks:
             return []
         known = next((i for i in self.incidents.values() if _concerns(i, finding)), None)
         if known is not None:
-            return [self._put(_supported(known, finding))]
-        return self._open(finding)
+            supported = _supported(known, finding)
+            return [self._put(supported)] if supported != known else []
+        opened = self._open(finding, finding.found_ns)
+        return [opened, *self._open_others(finding.found_ns)] if opened else []
 
-    def _open(self, finding: Evidence) -> list[Incident]:
-        agreeing = _agreeing(finding, self.recent)
+    def _open_others(self, now_ns: int) -> Iterator[Incident]:
+        """What an opened incident explains no longer speaks against the others: which of them open now?"""
+        for known in self._loose():
+            if known.ranks and not any(_concerns(incident, known) for incident in self.incidents.values()):
+                opened = self._open(known, now_ns)
+                if opened:
+                    yield opened
+                    yield from self._open_others(now_ns)
+                    return
+
+    def _open(self, finding: Evidence, now_ns: int) -> Incident | None:
+        agreeing = _agreeing(finding, self._loose())
         iterations = {known.iteration for known in agreeing}
         if len(iterations) < self.settings.confirmations:
-            return []
+            return None
         if len(iterations) < self.settings.agreement * len(self._unexplained(agreeing) | iterations):
-            return []
+            return None
         agreeing.sort(key=lambda known: known.iteration or 0)
         incident = _opened(agreeing[0], self.make_id(agreeing[0]))
         for known in agreeing[1:]:
             incident = _supported(incident, known)
         if incident.confidence < self.settings.least_confidence or self._congestion(incident):
-            return []
-        return [self._put(replace(incident, revision=1, opened_ns=finding.found_ns, updated_ns=finding.found_ns))]
+            return None
+        return self._put(replace(incident, revision=1, opened_ns=now_ns, updated_ns=now_ns))
+
+    def _loose(self) -> list[Evidence]:
+        """The findings that no incident accounts for; those of a resolved one are not the beginning of the next."""
+        accounted = {finding for incident in self.incidents.values() for finding in incident.findings}
+        return [known for known in self.recent if known.active and known.id not in accounted]
 
     def _unexplained(self, agreeing: list[Evidence]) -> set[int | None]:
         """Iterations searched since the first of the findings that no incident accounts for."""
         since = min(known.iteration or 0 for known in agreeing)
-        accounted = {finding for incident in self.incidents.values() for finding in incident.findings}
-        explained = {known.iteration for known in self.recent if known.id in accounted}
-        return {known.iteration for known in self.recent if (known.iteration or 0) >= since} - explained
+        searched = [known for known in self.recent if known.active and (known.iteration or 0) >= since]
+        loose = {known.id for known in self._loose()}
+        return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
 
     def _congestion(self, incident: Incident) -> bool:
         """Whether all ranks are slow together for a moment: a burst of other traffic is no fault of theirs."""
@@ -88,23 +105,34 @@ class IncidentJoiner:
 
     def _clear(self, finding: Evidence) -> list[Incident]:
         """End what the method says is over: one run, or (no first iteration) everything."""
-        changed = []
-        for incident in list(self.incidents.values()):
-            if incident.state != "open" or finding.method not in incident.methods:
-                continue
-            runs = dict(incident.runs)
-            first = finding.first_iteration
-            if first is not None:
-                if first not in runs:
-                    continue
-                last, lost = runs[first]
-                runs[first] = (max(last, finding.last_iteration or last), max(lost, finding.run_excess_ns))
-            over = first is None or finding.pattern == DEGRADATION
-            ended = replace(incident, runs=runs, updated_ns=finding.found_ns)
-            if over:
-                ended = replace(ended, state="resolved", resolved_ns=finding.found_ns, revision=incident.revision + 1)
-            changed.append(self._put(ended))
-        return changed
+        cleared = [
+            (incident, self._cleared(incident, finding))
+            for incident in self.incidents.values()
+            if incident.state == "open" and finding.method in incident.methods
+        ]
+        return [self._put(replace(after, updated_ns=finding.found_ns)) for before, after in cleared if after != before]
+
+    def _cleared(self, incident: Incident, finding: Evidence) -> Incident:
+        """An open incident after its run, or all that the method said of it, is over.
+
+        The run's last word counts: not every iteration of it was searched, nor its pattern known from the first.
+        """
+        first = finding.first_iteration
+        if first is not None:
+            if first not in incident.runs:
+                return incident
+            incident = self._run_told(incident, first, finding)
+        if first is not None and finding.pattern != DEGRADATION:
+            return incident
+        return replace(incident, state="resolved", resolved_ns=finding.found_ns, revision=incident.revision + 1)
+
+    def _run_told(self, incident: Incident, first: int, finding: Evidence) -> Incident:
+        last, lost = incident.runs[first]
+        of_run = [k for k in self.recent if k.id in incident.findings and k.first_iteration == first]
+        if of_run:
+            lost = max(lost, _lost(replace(finding, share=of_run[-1].share)))
+        runs = {**incident.runs, first: (max(last, finding.last_iteration or last), lost)}
+        return replace(incident, runs=runs, pattern=_pattern(incident, finding))
 
     def _remember(self, finding: Evidence) -> None:
         oldest = (finding.iteration or 0) - self.settings.window
@@ -204,7 +232,7 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
     (first, (last, lost)), runs = next(iter(alone.runs.items())), dict(incident.runs)
     known_last, known_lost = runs.get(first, (last, 0))
     runs[first] = (max(last, known_last), max(lost, known_lost))
-    pattern = DEGRADATION if DEGRADATION in (incident.pattern, finding.pattern) else incident.pattern
+    pattern = _pattern(incident, finding)
     common = tuple(rank for rank in incident.ranks if rank in finding.ranks)
     narrower = len(common) < len(incident.ranks)
     changes = _narrowed(incident, finding, common) if narrower else {}
@@ -235,6 +263,10 @@ def _narrowed(incident: Incident, finding: Evidence, ranks: Ranks) -> dict[str, 
         "candidates": () if alone else tuple((rank,) for rank in ranks),
         "devices": tuple(device for device in incident.devices if device in finding.devices),
     }
+
+
+def _pattern(incident: Incident, finding: Evidence) -> str | None:
+    return DEGRADATION if DEGRADATION in (incident.pattern, finding.pattern) else incident.pattern
 
 
 def _lost(finding: Evidence) -> int:

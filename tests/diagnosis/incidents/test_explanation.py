@@ -1,0 +1,58 @@
+"""What a person is told of an incident."""
+
+from dataclasses import replace
+
+import pytest
+
+from diagnosis.incidents.evidence import Incident, Stage
+from diagnosis.incidents.explanation import explain
+from diagnosis.incidents.joining import DEGRADATION, IncidentJoiner
+from diagnosis.job import Job, Place
+from tests.diagnosis.incidents.findings import SECOND, found
+
+JOB = Job("j", tuple(Place(rank, f"h{rank // 2}" if rank < 8 else None, rank % 2) for rank in range(10)), ())
+
+
+def incident(*ranks: int, **fields: str) -> Incident:
+    joiner = IncidentJoiner(lambda finding: finding.id)
+    joiner.take(found(20, *ranks, **fields))
+    [opened] = joiner.take(found(31, *ranks, **fields))
+    return opened
+
+
+def test_one_slow_gpu() -> None:
+    assert explain(JOB, incident(3)) == (
+        "Rank 3 on h1 (gpu:h3/0) computes slowly (mostly in the forward phase)"
+        " in 2 spikes between iterations 20 and 31: the job lost 4 s."
+        " Check the GPU's clocks, temperature and throttle reasons, and the host's CPU load; else swap it."
+    )
+
+
+def test_candidates_are_alternatives() -> None:
+    text = explain(JOB, incident(2, 9, cause="communication_slow"))
+    assert text.startswith("Rank 2 on h1 or rank 9 (nic:h2/0, nic:h9/0) transfers slowly")
+    assert "The evidence cannot tell these apart" in text
+    assert text.endswith("Check the NIC's rate, errors and cable, and its switch port; else swap it.")
+
+
+def test_many_ranks_are_counted() -> None:
+    text = explain(JOB, incident(0, 1, 2, 3, 4, 5, cause="communication_slow"))
+    assert text.startswith("Rank 0 on h0 or rank 1 on h0 or rank 2 on h1 or rank 3 on h1 and 2 more (")
+
+
+@pytest.mark.parametrize(
+    ("changes", "when"),
+    [
+        ({"pattern": DEGRADATION, "runs": {20: (28, SECOND)}}, "since iteration 20: the job lost 1 s."),
+        ({"pattern": DEGRADATION, "runs": {20: (28, SECOND)}, "state": "resolved"}, "from iteration 20 to 28: the job"),
+        ({"runs": {20: (22, SECOND // 3)}}, "in iterations 20 to 22: the job lost 0.333 s."),
+        ({"runs": {20: (20, SECOND)}}, "in iteration 20: the job lost 1 s."),
+    ],
+)
+def test_when(changes: dict[str, object], when: str) -> None:
+    assert when in explain(JOB, replace(incident(3), **changes))  # type: ignore[arg-type]
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    plain = replace(incident(9), stage=Stage(), devices=(), cause="hang_hardware")
+    assert explain(JOB, plain) == "Rank 9 hang hardware in 2 spikes between iterations 20 and 31: the job lost 4 s."

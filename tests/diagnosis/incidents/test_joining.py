@@ -1,0 +1,308 @@
+"""Findings become incidents: when one opens, what belongs to it, what a person hears of, how it ends."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.incidents.evidence import Evidence, Incident
+from diagnosis.incidents.joining import DEGRADATION, IncidentJoiner, JoiningSettings, compatible
+from tests.diagnosis.incidents.findings import SECOND, SPIKE, all_over, found, in_run, run_over
+
+SETTINGS = JoiningSettings(confirmations=2, least_confidence=0.75, agreement=0.34, window=100)
+
+
+def opening(finding: Evidence) -> str:
+    return f"incident {finding.id}"
+
+
+def joined(findings: Iterable[Evidence], world: int | None = None) -> tuple[IncidentJoiner, list[Incident]]:
+    """The joiner after all findings, and every record of an incident that it made on the way."""
+    joiner = IncidentJoiner(opening, SETTINGS, world=world)
+    return joiner, [incident for finding in findings for incident in joiner.take(finding)]
+
+
+def only(findings: Iterable[Evidence]) -> Incident:
+    [incident] = joined(findings)[0].incidents.values()
+    return incident
+
+
+DEGRADED = [in_run(i, 10, 3, pattern=SPIKE if i < 14 else DEGRADATION) for i in (10, 11, 13, 17)]
+"""As a search tells a degradation: its irregular iterations 1, 2, 4, 8."""
+
+
+def test_one_fault_is_one_incident_from_its_first_iteration_to_its_last() -> None:
+    incident = only([*DEGRADED, run_over(26, 10, 24)])
+    assert (incident.first_iteration, incident.last_iteration, incident.pattern) == (10, 24, DEGRADATION)
+    assert (incident.state, incident.ranks, incident.cause, incident.level) == (
+        "resolved",
+        (3,),
+        "compute_slow",
+        "device",
+    )
+    assert incident.findings == tuple(finding.id for finding in DEGRADED)
+    assert incident.lost_ns == 15 * 2 * SECOND
+    assert (incident.opened_ns, incident.resolved_ns) == (11 * SECOND, 26 * SECOND)
+    assert incident.id == opening(DEGRADED[0])
+
+
+def test_spikes_of_one_device_are_one_incident_of_several_runs() -> None:
+    incident = only([found(i, 3) for i in (20, 31, 45)])
+    assert incident.runs == {20: (20, 2 * SECOND), 31: (31, 2 * SECOND), 45: (45, 2 * SECOND)}
+    assert (incident.pattern, incident.lost_ns, incident.state) == (SPIKE, 6 * SECOND, "open")
+
+
+def test_a_single_finding_proves_little() -> None:
+    assert joined([found(20, 3)])[1] == []
+    joiner, records = joined([found(20, 3), found(20, 3, id="another pivot")])
+    assert records == []
+    assert len(joiner.take(found(21, 3))) == 1
+
+
+def test_findings_that_leave_doubt_open_nothing() -> None:
+    weak = [found(20, 3, share=0.4, coverage=0.5), found(21, 3, share=0.4)]
+    assert joined(weak)[1] == []
+    [opened] = joined([*weak, found(22, 3, share=0.9)])[1]
+    assert opened.confidence == pytest.approx(1 - 0.8 * 0.6 * 0.1, abs=1e-4)
+
+
+def test_findings_must_agree_on_enough_of_what_was_searched() -> None:
+    others = [found(i) for i in range(21, 26)]
+    assert joined([found(20, 3), *others, found(30, 3)])[1] == []
+    assert len(joined([found(20, 3), *others[:3], found(30, 3)])[1]) == 1
+
+
+def test_findings_that_are_too_far_apart_do_not_agree() -> None:
+    assert joined([found(20, 3), found(121, 3)])[1] == []
+    assert len(joined([found(20, 3), found(120, 3)])[1]) == 1
+
+
+def test_several_culprits_are_several_incidents() -> None:
+    joiner, _ = joined(
+        [finding for i in (20, 21) for finding in (found(i, 3), found(i, 7, cause="communication_slow"))]
+    )
+    assert [(i.ranks, i.cause) for i in joiner.incidents.values()] == [
+        ((3,), "compute_slow"),
+        ((7,), "communication_slow"),
+    ]
+
+
+def test_an_incident_explains_iterations_that_else_speak_against_the_others() -> None:
+    """Rank 7 spikes again and again; rank 3 only twice, in the first and in the last iteration."""
+    frequent = [found(i, 7) for i in range(21, 29)]
+    joiner, _ = joined([found(20, 3), *frequent, found(30, 3)])
+    assert {incident.ranks for incident in joiner.incidents.values()} == {(3,), (7,)}
+
+
+def test_what_opens_one_incident_can_open_another() -> None:
+    """Six iterations speak against rank 3, until three of them turn out to be rank 7's."""
+    unsure = [found(i, 7, share=0.3) for i in (21, 22, 23)]
+    joiner, records = joined([found(20, 3), *unsure, found(24), found(25), found(26), found(27, 3)])
+    assert records == []
+    opened = joiner.take(found(28, 7))
+    assert [(incident.ranks, incident.opened_ns) for incident in opened] == [((7,), 28 * SECOND), ((3,), 28 * SECOND)]
+
+
+def test_narrowing_from_a_group_to_a_device_is_told() -> None:
+    groups = [in_run(i, 10, 2, 3, cause="communication_slow") for i in (10, 11, 13)]
+    narrow = in_run(17, 10, 3, cause="communication_slow")
+    joiner, records = joined([*groups, narrow])
+    assert [(r.revision, r.level, r.ranks) for r in records] == [
+        (1, "group", (2, 3)),
+        (1, "group", (2, 3)),
+        (2, "device", (3,)),
+    ]
+    assert records[-1].candidates == ()
+    assert records[-1].devices == narrow.devices
+    wide_again = joiner.take(in_run(25, 10, 2, 3, cause="communication_slow"))
+    assert [(r.revision, r.ranks) for r in wide_again] == [(2, (3,))]
+
+
+def test_groups_that_cannot_tell_their_members_apart_meet_in_the_culprit() -> None:
+    findings = [found(20, 1, 2, cause="communication_slow"), found(21, 2, 3, cause="communication_slow")]
+    incident = only([*findings, found(22, 2, 4, cause="communication_slow")])
+    assert (incident.ranks, incident.level, incident.candidates) == ((2,), "device", ())
+    assert [device.device for device in incident.devices] == ["nic:h2/0"]
+
+
+def test_what_was_said_of_a_wider_group_says_less_of_each_member() -> None:
+    wide = [found(i, *range(8), cause="communication_slow", share=0.9) for i in (20, 21)]
+    group = only(wide)
+    device = only([*wide, found(22, 5, cause="communication_slow", share=0.5)])
+    assert group.confidence == pytest.approx(0.99)
+    assert 0.5 < device.confidence < 0.85
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        (found(1, 3), found(2, 3), True),
+        (found(1, 3), found(2, 4), False),
+        (found(1, 3), found(2, 3, cause="communication_slow"), False),
+        (found(1, 3), found(2, 3, cause="mixed_slow"), True),
+        (found(1, 3), found(2, 2, 3), True),
+        (found(1, 2, 3), found(2, 3, 4), True),
+        (found(1, 2, 3, candidates=()), found(2, 3, 4), False),
+        (found(1, 3), found(2), False),
+    ],
+)
+def test_what_can_be_about_one_fault(one: Evidence, other: Evidence, together: bool) -> None:
+    assert compatible(one, other) == compatible(other, one) == together
+
+
+def test_all_ranks_slow_for_a_moment_are_congestion() -> None:
+    everyone = [found(i, 0, 1, 2, 3, cause="communication_slow") for i in (20, 21)]
+    assert joined(everyone, world=4)[1] == []
+    assert len(joined(everyone, world=5)[1]) == 1
+    lasting = [in_run(i, 20, 0, 1, 2, 3, cause="communication_slow") for i in (20, 21)]
+    assert len(joined(lasting, world=4)[1]) == 1
+
+
+def test_a_cleared_run_of_spikes_completes_the_run_and_resolves_nothing() -> None:
+    run = [in_run(i, 20, 3, pattern=SPIKE, share=0.5) for i in (20, 21)]
+    joiner, records = joined([*run, found(30, 3), run_over(24, 20, 22, SPIKE)])
+    assert records[-1].runs == {20: (22, 3 * SECOND), 30: (30, 2 * SECOND)}
+    assert (records[-1].state, records[-1].revision) == ("open", 1)
+    assert joiner.take(run_over(24, 20, 22, SPIKE)) == []
+
+
+def test_a_run_that_became_a_degradation_after_it_was_last_searched() -> None:
+    incident = only([in_run(i, 20, 3, pattern=SPIKE) for i in (20, 21, 23)] + [run_over(27, 20, 25)])
+    assert (incident.pattern, incident.last_iteration, incident.state) == (DEGRADATION, 25, "resolved")
+
+
+def test_every_culprit_of_a_run_bears_its_share_of_what_was_lost() -> None:
+    findings = [in_run(i, 10, rank, share=share) for i in (10, 11) for rank, share in ((3, 0.6), (5, 0.4))]
+    findings += [in_run(13, 10, 5, share=0.4), in_run(17, 10, 5, share=0.4)]
+    joiner, _ = joined([*findings, run_over(21, 10, 19)])
+    assert {i.ranks: i.lost_ns for i in joiner.incidents.values()} == {(3,): 12 * SECOND, (5,): 8 * SECOND}
+
+
+def test_a_run_of_others_resolves_nothing() -> None:
+    joiner, records = joined([*DEGRADED, run_over(60, 55, 58)])
+    assert records[-1].state == "open"
+    assert joiner.take(replace(run_over(26, 10, 24), method="another")) == []
+
+
+def test_quiet_resolves_whatever_is_open_once() -> None:
+    joiner, _ = joined([found(20, 3), found(21, 3), found(20, 7), found(21, 7)])
+    ended = joiner.take(all_over(122))
+    assert [(i.state, i.revision, i.resolved_ns) for i in ended] == [("resolved", 2, 122 * SECOND)] * 2
+    assert joiner.take(all_over(122)) == []
+    assert joiner.take(all_over(123)) == []
+
+
+def test_what_is_resolved_stays_so_when_everything_is() -> None:
+    joiner, _ = joined([*DEGRADED, run_over(26, 10, 24)])
+    assert joiner.take(all_over(124)) == []
+
+
+def test_a_late_finding_inside_a_resolved_span_joins_without_reopening() -> None:
+    joiner, _ = joined([*DEGRADED, run_over(26, 10, 24)])
+    [record] = joiner.take(in_run(21, 10, 3))
+    assert (record.state, record.id) == ("resolved", opening(DEGRADED[0]))
+    assert record.findings[-1] == in_run(21, 10, 3).id
+
+
+def test_the_same_device_again_after_its_incident_was_resolved_is_a_new_incident() -> None:
+    joiner, _ = joined([*DEGRADED, run_over(26, 10, 24), in_run(40, 40, 3), in_run(41, 40, 3)])
+    first, second = joiner.incidents.values()
+    assert (first.state, second.state) == ("resolved", "open")
+    assert second.id == opening(in_run(40, 40, 3))
+    assert (second.first_iteration, second.revision) == (40, 1)
+
+
+def test_an_incident_that_was_resolved_long_ago_is_forgotten() -> None:
+    joiner, _ = joined([*DEGRADED, run_over(26, 10, 24), found(124, 5)])
+    assert len(joiner.incidents) == 1
+    joiner.take(found(125, 5))
+    assert [incident.ranks for incident in joiner.incidents.values()] == [(5,)]
+
+
+# Properties: a job in which up to three devices are slow now and then.
+
+_culprits = st.sampled_from([(3,), (7,), (2, 3), (11,)])
+_told = st.lists(
+    st.tuples(st.integers(1, 12), st.sets(_culprits, max_size=3), st.sampled_from([1.0, 0.6, 0.4])), max_size=14
+)
+
+
+def story(told: Sequence[tuple[int, set[tuple[int, ...]], float]], ends: set[int]) -> list[list[Evidence]]:
+    """The findings of one iteration after the other; after some of them everything is over."""
+    iteration, messages = 10, []
+    for place, (step, culprits, share) in enumerate(told):
+        iteration += step
+        some = [found(iteration, *ranks, share=share, cause="communication_slow") for ranks in sorted(culprits)]
+        messages.append(some or [found(iteration)])
+        if place in ends:
+            messages.append([all_over(iteration + 1)])
+    return messages
+
+
+ends = st.sets(st.integers(0, 13), max_size=3)
+
+
+@given(_told, ends, st.sets(st.integers(0, 40), max_size=4))
+def test_a_joiner_that_is_restarted_anywhere_joins_as_one_that_never_was(
+    told: list[tuple[int, set[tuple[int, ...]], float]], over: set[int], cuts: set[int]
+) -> None:
+    findings = [finding for message in story(told, over) for finding in message]
+    joiner, records = IncidentJoiner(opening, SETTINGS), []
+    for place, finding in enumerate(findings):
+        if place in cuts:
+            state = json.loads(json.dumps(joiner.to_state()))
+            joiner = IncidentJoiner.from_state(state, opening, SETTINGS)
+        records += joiner.take(finding)
+    assert records == joined(findings)[1]
+
+
+@given(_told, ends, st.data())
+def test_replays_change_nothing(
+    told: list[tuple[int, set[tuple[int, ...]], float]], over: set[int], data: st.DataObject
+) -> None:
+    findings = [finding for message in story(told, over) for finding in message]
+    joiner, records = IncidentJoiner(opening, SETTINGS), []
+    for place, finding in enumerate(findings):
+        records += joiner.take(finding)
+        again = data.draw(st.integers(0, 3))
+        for repeated in findings[max(0, place + 1 - again) : place + 1]:
+            assert joiner.take(repeated) == []
+    assert records == joined(findings)[1]
+
+
+_apart = st.lists(
+    st.tuples(
+        st.integers(1, 12), st.sets(st.sampled_from([(3,), (7,), (11, 12)]), max_size=3), st.sampled_from([1.0, 0.5])
+    ),
+    max_size=14,
+)
+
+
+@given(_apart, ends, st.data())
+def test_the_order_of_different_culprits_does_not_matter(
+    told: list[tuple[int, set[tuple[int, ...]], float]], over: set[int], data: st.DataObject
+) -> None:
+    messages = story(told, over)
+    shuffled = [data.draw(st.permutations(message)) for message in messages]
+    one, other = (joined(f for m in order for f in m)[0] for order in (messages, shuffled))
+    assert one.incidents == other.incidents
+
+
+@given(_told, ends)
+def test_revisions_rise_with_every_change_that_a_person_must_hear(
+    told: list[tuple[int, set[tuple[int, ...]], float]], over: set[int]
+) -> None:
+    _, records = joined(finding for message in story(told, over) for finding in message)
+    for _, of_one in groupby(sorted(records, key=lambda record: record.id), key=lambda record: record.id):
+        history = list(of_one)
+        assert history[0].revision == 1
+        for before, after in pairwise(history):
+            heard = (before.state, before.ranks, before.pattern) != (after.state, after.ranks, after.pattern)
+            assert after.revision == before.revision + heard
+            assert set(after.ranks) <= set(before.ranks)
+            assert after.last_iteration >= before.last_iteration
+            assert not (before.state == "resolved" and after.state == "open")
