@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from schemas.message import Message
+from tests.streams import pipeline_cases
 from tests.streams.examples import END, TOPICS, Answerer, Asker, LineSink, Sums, job_record, number
 from tests.streams.journey import Case
 
@@ -32,5 +33,12 @@ def _line_sink(folder: Path) -> Case:
     return Case("line_sink", lambda _: LineSink(lines), _numbers, delivered=lambda: lines.read_text().splitlines())
 
 
-CASES: dict[str, Callable[[Path], Case]] = {"sums": _sums, "asker": _asker, "line_sink": _line_sink}
+CASES: dict[str, Callable[[Path], Case]] = {
+    "sums": _sums,
+    "asker": _asker,
+    "line_sink": _line_sink,
+    "monitor": pipeline_cases.monitor,
+    "search": pipeline_cases.search,
+    "incidents": pipeline_cases.incidents,
+}
 """Each makes a case in an empty folder of its own."""

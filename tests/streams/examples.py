@@ -192,3 +192,18 @@ class LineSink(_Idle):
         with self._path.open("a") as file:
             file.writelines(self._lines)
         self._lines.clear()
+
+
+class Listener(_Idle):
+    """Keeps what it hears."""
+
+    name = "listener"
+    writes: tuple[Topic, ...] = ()
+
+    def __init__(self, reads: tuple[Topic, ...]) -> None:
+        self.reads = reads
+        self.heard: list[Message] = []
+
+    def process(self, message: Message) -> Iterable[Message]:
+        self.heard.append(message)
+        return ()

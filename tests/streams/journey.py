@@ -30,8 +30,10 @@ class Killed(IntEnum):
 
 @dataclass(frozen=True)
 class Case:
-    """A processor with what it is fed. ``others`` answer it and are never killed; ``judged`` are the outputs that
-    must come out the same whatever happens. ``delivered`` tells what a sink has outside. A case is for one run.
+    """A processor with what it is fed, for one run.
+
+    ``others`` answer it and are never killed; ``judged`` are the outputs that must come out the same whatever
+    happens. ``delivered`` tells what a sink has outside, ``ends`` whether it drops the state of a job that ends.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Case:
     judged: tuple[Topic, ...] = ()
     others: Callable[[Jobs], Sequence[Processor]] = lambda _: ()
     delivered: Callable[[], Iterable[object]] = tuple
+    ends: bool = True
 
 
 @dataclass

@@ -6,17 +6,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from schemas import catalogue
 from schemas.message import Message, decode
 from schemas.processor import Processor, Stateful, Waiting
 from streams.control_view import Jobs
+from streams.dead_letters import revived
 from tests.streams.cases import CASES
 from tests.streams.journey import Case, Journey, Killed
 
-lives = st.lists(st.tuples(st.integers(0, 12), st.sampled_from(Killed)), max_size=6)
+SLOW = ("search",)
+lives = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(Killed)), max_size=6)
 
 
 @pytest.fixture(params=CASES)
@@ -56,22 +58,33 @@ def test_its_outputs_are_records_of_the_topics_it_declares(case: Case) -> None:
             decode(message, writes[message.topic])
 
 
-@pytest.mark.parametrize("name", CASES)
-@settings(max_examples=50)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in SLOW])
+@settings(max_examples=30)
 @given(lives=lives)
 def test_kills_at_any_point_change_nothing(name: str, lives: list[tuple[int, Killed]]) -> None:
+    assert _disturbed(name, lives) == _undisturbed(name)
+
+
+@pytest.mark.parametrize("name", SLOW)
+@settings(max_examples=5, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(lives=lives)
+def test_kills_at_any_point_change_nothing_where_much_is_done(name: str, lives: list[tuple[int, Killed]]) -> None:
+    assert _disturbed(name, lives) == _undisturbed(name)
+
+
+def _disturbed(name: str, lives: list[tuple[int, Killed]]) -> set[object]:
     with TemporaryDirectory() as folder:
         journey = Journey(CASES[name](Path(folder)))
         for count, killed in lives:
             journey.take(count)
             journey.deliver(killed)
-        assert journey.finish().outcome() == _undisturbed(name)
+        return journey.finish().outcome()
 
 
 def test_ever_longer_lives_change_nothing(case: Case, undisturbed: set[object]) -> None:
-    """A kill before the commit and one after it, at every message."""
+    """A kill before the commit and one after it, ever later."""
     journey = Journey(case)
-    for count in range(1, len(case.inputs())):
+    for count in range(1, 16):
         for killed in (Killed.AFTER_STATES, Killed.AFTER_COMMIT):
             journey.take(count)
             journey.deliver(killed)
@@ -97,10 +110,12 @@ def test_poison_is_buried_and_changes_nothing(case: Case, undisturbed: set[objec
         return spoilt
 
     journey = Journey(replace(case, inputs=poisoned))
-    reads = {topic.name for topic in journey.step.processor.reads}
-    bad = 3 * sum(message.topic in reads for message in case.inputs())
+    bad = {(m.topic, m.offset) for m in journey.published if m.value in {None, b"\xff" * 40} or not m.headers}
     assert journey.finish().outcome() == undisturbed
-    assert len(journey.letters()) == bad
+    buried = [(m.topic, m.offset) for letter in journey.letters() for m in revived(letter)]
+    assert buried
+    assert set(buried) <= bad, "not all records need be looked into, but good ones are never buried"
+    assert len(set(buried)) == len(buried)
 
 
 def test_ticking_only_publishes(case: Case, undisturbed: set[object]) -> None:
@@ -137,7 +152,7 @@ def test_the_states_of_ended_jobs_are_dropped_after_their_last_messages_are_comm
     if not isinstance(journey.step.processor, Stateful):
         assert journey.states == []
         return
-    assert any(state.value is None for state in journey.states), "the case ends no job"
+    assert case.ends == any(state.value is None for state in journey.states)
     for at, state in enumerate(journey.states):
         if state.value is None:
             assert all(later.key != state.key for later in journey.states[at + 1 :])
