@@ -104,8 +104,8 @@ def _watched(simulated: SimulatedRun, settings: Settings, sinks: list[Processor]
 
         gathered = Gathered(on_iteration=shown.advance, on_incident=tell)
         wiring.run_in_process(simulated.job, simulated.table, settings, [gathered, *sinks])
-    for reason in gathered.refused:
-        terminal.note(f"part of the telemetry could not be used: {reason}")
+    for line in report.refusals(gathered.refused):
+        terminal.note(line)
     return gathered
 
 

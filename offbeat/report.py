@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _CAUSE_STYLE = "bold red"
 _INDENT = "   "
+_MOST_REFUSALS = 3
 
 
 def print_answer(answer: Mapping[str, Any], out: Console) -> None:
@@ -35,6 +36,13 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
         out.print(f"\n{number}. {headline(incident)}", style=_CAUSE_STYLE)
         for line in (incident["explanation"], *_facts(incident)):
             out.print(fill(line, out.width, initial_indent=_INDENT, subsequent_indent=_INDENT))
+
+
+def refusals(reasons: Sequence[str]) -> list[str]:
+    """Lines that say why telemetry could not be used: the first few reasons, and how many more there were."""
+    lines = [f"part of the telemetry could not be used: {reason}" for reason in reasons[:_MOST_REFUSALS]]
+    more = len(reasons) - len(lines)
+    return [*lines, f"and {more} more records of it"] if more else lines
 
 
 def headline(incident: Mapping[str, Any]) -> str:

@@ -41,8 +41,8 @@ def diagnose(
     settings = settings_with()
     reading = Reading(format_name, options.layout(layout) if layout else None, iteration_op)
     diagnosis = run(paths, reading, settings, data_dir)
-    for reason in diagnosis.refused:
-        terminal.note(f"part of the telemetry could not be used: {reason}")
+    for line in report.refusals(diagnosis.refused):
+        terminal.note(line)
     if as_json:
         terminal.print_json(diagnosis.answer)
     else:

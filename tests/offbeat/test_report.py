@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from offbeat.report import headline, print_answer
+from offbeat.report import headline, print_answer, refusals
 
 INCIDENT: dict[str, Any] = {
     "id": "i1",
@@ -88,3 +88,10 @@ def test_a_narrow_terminal_breaks_between_words() -> None:
 )
 def test_the_headline_says_all_or_one_of_them(changes: dict[str, Any], said: str) -> None:
     assert headline(INCIDENT | changes) == said
+
+
+def test_what_was_refused_is_said_in_a_few_lines() -> None:
+    assert refusals([]) == []
+    assert refusals(["bad"]) == ["part of the telemetry could not be used: bad"]
+    assert len(refusals(["bad"] * 3)) == 3
+    assert refusals(["bad"] * 40)[3:] == ["and 37 more records of it"]
