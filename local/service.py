@@ -117,15 +117,20 @@ class LocalService(ABC):
             self.kill()
             raise
 
-    def stop(self) -> None:
-        """End the service with SIGTERM, and with SIGKILL if that is not enough. Does nothing if it has ended."""
-        if self._process is not None:
-            self._process.terminate()
+    def stop(self) -> int | None:
+        """End the service with SIGTERM, and with SIGKILL if that is not enough; its exit code.
+
+        Does nothing if it has ended; None if it was never started, or is stopped already.
+        """
+        process = self._process
+        if process is not None:
+            process.terminate()
             try:
-                self._process.wait(self.stopped_within_s)
+                process.wait(self.stopped_within_s)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                process.kill()
         self._release()
+        return None if process is None else process.returncode
 
     def kill(self) -> None:
         """End the service with SIGKILL, as a crash would. Does nothing if it has ended."""

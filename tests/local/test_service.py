@@ -1,6 +1,7 @@
 """The life of a local service, on one that needs nothing but this Python."""
 
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -48,6 +49,10 @@ class Deaf(Listener):
     stopped_within_s = 0.2
 
 
+class Orderly(Listener):
+    program = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7));" + _LISTENER
+
+
 class Silent(Listener):
     program = "import signal; signal.pause()"
     ready_within_s = 0.2
@@ -90,7 +95,7 @@ def test_starting_twice_is_an_error() -> None:
 
 def test_stop_and_kill_do_nothing_to_a_service_that_is_not_there() -> None:
     service = Listener()
-    service.stop()
+    assert service.stop() is None
     service.kill()
     with pytest.raises(LocalServiceError, match="not running"):
         service.wait()
@@ -120,10 +125,17 @@ def test_a_service_that_is_never_ready_is_ended(tmp_path: Path) -> None:
     assert not service.running
 
 
+def test_stopping_tells_the_exit_code(tmp_path: Path) -> None:
+    service = Orderly(tmp_path)
+    service.start()
+    assert service.stop() == 7
+    assert service.stop() is None
+
+
 def test_a_service_deaf_to_sigterm_is_killed(tmp_path: Path) -> None:
     service = Deaf(tmp_path)
     service.start()
-    service.stop()
+    assert service.stop() == -signal.SIGKILL
     assert not service.running
     assert not service.is_ready()
 
