@@ -33,7 +33,7 @@ class Case:
     """A processor with what it is fed, for one run.
 
     ``others`` answer it and are never killed; ``judged`` are the outputs that must come out the same whatever
-    happens. ``delivered`` tells what a sink has outside, ``ends`` whether it drops the state of a job that ends.
+    happens. ``delivered`` tells what a sink has outside.
     """
 
     name: str
@@ -42,7 +42,6 @@ class Case:
     judged: tuple[Topic, ...] = ()
     others: Callable[[Jobs], Sequence[Processor]] = lambda _: ()
     delivered: Callable[[], Iterable[object]] = tuple
-    ends: bool = True
 
 
 @dataclass

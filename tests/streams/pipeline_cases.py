@@ -87,5 +87,4 @@ def incidents(_: Path) -> Case:
         lambda jobs: wiring.steps(jobs, SETTINGS)["incidents"],
         lambda: _of(catalogue.FINDINGS),
         judged=(catalogue.INCIDENTS,),
-        ends=False,
     )

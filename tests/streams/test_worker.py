@@ -82,6 +82,20 @@ def test_kafka_and_in_process_agree(stage: Stage) -> None:
 
 
 @pytest.mark.kafka
+def test_a_job_that_is_published_while_the_worker_runs_is_known_at_once(stage: Stage) -> None:
+    messages = numbers(stage)
+    first = [message for message in messages if message.job == jobs_of(stage)[0]]
+    stage.send([*job_records(stage)[:1], *first])
+    stage.start()
+    stage.await_rows(stage.topics.sums, expected_sums(stage, first))
+    others = [message for message in messages if message.job != jobs_of(stage)[0]]
+    stage.send(job_records(stage)[1:])
+    stage.send(others)
+    stage.await_rows(stage.topics.sums, expected_sums(stage, messages))
+    assert stage.letters() == []
+
+
+@pytest.mark.kafka
 @pytest.mark.parametrize("flush", [1, 2], ids=["outputs are safe, states are not", "states are safe, offsets are not"])
 def test_sigkill_between_flush_and_commit(stage: Stage, flush: int) -> None:
     messages = numbers(stage)
@@ -114,7 +128,7 @@ def test_a_processing_error_ends_the_worker_and_a_restart_resumes(stage: Stage) 
 def test_poison_among_good_records(stage: Stage) -> None:
     good = numbers(stage)
     [job, *_] = jobs_of(stage)
-    stranger = number(stage.topics.numbers, "stranger", 1)
+    stranger = replace(number(stage.topics.numbers, "stranger", 1), key=job)  # among good ones of its partition
     wrong_schema = replace(good[0], headers={**good[0].headers, "schema": "other/1"})
     bad = {
         "UndecodableMessage": [replace(good[0], value=b"junk"), replace(good[0], value=None)],
