@@ -67,6 +67,10 @@ class Operators:
         """Which operators have one peer instead of a group; shape (n,)."""
         return self.is_op(*POINT_TO_POINT)
 
+    def is_point_to_point(self, row: int) -> bool:
+        """Whether the operator of one row has one peer instead of a group."""
+        return self.ops[self.op[row]] in POINT_TO_POINT
+
     @property
     def ended(self) -> Bools:
         """Which operators have a known end; shape (n,)."""

@@ -153,7 +153,7 @@ class Search:
         if not earlier:
             self._ranks[call.rank] = None
             self._add(COMPUTE, view, row, path, excess_ns)
-        between = bool(view.operators.point_to_point[row])
+        between = view.operators.is_point_to_point(row)
         return [(at, path) for at in (earlier if between else earlier[:1])]
 
     def _all_abnormal(self, call: Call, members: Sequence[int]) -> Generator[Needs, Answer, bool]:
@@ -166,7 +166,7 @@ class Search:
             return False
         if not unseen:
             return True
-        if not view.operators.point_to_point[row] or unseen & self.logs.missing:
+        if not view.operators.is_point_to_point(row) or unseen & self.logs.missing:
             return False
         [peer] = unseen
         yield from self.logs.fetch({None: [peer]})
@@ -190,7 +190,7 @@ class Search:
 
     def _members(self, view: Verdicts, row: int) -> Path:
         operators = view.operators
-        if operators.point_to_point[row]:
+        if operators.is_point_to_point(row):
             return tuple(sorted({int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}))
         return self.logs.job.members.get(operators.communicators[operators.communicator[row]], ())
 

@@ -55,7 +55,7 @@ class Delays:
     def members(self, row: int, job: Job) -> tuple[int, ...]:
         """Ranks that share a row's channel."""
         operators = self.operators
-        if operators.point_to_point[row]:
+        if operators.is_point_to_point(row):
             return tuple(sorted({int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}))
         return tuple(sorted(job.members.get(operators.communicators[operators.communicator[row]], ())))
 
