@@ -31,9 +31,12 @@ def located(
 
 
 def cleared(job: str, columns: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The row that ends what the method said: of one run, or (without ``first_iteration``) of everything."""
+    """The row that ends what the method said: of one run, or (without ``first_iteration``) of everything.
+
+    ``what`` makes its id, beside the iteration that ended it.
+    """
     return {
-        "id": identity(job, METHOD, what, columns.get("iteration")),
+        "id": identity(job, METHOD, what, columns["iteration"]),
         "method": METHOD,
         "active": False,
         "ranks": [],

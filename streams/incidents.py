@@ -20,7 +20,10 @@ FORMAT = "incidents/1"
 
 
 class Incidents:
-    """Follows the findings of every job; saves what is open and what was found recently."""
+    """Follows the findings of every job; saves what is open and what was found recently.
+
+    What comes of a job whose log has ended is passed over.
+    """
 
     name = "incidents"
     reads: tuple[Topic, ...] = (catalogue.FINDINGS,)
@@ -30,11 +33,14 @@ class Incidents:
         self._jobs = jobs
         self._settings = settings or JoiningSettings()
         self._joiners: dict[str, IncidentJoiner] = {}
+        self._ended: set[str] = set()
         self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
         rows = decode(message, catalogue.FINDINGS).to_pylist()
         job = self._jobs[message.job]
+        if message.job in self._ended:
+            return
         joiner = self._joiners.get(message.job)
         if joiner is None:
             joiner = self._joiners[message.job] = IncidentJoiner(_incident_id, self._settings)
@@ -43,8 +49,13 @@ class Incidents:
         for row in rows:
             for incident in joiner.take(Evidence.from_row(row)):
                 changed[incident.id] = incident
-        state = json.dumps(joiner.to_state()).encode()
-        self._changed[message.job] = SavedState({message.topic: message.offset + 1}, FORMAT, state)
+        if any(row["last"] for row in rows):
+            self._ended.add(message.job)
+            del self._joiners[message.job]
+            self._changed[message.job] = None
+        else:
+            state = json.dumps(joiner.to_state()).encode()
+            self._changed[message.job] = SavedState({message.topic: message.offset + 1}, FORMAT, state)
         if changed:
             batch = catalogue.INCIDENTS.from_rows([_row(job, incident) for incident in changed.values()])
             yield encode(catalogue.INCIDENTS, batch, job=message.job, watermark_ns=message.watermark_ns)

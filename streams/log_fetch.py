@@ -1,15 +1,17 @@
 """Asking the log agents for what a search needs, and telling when the answer is whole.
 
-Every agent answers once a request, for its own ranks, in one or more parts; the first answer for a rank wins.
-At the deadline the step itself publishes that the rest is unreachable, so that a replay sees the same.
+Every agent answers once a request, for its own ranks, in one or more parts; the first whole answer for a rank
+wins. At the deadline the step itself publishes that the rest is unreachable, so that a replay sees the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnosis.operator_graph.logs import Answer, Needs
 from schemas import catalogue
@@ -17,6 +19,8 @@ from schemas.errors import WrongSchema
 from schemas.message import Message, decode, encode
 
 UNREACHABLE = "unreachable"
+UNKNOWN_OUTCOMES = {"overwritten", UNREACHABLE}
+"""Outcomes that leave a rank unknown: its agent keeps nothing of the iterations any more, or nobody answered."""
 
 
 @dataclass
@@ -30,7 +34,7 @@ class Fetch:
     awaited: set[int] = field(init=False)
     missing: set[int] = field(default_factory=set)
     bytes: int = 0
-    _parts: dict[str, dict[int, pa.RecordBatch]] = field(default_factory=dict)
+    _parts: dict[_Whose, dict[int, tuple[pa.RecordBatch, int]]] = field(default_factory=dict)
     _rows: list[pa.RecordBatch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -64,20 +68,21 @@ class Fetch:
         Raises ``MessageError`` where it does not say for which ranks, or in which part of how many.
         """
         batch = decode(message, catalogue.COMM_OPS)
-        ranks, host, part, parts = _answer_headers(message)
-        if not ranks & self.awaited:
+        ranks, whose, part = _answer_headers(message)
+        ranks &= self.awaited
+        if not ranks:
             return
-        self.bytes += len(message.value or b"")
-        if message.headers.get("outcome") == UNREACHABLE:
-            self.missing |= ranks & self.awaited
-            self.awaited -= ranks
+        parts = self._parts.setdefault(whose, {})
+        parts.setdefault(part, (batch, len(message.value or b"")))
+        if len(parts) < whose.parts:
             return
-        of_host = self._parts.setdefault(host, {})
-        of_host.setdefault(part, batch)
-        if len(of_host) == parts:
-            self._rows.extend(of_host.values())
-            self.awaited -= ranks
-            del self._parts[host]
+        self.awaited -= ranks
+        if message.headers.get("outcome") in UNKNOWN_OUTCOMES:
+            self.missing |= ranks
+            return
+        for rows, size in parts.values():
+            self._rows.append(rows.filter(pc.is_in(rows.column("rank"), pa.array(sorted(ranks), pa.int32()))))
+            self.bytes += size
 
     def unreachable(self, now_ns: int) -> Message:
         """What is published at the deadline on behalf of those that did not answer."""
@@ -104,7 +109,15 @@ def stretches(iterations: Sequence[int]) -> Iterator[tuple[int, int]]:
             first = index + 1
 
 
-def _answer_headers(message: Message) -> tuple[set[int], str, int, int]:
+class _Whose(NamedTuple):
+    """Which answer a part belongs to: a host that answers twice may cut its rows differently."""
+
+    host: str
+    producer: str
+    parts: int
+
+
+def _answer_headers(message: Message) -> tuple[set[int], _Whose, int]:
     try:
         ranks = {int(rank) for rank in message.headers["ranks"].split(",") if rank}
         part, parts = int(message.headers.get("part", "0")), int(message.headers.get("parts", "1"))
@@ -112,4 +125,4 @@ def _answer_headers(message: Message) -> tuple[set[int], str, int, int]:
         raise WrongSchema(f"{message.topic}: an answer needs the headers ranks, part and parts: {error!r}") from error
     if not 0 <= part < parts:
         raise WrongSchema(f"{message.topic}: part {part} of {parts}")
-    return ranks, message.headers.get("host", ""), part, parts
+    return ranks, _Whose(message.headers.get("host", ""), message.headers.get("producer", ""), parts), part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
@@ -29,14 +29,30 @@ class _Watched:
     pending: dict[int, dict[int, Report]] = field(default_factory=dict)
     closed: int = -1
     reporters: set[int] = field(default_factory=set)
-    ended: bool = False
+
+    def take(self, iteration: int, pivot: int, report: Report) -> None:
+        """Take a report in; one that comes too late only shows that its pivot is to be waited for again."""
+        if iteration > self.closed:
+            self.pending.setdefault(iteration, {})[pivot] = report
+        elif iteration == self.closed:
+            self.reporters.add(pivot)
+
+    def complete(self, pivots: Collection[int]) -> Iterator[int]:
+        """Iterations to judge now, in order; a pivot that missed the last one is not waited for."""
+        newest = max(self.pending, default=-1)
+        for iteration in sorted(self.pending):
+            awaited = self.reporters or set(pivots)
+            if not awaited <= set(self.pending[iteration]) and newest < iteration + 2:
+                return
+            yield iteration
 
 
 class Monitor:
     """Judges each iteration once all pivots have reported it, or one is two iterations ahead.
 
     The job's ranks move in lockstep, so the median of the pivots' durations is the iteration's: a gap in one
-    pivot's log does not blind the job. A report that comes after its iteration was judged changes nothing.
+    pivot's log does not blind the job. A report that comes after its iteration was judged does not change what was
+    judged. What comes of a job whose log has ended is passed over.
     """
 
     name = "monitor"
@@ -48,24 +64,28 @@ class Monitor:
         self._settings = settings or MonitorSettings()
         self._pivot_count = pivot_count
         self._watched: dict[str, _Watched] = {}
+        self._ended: set[str] = set()
         self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
         batch = decode(message, catalogue.ITERATION_SUMMARIES)
         job = self._jobs[message.job]
-        if not job.monitoring:
+        if not job.monitoring or message.job in self._ended:
             return
         watched = self._watched.setdefault(message.job, _Watched(IterationMonitor(self._settings)))
         chosen = pivots(job, self._pivot_count)
         for row in batch.select(["rank", "iteration", "start_ns", "end_ns", "last"]).to_pylist():
-            if row["rank"] in chosen and row["iteration"] > watched.closed:
+            if row["rank"] in chosen:
                 end = row["end_ns"]
                 duration = None if end is None else max(0, end - row["start_ns"])
-                report = (row["start_ns"], duration, bool(row["last"]))
-                watched.pending.setdefault(row["iteration"], {})[row["rank"]] = report
-        for iteration in _complete(watched, chosen):
+                watched.take(row["iteration"], row["rank"], (row["start_ns"], duration, bool(row["last"])))
+        for iteration in watched.complete(chosen):
             yield self._judged(message, watched, iteration)
-        self._changed[message.job] = self._saved(watched, message)
+        if message.job in self._ended:
+            del self._watched[message.job]
+            self._changed[message.job] = None
+        else:
+            self._changed[message.job] = _saved(watched, message)
 
     def tick(self, now_ns: int) -> Iterable[Message]:
         return ()
@@ -92,9 +112,11 @@ class Monitor:
         durations = [duration for _, duration, _ in reports.values() if duration is not None]
         judgement = watched.monitor.judge(iteration, median_low(durations) if durations else None)
         watched.closed, watched.reporters = iteration, set(reports)
-        watched.ended = any(last for _, _, last in reports.values())
+        last = all(last for _, _, last in reports.values())
+        if last:
+            self._ended.add(message.job)
         rows = [
-            {"pivot": pivot, "start_ns": start, "duration_ns": duration, **self._columns(judgement, watched.ended)}
+            {"pivot": pivot, "start_ns": start, "duration_ns": duration, **self._columns(judgement, last)}
             for pivot, (start, duration, _) in sorted(reports.items())
         ]
         batch = catalogue.ITERATIONS.from_rows(rows)
@@ -122,22 +144,9 @@ class Monitor:
             }
         return columns
 
-    def _saved(self, watched: _Watched, message: Message) -> SavedState | None:
-        if watched.ended:
-            return None
-        pending = {
-            str(i): {str(rank): list(r) for rank, r in reports.items()} for i, reports in watched.pending.items()
-        }
-        state: dict[str, Any] = {"monitor": watched.monitor.to_state(), "pending": pending, "closed": watched.closed}
-        state["reporters"] = sorted(watched.reporters)
-        return SavedState({message.topic: message.offset + 1}, FORMAT, json.dumps(state).encode())
 
-
-def _complete(watched: _Watched, chosen: Iterable[int]) -> Iterator[int]:
-    """Iterations to judge now, in order; a pivot that missed the last one is no longer waited for."""
-    newest = max(watched.pending, default=-1)
-    for iteration in sorted(watched.pending):
-        awaited = watched.reporters or set(chosen)
-        if not awaited <= set(watched.pending[iteration]) and newest < iteration + 2:
-            return
-        yield iteration
+def _saved(watched: _Watched, message: Message) -> SavedState:
+    pending = {str(i): {str(rank): list(r) for rank, r in reports.items()} for i, reports in watched.pending.items()}
+    state: dict[str, Any] = {"monitor": watched.monitor.to_state(), "pending": pending, "closed": watched.closed}
+    state["reporters"] = sorted(watched.reporters)
+    return SavedState({message.topic: message.offset + 1}, FORMAT, json.dumps(state).encode())

@@ -7,16 +7,16 @@ same request ids. Searches of one job run one after the other, so that its findi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
 
-from diagnosis.irregularity.monitor import DEGRADATION
 from diagnosis.job import Job
 from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Location, locate
 from diagnosis.operator_graph.logs import Answer, Needs
 from schemas import catalogue
+from schemas.errors import ImpossibleValue
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from streams.finding_rows import METHOD, cleared, located
@@ -107,6 +107,7 @@ class Search:
 
     def _asked_for(self, message: Message) -> Iterator[Message]:
         rows = decode(message, catalogue.ITERATIONS).to_pylist()
+        _check(rows)
         job = self._jobs[message.job]
         self._next = message.offset + 1
         searches = self._searches.setdefault(message.job, _JobSearches(job))
@@ -164,6 +165,8 @@ class Search:
             search = locate(searches.job, task.irregularity, self._settings.locate)
             searches.running = _Running(task, search)
             yield from self._resume(searches, searches.running, None, now_ns)
+        if searches.running is None:
+            del self._searches[searches.job.job]
 
     def _resume(
         self, searches: _JobSearches, running: _Running, answer: Answer | None, now_ns: int
@@ -191,10 +194,17 @@ class Search:
 
 def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Rows that clear what an iterations record ends: a run, and at a long quiet or the log's end everything."""
-    state, iteration = row["pattern_state"], row["iteration"]
-    ends_run = state == "closed" or (row["last"] and row["pattern_from"] is not None)
-    if ends_run and row["pattern"] == DEGRADATION:
+    state, iteration, last = row["pattern_state"], row["iteration"], row["last"]
+    if state == "closed" or (last and row["pattern_from"] is not None):
         yield cleared(job, {**columns, "iteration": iteration}, "run")
-    if state == "quiet" or row["last"]:
-        everything = {"iteration": iteration, "found_ns": columns["found_ns"]}
+    if state == "quiet" or last:
+        everything = {"iteration": iteration, "found_ns": columns["found_ns"], "last": last}
         yield cleared(job, everything, "quiet")
+
+
+def _check(rows: Sequence[Mapping[str, Any]]) -> None:
+    for row in rows:
+        if row["irregular"] and not (row["expected_ns"] or 0) > 0:
+            raise ImpossibleValue(
+                f"{catalogue.ITERATIONS.name}: iteration {row['iteration']} is irregular, but longer than nothing"
+            )

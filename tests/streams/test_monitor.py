@@ -1,0 +1,224 @@
+"""The step that judges iterations: when it does, what it says, missing and late pivots, restarts, a job's end."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.job import Job, Place, pivots
+from schemas.catalogue import ITERATION_SUMMARIES, ITERATIONS
+from schemas.errors import UnknownJob
+from schemas.message import Message, decode, encode
+from schemas.processor import SavedState
+from streams.monitor import Monitor
+
+Row = dict[str, Any]
+
+SETTINGS = MonitorSettings(delta=1.5, window=4, least_baseline=3, warm_up=1, degradation_after=3, quiet_after=4)
+READY = 4
+"""Iterations before the first that is judged."""
+
+
+def job(name: str = "j", **fields: Any) -> Job:
+    return Job(name, tuple(Place(rank, f"h{rank // 2}") for rank in range(8)), (), **fields)
+
+
+A, B, C = PIVOTS = pivots(job(), 3)
+
+
+def summary(iteration: int, durations: Mapping[int, int | None], *, last: bool = False, name: str = "j") -> Message:
+    """What an agent tells of some ranks."""
+    rows = [
+        {
+            "rank": rank,
+            "iteration": iteration,
+            "start_ns": 1000 * iteration + rank,
+            "end_ns": None if duration is None else 1000 * iteration + rank + duration,
+            "operators": 1,
+            "lost_lines": 0,
+            "last": last or None,
+        }
+        for rank, duration in durations.items()
+    ]
+    return encode(
+        ITERATION_SUMMARIES, ITERATION_SUMMARIES.from_rows(rows), job=name, watermark_ns=1000 * (iteration + 1)
+    )
+
+
+def all_pivots(iteration: int, duration: int | None = 100, *, last: bool = False, name: str = "j") -> Message:
+    return summary(iteration, dict.fromkeys(PIVOTS, duration), last=last, name=name)
+
+
+def monitor(*jobs: Job) -> Monitor:
+    return Monitor({one.job: one for one in jobs or (job(),)}, SETTINGS, pivot_count=3)
+
+
+def told(step: Monitor, messages: Iterable[Message]) -> list[Message]:
+    placed = (replace(message, offset=offset) for offset, message in enumerate(messages))
+    return [output for message in placed for output in step.process(message)]
+
+
+def rows(outputs: Iterable[Message]) -> list[Row]:
+    return [row for output in outputs for row in decode(output, ITERATIONS).to_pylist()]
+
+
+def judged(messages: Iterable[Message]) -> list[Row]:
+    return rows(told(monitor(), messages))
+
+
+def iterations(found: Sequence[Row]) -> list[int]:
+    return list(dict.fromkeys(row["iteration"] for row in found))
+
+
+def test_an_iteration_is_judged_once_all_pivots_have_told_of_it() -> None:
+    step = monitor()
+    assert told(step, [summary(0, {A: 100, 7: 900}), summary(0, {B: 110})]) == []
+    [message] = told(step, [summary(0, {C: 120})])
+    assert [(row["pivot"], row["start_ns"], row["duration_ns"]) for row in rows([message])] == [
+        (A, A, 100),
+        (B, B, 110),
+        (C, C, 120),
+    ]
+    assert (message.job, message.watermark_ns) == ("j", 1000)
+
+
+def test_the_median_of_the_pivots_is_the_iterations_duration() -> None:
+    calm = [all_pivots(i) for i in range(READY)]
+    found = judged([*calm, summary(READY, {A: 100, B: 400, C: 100}), summary(READY + 1, {A: 400, B: 100, C: 400})])
+    assert [row["irregular"] for row in found] == [None] * 12 + [False] * 3 + [True] * 3
+    assert found[-1]["excess_ns"] == 300
+
+
+def test_what_an_irregular_run_is_told_as() -> None:
+    durations = [100] * READY + [200, 200, 200, 100, 100, 100, 100, 100]
+    found = judged(all_pivots(i, duration) for i, duration in enumerate(durations))
+    of_first_pivot = [row for row in found if row["pivot"] == A]
+    columns = ("pattern", "pattern_from", "pattern_to", "pattern_ordinal", "pattern_state", "excess_ns")
+    assert [tuple(row[name] for name in columns) for row in of_first_pivot[READY:]] == [
+        ("abnormal_spike", 4, 4, 1, "open", 100),
+        ("abnormal_spike", 4, 5, 2, "open", 200),
+        ("persistent_degradation", 4, 6, 3, "open", 300),
+        ("persistent_degradation", 4, 6, 3, "open", 300),
+        ("persistent_degradation", 4, 6, 3, "closed", 300),
+        (None, None, None, None, None, None),
+        (None, None, None, None, "quiet", None),
+        (None, None, None, None, None, None),
+    ]
+    assert of_first_pivot[READY]["baseline"] == [1, 2, 3]
+    assert {row["delta"] for row in found} == {1.5}
+    assert {row["expected_ns"] for row in found[3 * READY :]} == {100}
+
+
+def test_a_duration_that_nobody_knows_is_unknown() -> None:
+    found = judged([*(all_pivots(i) for i in range(READY)), all_pivots(READY, None)])
+    assert [(row["duration_ns"], row["irregular"]) for row in found[-3:]] == [(None, None)] * 3
+    one_knows = judged([*(all_pivots(i) for i in range(READY)), summary(READY, {A: None, B: 400, C: None})])
+    assert [row["irregular"] for row in one_knows[-3:]] == [True] * 3
+
+
+def test_a_pivot_that_is_gone_is_waited_for_two_iterations_and_then_no_more() -> None:
+    without = [summary(i, {A: 100, B: 100}) for i in range(2, 6)]
+    step = monitor()
+    outputs = [told(step, [message]) for message in [all_pivots(0), all_pivots(1), *without]]
+    assert [iterations(rows(output)) for output in outputs] == [[0], [1], [], [], [2, 3, 4], [5]]
+    assert [row["pivot"] for row in rows(outputs[-1])] == [A, B]
+
+
+def test_a_pivot_that_was_never_there_does_not_hold_the_job_up() -> None:
+    assert iterations(judged([summary(i, {A: 100, B: 100}) for i in range(5)])) == [0, 1, 2, 3, 4]
+
+
+def test_a_pivot_that_is_back_in_time_is_waited_for_again() -> None:
+    """It missed an iteration; from then on its reports come just after the others'."""
+    step = monitor()
+    told(step, [all_pivots(0), *(summary(i, {A: 100, B: 100}) for i in range(1, 4))])
+    late = [summary(3, {C: 100}), summary(4, {A: 100, B: 100}), summary(4, {C: 100})]
+    outputs = [told(step, [message]) for message in late]
+    assert [[row["pivot"] for row in rows(output)] for output in outputs] == [[], [], [A, B, C]]
+
+
+def test_a_late_report_does_not_change_what_was_judged() -> None:
+    messages = [all_pivots(0), *(summary(i, {A: 100, B: 100}) for i in range(1, 6))]
+    late = [*messages, summary(2, {C: 100_000}), summary(1, {A: 5})]
+    assert judged(late) == judged(messages)
+
+
+def test_two_jobs_do_not_touch_each_other() -> None:
+    def of(name: str, slow: int) -> list[Message]:
+        return [all_pivots(i, 300 if i == slow else 100, name=name) for i in range(8)]
+
+    one, other = of("j", 5), of("k", 6)
+    step = monitor(job(), job("k"))
+    mixed = told(step, [message for pair in zip(one, other, strict=True) for message in pair])
+    assert rows(m for m in mixed if m.job == "j") == rows(told(monitor(), one))
+    assert [row["iteration"] for row in rows(m for m in mixed if m.job == "k") if row["irregular"]] == [6] * 3
+
+
+def test_a_job_that_is_not_watched_is_left_alone() -> None:
+    step = monitor(job(monitoring=False))
+    assert told(step, [all_pivots(i) for i in range(3)]) == []
+    assert step.changed_states() == {}
+
+
+def test_an_unknown_job_and_one_without_ranks() -> None:
+    with pytest.raises(UnknownJob):
+        told(Monitor(_NoJobs()), [all_pivots(0)])
+    assert told(monitor(Job("j", (), ())), [all_pivots(0)]) == []
+
+
+class _NoJobs(dict[str, Job]):
+    def __missing__(self, key: str) -> Job:
+        raise UnknownJob(key)
+
+
+def test_the_end_of_the_log_is_told_and_the_state_dropped() -> None:
+    step = monitor()
+    found = rows(told(step, [all_pivots(0), all_pivots(1, last=True)]))
+    assert [row["last"] for row in found] == [None] * 3 + [True] * 3
+    assert step.changed_states() == {"j": None}
+    assert told(step, [summary(1, {A: 100}, last=True), all_pivots(2)]) == []
+    assert step.changed_states() == {}
+
+
+def test_one_pivot_alone_does_not_end_the_job() -> None:
+    step = monitor()
+    told(step, [summary(0, {A: 100}, last=True), summary(0, {B: 100, C: 100})])
+    assert step.changed_states()["j"] is not None
+    assert iterations(rows(told(step, [summary(i, {B: 100, C: 100}) for i in (1, 2, 3)]))) == [1, 2, 3]
+
+
+def restarted(step: Monitor, states: dict[str, SavedState]) -> Monitor:
+    states |= {name: state for name, state in step.changed_states().items() if state is not None}
+    fresh = monitor(job(), job("k"))
+    fresh.restore(states)
+    return fresh
+
+
+reports = st.tuples(
+    st.sampled_from(["j", "k"]),
+    st.dictionaries(st.sampled_from(PIVOTS), st.none() | st.sampled_from([90, 100, 110, 200, 300]), min_size=1),
+    st.integers(0, 2),
+)
+
+
+@given(st.lists(reports, max_size=40), st.sets(st.integers(0, 40), max_size=5))
+def test_a_step_that_is_restarted_anywhere_tells_what_one_that_never_was_does(
+    drawn: list[tuple[str, dict[int, int | None], int]], cuts: set[int]
+) -> None:
+    at = {"j": 0, "k": 0}
+    messages = []
+    for offset, (name, durations, ahead) in enumerate(drawn):
+        at[name] += ahead
+        messages.append(replace(summary(at[name], durations, name=name), offset=offset))
+    undisturbed = monitor(job(), job("k"))
+    expected = [decode(out, ITERATIONS).to_pylist() for m in messages for out in undisturbed.process(m)]
+    step, states, found = monitor(job(), job("k")), dict[str, SavedState](), []
+    for offset, message in enumerate(messages):
+        if offset in cuts:
+            step = restarted(step, states)
+        found += [decode(out, ITERATIONS).to_pylist() for out in step.process(message)]
+    assert found == expected
