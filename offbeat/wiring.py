@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # in process nothing of Kafka, of ClickHouse or of HTTP is lo
     from prometheus_client import CollectorRegistry
 
     from producers.publisher import Publisher
+    from sinks.clickhouse.driver import ServerAddress
     from sinks.clickhouse.sink import ClickHouseSink
     from sinks.clickhouse.store import Store
     from sinks.webhook.retry import RetryPolicy
@@ -68,6 +69,15 @@ def publisher(settings: KafkaSettings, name: str) -> Publisher:
     return Publisher(bus(settings).librdkafka(), name)
 
 
+def server_address(settings: StoreSettings) -> ServerAddress:
+    """Where the ClickHouse server is, and who asks."""
+    from sinks.clickhouse.driver import ServerAddress
+
+    plain = settings.model_dump(exclude={"engine", "path", "port", "password", "comm_ops"})
+    port = settings.port or (9440 if settings.secure else 9000)
+    return ServerAddress(**plain, port=port, password=settings.password.get_secret_value())
+
+
 @contextmanager
 def opened(settings: StoreSettings, *, existing: bool = False, retry_for_s: float = 0.0) -> Iterator[Store]:
     """The store; with ``existing`` a chDB folder is not made where it is missing, but a ``StoreError`` raised.
@@ -84,13 +94,9 @@ def opened(settings: StoreSettings, *, existing: bool = False, retry_for_s: floa
             )
         store: Store = ChdbStore(settings.path)
     else:
-        from sinks.clickhouse.driver import DriverStore, ServerAddress
+        from sinks.clickhouse.driver import DriverStore
 
-        plain = settings.model_dump(exclude={"engine", "path", "port", "password", "comm_ops"})
-        port = settings.port or (9440 if settings.secure else 9000)
-        store = DriverStore(
-            ServerAddress(**plain, port=port, password=settings.password.get_secret_value()), retry_for_s=retry_for_s
-        )
+        store = DriverStore(server_address(settings), retry_for_s=retry_for_s)
     try:
         yield store
     finally:
