@@ -8,8 +8,8 @@ next operator, before the last member has entered this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import networkx as nx
 import numpy as np
@@ -28,22 +28,29 @@ median but for a chance of 2 in 2^n."""
 class Clocks:
     """``offset_ns`` of each clock against the reference, and ``error_ns``, how far that may be off.
 
-    A clock that never met the reference's is absent: its offset is not known.
+    A clock that never met the reference's, not even through others, is absent: its offset is not known. Such
+    clocks may still have met each other: ``apart_ns`` holds their offsets against one of those they met, and
+    ``island`` numbers the sets of clocks that met.
     """
 
     reference: str
     offset_ns: Mapping[str, int]
     error_ns: Mapping[str, int]
+    apart_ns: Mapping[str, int] = field(default_factory=dict)
+    island: Mapping[str, int] = field(default_factory=dict)
 
     def known(self, clock: str) -> bool:
         """Whether the clock's offset could be estimated."""
         return clock in self.offset_ns
 
     def correction(self, clock_of_rank: Mapping[int, str], ranks: Ints) -> Ints:
-        """What to subtract from times of ``ranks`` (shape (n,)) to read them on the reference; 0 where not known."""
-        distinct, inverse = np.unique(ranks, return_inverse=True)
-        offsets = np.array([self.offset_ns.get(clock_of_rank.get(int(r), ""), 0) for r in distinct], dtype=np.int64)
-        return offsets[inverse] if len(ranks) else np.zeros(0, dtype=np.int64)
+        """What to subtract from times of ``ranks`` (shape (n,)) to compare those of one island; 0 where not known."""
+        offsets = {**self.apart_ns, **self.offset_ns}
+        return _of_ranks(ranks, lambda rank: offsets.get(clock_of_rank.get(rank, ""), 0))
+
+    def islands(self, clock_of_rank: Mapping[int, str], ranks: Ints) -> Ints:
+        """The island of each rank's clock, shape (n,); times of two islands cannot be compared."""
+        return _of_ranks(ranks, lambda rank: self.island.get(clock_of_rank.get(rank, ""), UNKNOWN))
 
     def worst_error_ns(self, clock_names: set[str]) -> int:
         """Largest error among the named clocks that are known."""
@@ -56,16 +63,33 @@ def estimate(operators: Operators, clock_of_rank: Mapping[int, str], reference: 
     ``operators`` as logged (shape (n,)); ``clock_of_rank`` names the clock that each rank reads.
     """
     graph: nx.Graph[str] = nx.Graph()
-    graph.add_node(reference)
+    graph.add_nodes_from([reference, *sorted({*clock_of_rank.values()} - {reference})])
     for (a, b), (offset, error) in _pairs(operators, clock_of_rank).items():
         graph.add_edge(a, b, ahead={a: -offset, b: offset}, error=error)
     tree = nx.minimum_spanning_tree(graph, weight="error")
-    offsets, errors = {reference: 0}, {reference: 0}
-    for here, there in nx.bfs_edges(tree, reference):
-        edge = tree.edges[here, there]
-        offsets[there] = offsets[here] + edge["ahead"][there]
-        errors[there] = errors[here] + edge["error"]
-    return Clocks(reference, offsets, errors)
+    offsets, errors, island = dict[str, int](), dict[str, int](), dict[str, int]()
+    for number, root in enumerate(graph):
+        if root in island:
+            continue
+        offsets[root], errors[root], island[root] = 0, 0, number
+        for here, there in nx.bfs_edges(tree, root):
+            edge = tree.edges[here, there]
+            offsets[there] = offsets[here] + edge["ahead"][there]
+            errors[there] = errors[here] + edge["error"]
+            island[there] = number
+    met = {clock for clock in offsets if island[clock] == island[reference]}
+    return Clocks(
+        reference=reference,
+        offset_ns={clock: offset for clock, offset in offsets.items() if clock in met},
+        error_ns={clock: error for clock, error in errors.items() if clock in met},
+        apart_ns={clock: offset for clock, offset in offsets.items() if clock not in met},
+        island=island,
+    )
+
+
+def _of_ranks(ranks: Ints, value: Callable[[int], int]) -> Ints:
+    distinct, inverse = np.unique(ranks, return_inverse=True)
+    return np.array([value(int(rank)) for rank in distinct], dtype=np.int64)[inverse.reshape(-1)]
 
 
 def _pairs(operators: Operators, clock_of_rank: Mapping[int, str]) -> dict[tuple[str, str], tuple[int, int]]:

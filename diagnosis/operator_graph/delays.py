@@ -125,9 +125,10 @@ def end_times(logs: Logs, clocks: Clocks) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Met:
-    """Every operator and those that it meets; arrays of shape (n,), times on the reference clock.
+    """Every operator and those that it meets; arrays of shape (n,), times on a clock that those share.
 
-    ``last`` is the row of the member that entered last, ``entered`` when it did; ``complete``: all members were seen.
+    ``last`` is the row of the member that entered last, ``entered`` when it did; ``complete``: all members were seen,
+    on clocks that can be compared.
     """
 
     keys: Ints
@@ -145,6 +146,7 @@ def _meet(logs: Logs, clocks: Clocks) -> _Met:
     keys = meeting_keys(operators)
     last, entered, seen = last_callers(keys, call)
     complete = seen >= _expected_members(operators, logs.job)
+    complete &= _alike(keys, clocks.islands(logs.clock_of_rank, operators.rank))
     end = _ends(operators, keys, shift, entered, complete)
     return _Met(keys, call, end, last, entered, complete)
 
@@ -181,6 +183,16 @@ def _expected_members(operators: Operators, job: Job) -> Ints:
     unknown = len(job.ranks) + 1
     sizes = [len(job.members.get(name, ())) or unknown for name in operators.communicators]
     return np.where(operators.point_to_point, 2, np.array([*sizes, unknown])[operators.communicator])
+
+
+def _alike(keys: Ints, values: Ints) -> Bools:
+    """Whether all operators that meet have the same value; shape (n,)."""
+    known = keys != UNKNOWN
+    least = np.full(int(keys.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    most = np.full(len(least), np.iinfo(np.int64).min)
+    np.minimum.at(least, keys[known], values[known])
+    np.maximum.at(most, keys[known], values[known])
+    return np.asarray(~known | (least == most)[np.maximum(keys, 0)], dtype=np.bool_)
 
 
 def _first_to_go_on(operators: Operators, keys: Ints, shift: Ints, entered: Ints) -> Ints:

@@ -142,7 +142,24 @@ def test_a_clock_that_was_never_met_is_absent() -> None:
     ]
     clocks = estimate(operators(apart), own_clocks(3), "h0")
     assert set(clocks.offset_ns) == {"h0", "h1"}
-    assert estimate(operators([]), {}, "h0") == Clocks("h0", {"h0": 0}, {"h0": 0})
+    assert estimate(operators([]), {}, "h0") == Clocks("h0", {"h0": 0}, {"h0": 0}, island={"h0": 0})
+
+
+def test_clocks_that_met_only_each_other_can_be_compared_among_themselves() -> None:
+    pairs = {"a": (0, 1), "b": (2, 3)}
+    rows = [
+        {**row, "rank": pairs[name][row["rank"]], "communicator": name}
+        for name in pairs
+        for row in collectives([0, 3 * MS], 12)
+    ]
+    of_rank = own_clocks(5)
+    clocks = estimate(operators(rows), of_rank, "h0")
+    assert set(clocks.offset_ns) == {"h0", "h1"}
+    one, other, lost = clocks.islands(of_rank, np.array([0, 2, 4])).tolist()
+    assert clocks.islands(of_rank, np.arange(5)).tolist() == [one, one, other, other, lost]
+    assert len({one, other, lost}) == 3
+    ahead = clocks.correction(of_rank, np.arange(5))
+    assert (ahead[1] - ahead[0], ahead[3] - ahead[2]) == (3 * MS, 3 * MS)
 
 
 def test_operators_that_bear_no_number_say_nothing() -> None:

@@ -346,3 +346,33 @@ def test_a_batch_with_a_peer_that_was_not_seen_stays_as_it_is() -> None:
     own = logs.operators.rank == 1
     assert np.isnan(parts.wait[own]).tolist() == [False, True]
     assert float(parts.exposed[own].sum()) == 51 * MS
+
+
+def two_islands(offset_ns: Mapping[int, int]) -> Training:
+    """Two pairs of ranks that never meet; rank 2 computes longer."""
+    return Training(
+        {rank: [Compute(extra_ms=40 if rank == 2 else 0), Collective(f"g{rank // 2}")] for rank in range(4)},
+        {"g0": (0, 1), "g1": (2, 3)},
+        offset_ns=offset_ns,
+        jitter=False,
+    )
+
+
+def test_ranks_that_never_met_the_reference_are_compared_among_themselves() -> None:
+    training = two_islands({2: 4 * MS, 3: 90 * MS})
+    delays = measured(training)
+    victim = irregular(delays, training, 3)
+    assert in_ms(delays.wait[victim]) == [40]
+    assert delays.awaited[victim].tolist() == [2]
+    assert in_ms(delays.transfer[victim]) == [0]
+
+
+def test_clocks_that_cannot_be_compared_tell_nobodys_wait() -> None:
+    """The log is too short for an offset: nothing was sent back, so one bound is missing."""
+    training = Training({0: [Compute(), Send(1)], 1: [Compute(extra_ms=30), Recv(0)]}, offset_ns={1: 90 * MS})
+    table = training.table()
+    delays = measured(training, table)
+    rows = irregular(delays, training, 0)
+    assert np.isnan(delays.wait[rows]).all()
+    assert delays.awaited[rows].tolist() == [-1]
+    assert in_ms(delays.exposed[rows]) == [pytest.approx(30, abs=0.5)]
