@@ -69,7 +69,7 @@ def search(
         searches.append(one)
     roots = list({_place(root): root for one in searches for root in one.roots}.values())
     ranks = sorted({root.leaf.operator.rank for root in roots})
-    clocks = logs.clocks(pivots[0])
+    clocks = logs.clocks()
     ahead = clocks.correction(logs.clock_of_rank, np.array(ranks, dtype=np.int64))
     of_rank = dict(zip(ranks, ahead.tolist(), strict=True))
     uncertainty_ns = 2 * clocks.worst_error_ns({logs.job.clock(rank) for rank in ranks})

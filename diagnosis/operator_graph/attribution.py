@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from diagnosis.operator_graph.delays import Floats, measure
-from diagnosis.operator_graph.logs import Answer, Fetch, Logs, Needs
+from diagnosis.operator_graph.logs import Answer, Logs, Needs
 from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
 
 LEAST_WITNESSES = 2
@@ -89,7 +89,6 @@ class Walk:
     leaves: list[Leaf] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     visited: list[int] = field(default_factory=list)
-    unknown_ns: int = 0
 
 
 def walk(
@@ -110,12 +109,11 @@ def walk(
         room = settings.most_ranks - len(found.visited)
         stands = _largest_by_rank(stand for stand in wave if stand.rank not in found.visited)[:room]
         found.visited.extend(stand.rank for stand in stands)
-        yield from _fetch_whole(logs, [stand.rank for stand in stands])
-        found.unknown_ns = max([found.unknown_ns, *(s.amount for s in stands if s.rank in logs.missing)])
+        yield from logs.fetch_whole([stand.rank for stand in stands])
         stands = [stand for stand in stands if stand.rank not in logs.missing]
-        ledger = _Ledger(logs, pivots[0], iteration, baseline, excess_ns, settings)
+        ledger = _Ledger(logs, iteration, baseline, excess_ns, settings)
         yield from logs.fetch(ledger.unsplit(stands))
-        ledger = _Ledger(logs, pivots[0], iteration, baseline, excess_ns, settings)
+        ledger = ledger.renewed()
         wave = []
         for stand in stands:
             rows = ledger.rows(stand)
@@ -143,37 +141,32 @@ def _largest_by_rank(stands: Iterable[_Stand]) -> list[_Stand]:
     return list(largest.values())
 
 
-def _fetch_whole(logs: Logs, ranks: Sequence[int]) -> Fetch:
-    """The ranks' rows; of those without ends the neighbours' too, since only they tell when an operator ended."""
-    yield from logs.fetch({None: ranks})
-    neighbours: set[int] = set()
-    for rank in ranks:
-        own = logs.operators.of_rank(rank)
-        if len(own) and own.ended.mean() < 0.5:
-            neighbours |= {m for name in logs.job.communicators_of.get(rank, ()) for m in logs.job.members[name]}
-    yield from logs.fetch({None: neighbours})
-
-
 class _Ledger:
     """The excess of every fetched rank, as the walk reads it."""
 
     def __init__(
         self,
         logs: Logs,
-        reference: int,
         iteration: int,
         baseline: Sequence[int],
         excess_ns: int,
         settings: AttributionSettings,
     ) -> None:
         self._logs = logs
-        self._delays = measure(logs, logs.clocks(reference), baseline)
+        self._delays = measure(logs, logs.clocks(), baseline)
         self._iteration = iteration
         self._baseline = baseline
+        self._excess_ns = excess_ns
         self._least = settings.material_share * excess_ns
         self._least_wait = settings.follow_share * excess_ns
         self._settings = settings
         self._excess: dict[str, dict[int, float]] = {}
+
+    def renewed(self) -> _Ledger:
+        """The ledger of everything that is at hand by now."""
+        if self._delays.operators is self._logs.operators:
+            return self
+        return _Ledger(self._logs, self._iteration, self._baseline, self._excess_ns, self._settings)
 
     def rows(self, stand: _Stand) -> Ints:
         """The operators that a rank's delay can stem from: of this iteration, or the one before where too few."""
@@ -206,21 +199,16 @@ class _Ledger:
     def leaves(self, stand: _Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
         delays = self._delays
-        if self._material(delays.compute, rows, stand.rank, None, self._common("compute", (stand.rank,))):
-            yield self._leaf(stand, delays.compute, rows, None, (stand.rank,))
+        common = self._common("compute", (stand.rank,))
+        if self._material(delays.compute, rows, stand.rank, None, common):
+            yield self._leaf(stand, delays.compute, rows, None, (stand.rank,), common)
         for channel in np.unique(delays.channel[rows]):
             chosen = rows[delays.channel[rows] == channel]
-            of = delays.channel == channel
-            if self._material(
-                delays.transfer,
-                chosen,
-                stand.rank,
-                of,
-                self._common("transfer", delays.members(int(chosen[0]), self._logs.job)),
-            ):
+            members = delays.members(int(chosen[0]), self._logs.job)
+            common = self._common("transfer", members)
+            if self._material(delays.transfer, chosen, stand.rank, delays.channel == channel, common):
                 name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
-                members = delays.members(int(chosen[0]), self._logs.job)
-                yield self._leaf(stand, delays.transfer, chosen, name, members)
+                yield self._leaf(stand, delays.transfer, chosen, name, members, common)
 
     def waits(self, stand: _Stand, rows: Ints) -> Iterator[tuple[Wait, int]]:
         """Material waits for one rank, with the time (its own clock) before which its delay arose."""
@@ -279,10 +267,16 @@ class _Ledger:
         return amount > self._settings.sigmas * self._delays.spread(values, mask, self._baseline)
 
     def _leaf(
-        self, stand: _Stand, values: Floats, rows: Ints, communicator: str | None, members: tuple[int, ...]
+        self,
+        stand: _Stand,
+        values: Floats,
+        rows: Ints,
+        communicator: str | None,
+        members: tuple[int, ...],
+        common: float,
     ) -> Leaf:
         worst = int(rows[np.nanargmax(values[rows])])
-        excess = int(np.nansum(values[rows]))
+        excess = int(np.nansum(values[rows]) - common)
         iteration = int(self._delays.operators.iteration[worst])
         operator = reference(self._delays.operators, worst)
         return Leaf(stand.rank, communicator, members, excess, iteration, operator, (*stand.path, stand.rank))

@@ -1,22 +1,25 @@
 """From an irregular iteration to its culprits: walk to where the time was lost, then say who and how sure.
 
 The chain is Holmes' (4.1, workflow 2 to 4); its search is either Algorithm 1 as published (``algorithm_1``) or
-the walk that follows amounts (``attribution``), which is the default.
+the walk that follows amounts (``attribution``), which is the default, with what tells the members of a slow
+channel apart (``separation``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from diagnosis.job import Device, Job
+from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.attribution import AttributionSettings, Leaf, OperatorRef, Wait, walk
 from diagnosis.operator_graph.delays import Floats, measure
 from diagnosis.operator_graph.logs import Answer, Logs, Needs
 from diagnosis.operator_graph.separation import SeparationSettings, separate
-from diagnosis.operators import Operators
+from diagnosis.operators import Ints, Operators
 from diagnosis.ranking.irregularity_rate import irregularity_rate
 
 COMPUTE = "compute_slow"
@@ -70,13 +73,14 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class LocateSettings:
-    """Settings of the steps.
+    """Settings of the steps. ``search`` chooses between the walk that follows amounts and Algorithm 1 as published.
 
     Beside a culprit that explains ``whole_share`` of the excess only those count that explain
     ``comparable_share`` of what it does. A rank is slow in both ways if the lesser is ``mixed_share`` of the greater.
     The latest ``baseline_iterations`` of the baseline are compared with.
     """
 
+    search: Literal["attribution", "algorithm_1"] = "attribution"
     attribution: AttributionSettings = field(default_factory=AttributionSettings)
     separation: SeparationSettings = field(default_factory=SeparationSettings)
     mixed_share: float = 0.5
@@ -90,30 +94,53 @@ def locate(
 ) -> Generator[Needs, Answer, Location]:
     """Search the operator graph for the culprits of an irregular iteration; yields the logs that it needs."""
     settings = settings or LocateSettings()
-    iteration, pivots = irregularity.iteration, irregularity.pivots
-    baseline = irregularity.baseline[-settings.baseline_iterations :]
+    iteration, baseline = irregularity.iteration, irregularity.baseline[-settings.baseline_iterations :]
     irregularity = replace(irregularity, baseline=baseline)
     before = (iteration - 1,) if iteration else ()
     logs = Logs(job, tuple(sorted({*baseline, *before, iteration})))
-    found = yield from walk(logs, iteration, baseline, pivots, irregularity.excess_ns, settings.attribution)
+    if settings.search == "algorithm_1":
+        culprits, waits, visited = yield from _as_published(logs, irregularity)
+    else:
+        culprits, waits, visited = yield from _by_amounts(logs, irregularity, settings)
+    operators = logs.operators
+    return Location(
+        culprits=tuple(sorted(_rated(logs, culprits, irregularity), key=lambda c: (-c.share, c.ranks))),
+        waits=tuple(waits),
+        visited=tuple(visited),
+        coverage=logs.coverage,
+        clock_error_ns=logs.clocks().worst_error_ns({job.clock(rank) for rank in visited}),
+        last_record_ns=int(max(operators.call_ns.max(initial=0), operators.end_ns.max(initial=0))),
+    )
+
+
+Steps = Generator[Needs, Answer, tuple[list[Culprit], Sequence[Wait], Sequence[int]]]
+"""A search on its way to the culprits, who waited for whom, and the ranks that it stood on."""
+
+
+def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings) -> Steps:
+    iteration, baseline, excess_ns = irregularity.iteration, irregularity.baseline, irregularity.excess_ns
+    found = yield from walk(logs, iteration, baseline, irregularity.pivots, excess_ns, settings.attribution)
     culprits: list[Culprit] = []
     for leaf in _largest_by_place(found.leaves):
         if leaf.communicator is None:
-            culprits.append(_computing(job, leaf, irregularity.excess_ns))
+            culprits.append(_computing(logs.job, leaf, excess_ns))
             continue
         told = yield from separate(logs, leaf, baseline, settings.separation)
-        culprits.append(_transferring(job, leaf, told.members, told.ranks, irregularity.excess_ns))
-    culprits = _decisive(_merged(culprits, settings.mixed_share), settings)
-    rated = _rated(logs, culprits, irregularity)
-    operators = logs.operators
-    return Location(
-        culprits=tuple(sorted(rated, key=lambda c: (-c.share, c.ranks))),
-        waits=tuple(found.waits),
-        visited=tuple(found.visited),
-        coverage=logs.coverage,
-        clock_error_ns=logs.clocks(pivots[0]).worst_error_ns({job.clock(rank) for rank in found.visited}),
-        last_record_ns=int(max(operators.call_ns.max(initial=0), operators.end_ns.max(initial=0))),
-    )
+        culprits.append(_transferring(logs.job, leaf, told.members, told.ranks, excess_ns))
+    return _decisive(_merged(culprits, settings.mixed_share), settings), found.waits, found.visited
+
+
+def _as_published(logs: Logs, irregularity: Irregularity) -> Steps:
+    """Algorithm 1 from each pivot: it names GPUs, and of a slow communication all that take part."""
+    iteration, baseline, excess_ns = irregularity.iteration, irregularity.baseline, irregularity.excess_ns
+    found = yield from algorithm_1.search(logs, iteration, baseline, irregularity.pivots)
+    culprits = [
+        _computing(logs.job, root.leaf, excess_ns)
+        if root.cause == algorithm_1.COMPUTE
+        else _transferring(logs.job, root.leaf, root.leaf.members, (), excess_ns)
+        for root in found.roots
+    ]
+    return culprits, found.waits, found.visited
 
 
 def _largest_by_place(leaves: Sequence[Leaf]) -> list[Leaf]:
@@ -185,10 +212,9 @@ def _rated(logs: Logs, culprits: Sequence[Culprit], irregularity: Irregularity) 
     """The culprits with the correlation of their lost time and the iteration's (Holmes 4.4)."""
     if not culprits:
         return []
-    iterations = tuple(sorted({*irregularity.baseline, irregularity.iteration}))
-    delays = measure(logs, logs.clocks(irregularity.pivots[0]), irregularity.baseline)
+    iterations = np.array(sorted({*irregularity.baseline, irregularity.iteration}), dtype=np.int64)
+    delays = measure(logs, logs.clocks(), irregularity.baseline)
     operators = delays.operators
-    durations = _durations(operators, irregularity.pivots[0], iterations)
     rated = []
     for culprit in culprits:
         own = operators.rank == culprit.operator.rank
@@ -196,24 +222,30 @@ def _rated(logs: Logs, culprits: Sequence[Culprit], irregularity: Irregularity) 
         if culprit.cause == NETWORK:
             own &= operators.communicator == operators.communicators.index(culprit.operator.communicator)
             values = delays.exposed
-        series = delays.series(values, own, iterations)
+        durations = _durations(operators, culprit.path[0], iterations)
+        known = ~np.isnan(durations)
+        lost = delays.series(values, own, iterations[known].tolist())
         rated.append(
             replace(
                 culprit,
-                operator_ns=tuple(int(v) for v in series),
-                iteration_ns=tuple(int(v) for v in np.nan_to_num(durations)),
-                irregularity_rate=irregularity_rate(series, durations),
+                operator_ns=tuple(int(v) for v in lost),
+                iteration_ns=tuple(int(v) for v in durations[known]),
+                irregularity_rate=irregularity_rate(lost, durations[known]),
             )
         )
     return rated
 
 
-def _durations(operators: Operators, rank: int, iterations: Sequence[int]) -> Floats:
-    """From first call to last of each iteration on one rank, in ns; shape (len(iterations),), NaN: not seen."""
+def _durations(operators: Operators, rank: int, iterations: Ints) -> Floats:
+    """From first call to last end of each iteration on one rank (its last call, where ends are not logged), in ns.
+
+    Shape (len(iterations),), NaN: not seen.
+    """
     own = operators.of_rank(rank)
+    until = np.where(own.ended, own.end_ns, own.call_ns)
     spans = np.full(len(iterations), np.nan)
     for index, iteration in enumerate(iterations):
-        calls = own.call_ns[own.iteration == iteration]
-        if len(calls):
-            spans[index] = calls[-1] - calls[0]
+        inside = own.iteration == iteration
+        if inside.any():
+            spans[index] = until[inside].max() - own.call_ns[inside].min()
     return spans

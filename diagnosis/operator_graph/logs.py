@@ -112,8 +112,10 @@ class Logs:
             self._operators = Operators.from_arrow(table).distinct()
         return self._operators
 
-    def clocks(self, reference: int) -> Clocks:
-        """Clock offsets of the fetched ranks against the clock of one of them."""
+    def clocks(self, reference: int | None = None) -> Clocks:
+        """Clock offsets of the fetched ranks against the clock of one of them; the first whose rows came."""
+        if reference is None:
+            reference = int(self.operators.rank[0]) if len(self.operators) else min(self.asked)
         return estimate(self.operators, self.clock_of_rank, self.job.clock(reference))
 
     @property

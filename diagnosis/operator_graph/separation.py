@@ -55,7 +55,7 @@ def separate(
         # only the members' next calls tell when an operator ended
         wanted = {None: {rank for ranks in groups.values() for rank in ranks}}
     yield from logs.fetch(wanted)
-    delays = measure(logs, logs.clocks(leaf.path[0]), baseline)
+    delays = measure(logs, logs.clocks(), baseline)
     excess: dict[int, float] = {}
     for member in leaf.members:
         judged = list(_slowness(delays, logs.job, member, leaf, baseline, settings))

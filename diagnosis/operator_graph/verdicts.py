@@ -68,7 +68,7 @@ def judge(logs: Logs, iteration: int, baseline: Sequence[int], detector: Operato
     """Let a detector learn the baseline iterations of everything fetched so far, and judge ``iteration``."""
     operators = logs.operators
     learned = np.array(sorted(set(baseline)), dtype=np.int64)
-    end = end_times(logs, logs.clocks(int(operators.rank[0]))) if len(operators) else operators.end_ns
+    end = end_times(logs, logs.clocks())
     duration = np.where(end == UNKNOWN, np.nan, end - operators.call_ns)
     series = numbered(operators.rank, operators.communicator, operators.position + 1)
     here = operators.iteration == iteration

@@ -1,0 +1,302 @@
+"""From an irregular iteration to its culprits, on small jobs: who is named, who never is, and what it takes."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnosis.irregularity.monitor import IterationMonitor
+from diagnosis.operator_graph.locate import (
+    COMPUTE,
+    MIXED,
+    NETWORK,
+    Irregularity,
+    LocateSettings,
+    Location,
+    locate,
+)
+from producers.simulation import Fault, Part
+from producers.simulation.relabel import relabelled
+from tests.diagnosis.answering import answered
+from tests.diagnosis.made_logs import MS, Collective, Compute, Recv, Send, Step, Training
+from tests.diagnosis.operator_graph.small_jobs import (
+    BASELINE,
+    FAULTY,
+    gpu_slow,
+    irregularity,
+    located,
+    named,
+    nic_slow,
+    run,
+)
+
+AS_PUBLISHED = LocateSettings(search="algorithm_1")
+
+
+def of_training(training: Training, *, excess_ms: float, pivots: tuple[int, ...] = (0,)) -> Irregularity:
+    return Irregularity(training.irregular, training.baseline, pivots, int(excess_ms * MS))
+
+
+@pytest.mark.parametrize("iteration", FAULTY)
+@pytest.mark.parametrize("rank", [0, 3, 5, 6])
+def test_a_slow_gpu(rank: int, iteration: int) -> None:
+    location, _ = located(run(gpu_slow(rank)), iteration)
+    assert named(location) == {(COMPUTE, "device", (rank,))}
+    [culprit] = location.culprits
+    assert culprit.devices == (run(gpu_slow(rank)).job.gpu(rank),)
+    assert culprit.share > 0.7
+    assert culprit.path[-1] == rank
+    assert location.coverage == 1.0
+
+
+@pytest.mark.parametrize("iteration", FAULTY)
+@pytest.mark.parametrize("rank", [2, 6])
+def test_a_slow_nic(rank: int, iteration: int) -> None:
+    location, _ = located(run(nic_slow(rank)), iteration)
+    assert named(location) == {(NETWORK, "device", (rank,))}
+    assert [device.kind for device in location.culprits[0].devices] == ["nic"]
+
+
+def test_both_at_once() -> None:
+    location, _ = located(run(gpu_slow(5), nic_slow(2)))
+    assert named(location) == {(COMPUTE, "device", (5,)), (NETWORK, "device", (2,))}
+    first, second = location.culprits
+    assert first.share >= second.share
+
+
+@pytest.mark.parametrize("fault", [gpu_slow(5), nic_slow(2), gpu_slow(3), nic_slow(6)], ids=str)
+def test_logs_without_ends_blame_the_same(fault: Fault) -> None:
+    told, _ = located(run(fault))
+    bare, _ = located(run(fault, ends=False))
+    assert named(told) == named(bare)
+
+
+def test_a_fault_that_bubbles_hide_is_nothing() -> None:
+    """It makes no iteration irregular, and is not blamed for what another device does."""
+    hidden = run(gpu_slow(0, 1.004, part=Part.FORWARD))
+    monitor = IterationMonitor()
+    judged = [monitor.judge(i, duration) for i, duration in enumerate(hidden.truth.durations_ns)]
+    assert not any(judgement.irregular for judgement in judged)
+    location, _ = located(run(gpu_slow(0, 1.004), nic_slow(6)))
+    assert named(location) == {(NETWORK, "device", (6,))}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_healthy_iteration_that_is_long_by_chance_blames_nobody(seed: int) -> None:
+    healthy = run(seed=seed)
+    longest = max(FAULTY, key=lambda i: healthy.truth.durations_ns[i])
+    asked = replace(irregularity(healthy, longest), excess_ns=int(0.1 * healthy.truth.durations_ns[longest]))
+    location, _ = answered(locate(healthy.job, asked), healthy.table)
+    assert location.culprits == ()
+
+
+def alike(ms: float, *slow: int, more_ms: float = 0) -> Training:
+    """Eight ranks in two groups; all compute ``ms`` longer in the last iteration, the slow ones ``more_ms`` on top."""
+
+    def program(rank: int) -> list[Step]:
+        extra = ms + (more_ms if rank in slow else 0)
+        return [Compute(30, extra_ms=extra), Collective(f"g{rank // 4}"), Compute(10), Collective("all")]
+
+    groups = {"g0": (0, 1, 2, 3), "g1": (4, 5, 6, 7), "all": tuple(range(8))}
+    return Training({rank: program(rank) for rank in range(8)}, groups)
+
+
+@pytest.mark.parametrize("pivots", [(0, 2, 5, 7), (1, 3, 4)])
+def test_what_all_ranks_compute_longer_is_nobodys_fault(pivots: tuple[int, ...]) -> None:
+    training = alike(40)
+    location, _ = answered(locate(training.job(), of_training(training, excess_ms=40, pivots=pivots)), training.table())
+    assert location.culprits == ()
+
+
+@pytest.mark.parametrize("culprit", [2, 5, 6])
+def test_a_culprit_beside_a_common_slowdown_bears_only_its_own_part(culprit: int) -> None:
+    training = alike(20, culprit, more_ms=60)
+    asked = of_training(training, excess_ms=80, pivots=(0, 2, 5, 7))
+    location, _ = answered(locate(training.job(), asked), training.table())
+    assert named(location) == {(COMPUTE, "device", (culprit,))}
+    assert location.culprits[0].excess_ns == pytest.approx(60 * MS, rel=0.03)
+
+
+def test_a_single_pivot_that_is_the_culprit_itself() -> None:
+    location, _ = located(run(gpu_slow(5)), starts=(5,))
+    assert named(location) == {(COMPUTE, "device", (5,))}
+
+
+@pytest.mark.parametrize("fault", [gpu_slow(5), nic_slow(6)], ids=["gpu", "nic"])
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
+def test_a_culprit_whose_logs_are_missing_is_unknown(fault: Fault, ends: bool) -> None:
+    faulty = run(fault, ends=ends)
+    away = faulty.job.ranks_of_host[faulty.job.place[faulty.truth.faults[0].rank].host or ""]
+    pivots = tuple(rank for rank in faulty.job.ranks if rank not in away)[::2]
+    location, asked = located(faulty, missing=away, starts=pivots)
+    assert location.culprits == ()
+    assert location.coverage < 1
+    assert asked.ranks & set(away)
+
+
+@pytest.mark.parametrize("away", [(0, 1), (4, 5), (6, 7)])
+def test_a_culprit_is_found_though_a_pivot_does_not_answer(away: tuple[int, ...]) -> None:
+    """Not even the first one, whose clock the others would be read on."""
+    location, _ = located(run(gpu_slow(3)), missing=away, starts=(away[0], 2, 3))
+    assert named(location) == {(COMPUTE, "device", (3,))}
+    assert location.coverage < 1
+
+
+def test_nobody_answers() -> None:
+    faulty = run(gpu_slow(5))
+    location, asked = located(faulty, missing=faulty.job.ranks)
+    assert (location.culprits, location.coverage, asked.rows) == ((), 0.0, 0)
+
+
+def test_mixed_slowness_of_one_rank() -> None:
+    """Rank 1 computes and sends slowly: one culprit, both devices."""
+    training = Training(
+        {
+            0: [Compute(10), Recv(1), Compute(), Collective("all")],
+            1: [Compute(10, extra_ms=40), Send(0), Compute(), Send(2, extra_ms=40), Collective("all")],
+            2: [Compute(10), Recv(1), Compute(), Collective("all")],
+            3: [Compute(), Send(4), Compute(), Collective("all")],
+            4: [Compute(), Recv(3), Compute(), Collective("all")],
+        },
+        {"all": tuple(range(5))},
+    )
+    asked = of_training(training, excess_ms=80, pivots=(0, 2, 3))
+    location, _ = answered(locate(training.job(), asked), training.table())
+    [culprit] = [c for c in location.culprits if 1 in c.ranks and c.level == "device"]
+    assert culprit.ranks == (1,)
+    assert culprit.cause in {COMPUTE, MIXED}
+    assert {c.cause for c in location.culprits} & {MIXED, NETWORK}
+
+
+def test_the_series_of_a_culprit_correlate_with_the_iterations() -> None:
+    location, _ = located(run(gpu_slow(5)), 16)
+    [culprit] = location.culprits
+    assert len(culprit.operator_ns) == len(culprit.iteration_ns) == len(BASELINE) + 1
+    assert culprit.irregularity_rate == pytest.approx(
+        float(np.corrcoef(culprit.operator_ns, culprit.iteration_ns)[0, 1]), abs=1e-6
+    )
+    assert culprit.irregularity_rate > 0.9
+    durations = run(gpu_slow(5)).truth.durations_ns
+    assert np.corrcoef(culprit.iteration_ns, [durations[i] for i in (*BASELINE, 16)])[0, 1] > 0.98
+
+
+def test_an_iterations_duration_reaches_to_its_last_end() -> None:
+    """The slow transfer is the iteration's last operator: its calls alone would not show it."""
+    training = Training(
+        {rank: [Compute(), Collective("g"), Compute(), Collective("g", extra_ms=50)] for rank in range(2)},
+        {"g": (0, 1)},
+    )
+    location, _ = answered(locate(training.job(), of_training(training, excess_ms=50)), training.table())
+    [culprit] = location.culprits
+    assert culprit.iteration_ns[-1] - np.mean(culprit.iteration_ns[:-1]) == pytest.approx(50 * MS, rel=0.05)
+    assert culprit.irregularity_rate > 0.95
+
+
+def test_iterations_that_the_log_lost_are_left_out_of_the_series() -> None:
+    faulty = run(gpu_slow(5))
+    [pivot] = {located(faulty)[0].culprits[0].path[0]}
+    gone = pc.and_(pc.equal(faulty.table.column("rank"), pivot), pc.equal(faulty.table.column("iteration"), 9))
+    location, _ = located(faulty, table=faulty.table.filter(pc.invert(gone)))
+    [culprit] = location.culprits
+    assert culprit.ranks == (5,)
+    assert 0 not in culprit.iteration_ns
+
+
+@pytest.mark.parametrize("fault", [gpu_slow(37), nic_slow(37)], ids=["gpu", "nic"])
+def test_only_the_logs_that_are_needed_are_asked_for(fault: Fault) -> None:
+    faulty = run(fault, dp=16, gpus_per_host=8)
+    location, asked = located(faulty)
+    assert [culprit.ranks for culprit in location.culprits] == [(37,)]
+    iterations = {iteration for need in asked.needs for iteration in need.iterations}
+    assert iterations == {*BASELINE, 13, 14}
+    everything = pc.is_in(faulty.table.column("iteration"), pa.array(sorted(iterations), pa.int32()))
+    assert asked.rows < 0.45 * pc.sum(everything).as_py()
+    whole = {rank for need in asked.needs if need.communicator is None for rank in need.ranks}
+    assert len(whole) <= 16  # of 64
+    assert asked.rounds <= 8
+
+
+def test_the_order_of_rows_and_of_pivots_does_not_matter() -> None:
+    faulty = run(gpu_slow(5), nic_slow(2))
+    expected, _ = located(faulty)
+    order = np.random.default_rng(1).permutation(len(faulty.table))
+    shuffled, _ = located(faulty, table=faulty.table.take(pa.array(order)))
+    assert shuffled == expected
+    backwards, _ = located(faulty, starts=irregularity(faulty).pivots[::-1])
+    assert named(backwards) == named(expected)
+
+
+def test_the_same_again_gives_the_same() -> None:
+    assert located(run(nic_slow(2))) == located(run(nic_slow(2)))
+
+
+def summary(location: Location, ranks: Mapping[int, int], hosts: Mapping[str, str]) -> list[tuple[object, ...]]:
+    """What is said of the culprits, under other names."""
+
+    def device(name: str) -> str:
+        kind, _, place = name.partition(":")
+        host, _, index = place.partition("/")
+        return f"{kind}:{hosts[host]}/{index}"
+
+    return sorted(
+        (
+            culprit.cause,
+            culprit.level,
+            sorted(ranks[rank] for rank in culprit.ranks),
+            sorted(sorted(ranks[rank] for rank in candidate) for candidate in culprit.candidates),
+            sorted(device(d.device) for d in culprit.devices),
+            ranks[culprit.operator.rank],
+            (culprit.operator.position, culprit.operator.op, culprit.operator.phase, culprit.operator.microbatch),
+            round(culprit.share, 4),
+            [ranks[rank] for rank in culprit.path],
+        )
+        for culprit in location.culprits
+    )
+
+
+@settings(max_examples=6)
+@given(
+    st.sampled_from([(gpu_slow(5),), (nic_slow(2),), (gpu_slow(6), nic_slow(2))]),
+    st.permutations(range(8)),
+    st.permutations(["h0", "h1", "h2", "h3"]),
+)
+def test_other_names_change_the_names_in_the_answer_and_nothing_else(
+    faults: tuple[Fault, ...], ranks: list[int], hosts: list[str]
+) -> None:
+    plain = run(*faults)
+    of_rank, of_host = dict(enumerate(ranks)), {f"h{i}": f"machine-{host}" for i, host in enumerate(hosts)}
+    renamed = relabelled(plain, of_rank, of_host, lambda name: f"c{name[::-1]}")
+    starts = irregularity(plain).pivots
+    expected, asked = located(plain, starts=starts)
+    found, asked_under_other_names = located(renamed, starts=[of_rank[rank] for rank in starts])
+    same = {rank: rank for rank in range(8)}
+    assert summary(found, same, {name: name for name in of_host.values()}) == summary(expected, of_rank, of_host)
+    assert {of_rank[rank] for rank in asked.ranks} == asked_under_other_names.ranks
+
+
+def test_the_published_search_names_gpus_and_whole_groups() -> None:
+    slow = Training(
+        {
+            rank: [Compute(), Collective("g"), Compute(extra_ms=50 if rank == 3 else 0), Collective("g")]
+            for rank in range(4)
+        },
+        {"g": (0, 1, 2, 3)},
+    )
+    asked = of_training(slow, excess_ms=50, pivots=(0, 2))
+    location, _ = answered(locate(slow.job(), asked, AS_PUBLISHED), slow.table())
+    assert named(location) == {(COMPUTE, "device", (3,))}
+    assert location.culprits[0].irregularity_rate > 0.9
+    link = replace(slow, programs={rank: [Compute(), Collective("g", extra_ms=50)] for rank in range(4)})
+    location, _ = answered(locate(link.job(), asked, AS_PUBLISHED), link.table())
+    assert named(location) == {(NETWORK, "group", (0, 1, 2, 3))}
+    assert location.culprits[0].candidates == ((0,), (1,), (2,), (3,))
+
+
+def test_every_setting_has_a_default() -> None:
+    assert LocateSettings().search == "attribution"
+    assert all(getattr(LocateSettings(), field.name) is not None for field in fields(LocateSettings))
