@@ -89,12 +89,13 @@ class ChdbStore:
         return self._connection
 
     def _connect(self) -> Connection:
-        import chdb
+        # Not from the package itself: chdb and chdb-core both bring its face, and which one is there is chance.
         from chdb import _chdb
+        from chdb.state import connect
 
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            connection = chdb.connect(str(self.folder))
+            connection = connect(str(self.folder))
             # The engine takes over the handlers of fatal signals; a crash of ours is to be seen as what it is.
             _chdb.reset_signal_handlers()  # type: ignore[attr-defined] # its stub leaves it out
         except (OSError, RuntimeError) as error:
