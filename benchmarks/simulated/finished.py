@@ -1,0 +1,73 @@
+"""The scores of finished runs, kept in a file of JSON lines so that a long series can be taken up again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from hashlib import blake2b
+from pathlib import Path
+
+from benchmarks.simulated.plan import Case
+from benchmarks.simulated.trial import Score
+from offbeat.settings import Settings
+from schemas.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+DECISIVE = ("benchmarks/simulated", "diagnosis", "offbeat/wiring.py", "producers", "schemas", "streams")
+"""The code that a score depends on."""
+
+
+class Finished:
+    """Scores by run; with a file also those of earlier calls, as far as the same code and settings made them.
+
+    Raises ``InputError`` for a file that holds anything else.
+    """
+
+    def __init__(self, file: Path | None, version: str) -> None:
+        self.scores: dict[Case, Score] = {}
+        self.outdated = 0
+        """Scores in the file that other code or settings made."""
+        self._file, self._version = file, version
+        if file is not None and file.exists():
+            self._read(file)
+
+    def add(self, score: Score) -> None:
+        """Keep a score; it is in the file when this returns."""
+        self.scores[score.case] = score
+        if self._file is not None:
+            line = json.dumps({"version": self._version, "score": score.to_json()})
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+    def of(self, cases: Iterable[Case]) -> list[Score]:
+        """The scores of the runs that are finished."""
+        return [self.scores[case] for case in cases if case in self.scores]
+
+    def _read(self, file: Path) -> None:
+        text = file.read_text("utf-8")
+        if text and not text.endswith("\n"):  # the call that wrote it was ended within a line
+            text = text[: text.rfind("\n") + 1]
+            file.write_text(text, "utf-8")
+        for number, line in enumerate(text.splitlines(), start=1):
+            try:
+                row = json.loads(line)
+                if row["version"] != self._version:
+                    self.outdated += 1
+                    continue
+                score = Score.from_json(row["score"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(f"{file}: line {number} is not a finished run; name another file") from error
+            self.scores[score.case] = score
+
+
+def version(settings: Settings) -> str:
+    """A digest of the code and the settings that scores depend on."""
+    digest = blake2b(digest_size=8)
+    for name in DECISIVE:
+        path = ROOT / name
+        for module in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(module.read_bytes())
+    relevant = {name: asdict(getattr(settings, name)) for name in ("monitor", "search", "incidents")}
+    digest.update(json.dumps([relevant, settings.pivots, settings.publish_all], sort_keys=True).encode())
+    return digest.hexdigest()

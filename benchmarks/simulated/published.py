@@ -1,0 +1,145 @@
+"""Algorithm 1 as published, searching one irregular iteration from several pivots."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.simulated.detection import Telemetry
+from diagnosis.irregularity.operator_detector import SigmaDetector
+from diagnosis.job import Job
+from diagnosis.operator_graph.algorithm_1 import COMPUTE, Root, Search, earliest
+from diagnosis.operator_graph.attribution import OperatorRef
+from diagnosis.operator_graph.delays import Floats, end_times
+from diagnosis.operator_graph.logs import Answer, Fetch, Logs
+from diagnosis.operators import UNKNOWN, Bools, Ints, meeting_keys
+from diagnosis.ranking.irregularity_rate import irregularity_rate
+
+
+@dataclass
+class NotedLogs(Logs):
+    """Logs of which everything is at hand; what a search asks for is only noted.
+
+    A search as published asks hundreds of times and judges anew after each answer. Here it judges once.
+    """
+
+    noted: set[tuple[int, str | None]] = field(default_factory=set)
+    """What was asked for: ranks with a communicator; None: all of their rows."""
+
+    @classmethod
+    def of(cls, telemetry: Telemetry, iterations: Collection[int]) -> NotedLogs:
+        """The logs of all ranks in the iterations."""
+        logs = cls(telemetry.job, tuple(sorted(iterations)))
+        chosen = pc.is_in(telemetry.table.column("iteration"), pa.array(sorted(iterations), pa.int32()))
+        loading = Logs.fetch(logs, {None: telemetry.job.ranks})
+        next(loading)
+        try:
+            loading.send(Answer(telemetry.table.filter(chosen)))
+        except StopIteration:
+            return logs
+        raise RuntimeError("logs that have everything ask for more")
+
+    def fetch(self, wanted: Mapping[str | None, Iterable[int]]) -> Fetch:
+        """Note what is wanted."""
+        self.noted.update((rank, communicator) for communicator, ranks in wanted.items() for rank in ranks)
+        yield from ()
+
+    @property
+    def noted_rows(self) -> int:
+        """How many rows were asked for."""
+        operators, codes = self.operators, {name: code for code, name in enumerate(self.operators.communicators)}
+        asked = np.isin(operators.rank, [rank for rank, communicator in self.noted if communicator is None])
+        for rank, communicator in self.noted:
+            if communicator in codes:
+                asked |= (operators.rank == rank) & (operators.communicator == codes[communicator])
+        return int(asked.sum())
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a search as published found in an iteration: the roots that the pivots led to.
+
+    ``iterations`` are the baseline's and, last, the one searched.
+    """
+
+    logs: NotedLogs
+    iterations: tuple[int, ...]
+    pivot: int
+    roots: tuple[Root, ...]
+
+    @classmethod
+    def search(
+        cls, logs: NotedLogs, baseline: Sequence[int], iteration: int, pivots: Sequence[int], sigmas: float
+    ) -> Published:
+        """Search from every pivot by itself; an operator is abnormal beyond ``sigmas`` standard deviations."""
+        logs.noted.clear()
+        roots: list[Root] = []
+        for pivot in pivots:
+            search = Search(logs, iteration, baseline, lambda: SigmaDetector(sigmas))
+            for _ in search.run(pivot):
+                raise RuntimeError("a search that has everything asks for more")
+            roots += search.roots
+        return cls(logs, (*sorted(baseline), iteration), pivots[0], tuple(roots))
+
+    def earliest(self) -> list[Root]:
+        """The roots with the earliest operator (Holmes 5.1.1), as far as the clocks tell."""
+        clocks, job = self.logs.clocks(self.pivot), self.logs.job
+        ranks = sorted({root.leaf.operator.rank for root in self.roots})
+        ahead = clocks.correction(self.logs.clock_of_rank, np.array(ranks, dtype=np.int64))
+        of_rank = dict(zip(ranks, ahead.tolist(), strict=True))
+
+        def corrected_call_ns(operator: OperatorRef) -> int:
+            return int(operator.call_ns - of_rank[operator.rank])
+
+        return earliest(self.roots, corrected_call_ns, 2 * clocks.worst_error_ns({job.clock(rank) for rank in ranks}))
+
+    def rate(self, root: Root) -> float:
+        """The correlation of the abnormal operator's duration with the iteration's (Holmes 4.4).
+
+        A straggler's own operator is short: the abnormal one is that of the member that waited longest for it.
+        """
+        operators, duration = self.logs.operators, self._duration_ns
+        own = self._here & (operators.rank == root.leaf.rank) & (operators.call_ns == root.leaf.operator.call_ns)
+        met = np.flatnonzero(self._here & np.isin(self._meetings, self._meetings[own]))
+        worst = int(met[np.argmax(np.nan_to_num(duration[met], nan=-1.0))])
+        same = np.ones(len(operators), dtype=np.bool_)
+        for column in (operators.rank, operators.communicator, operators.position):
+            same &= column == column[worst]
+        of_iteration = dict(zip(operators.iteration[same].tolist(), duration[same].tolist(), strict=True))
+        series = [of_iteration.get(iteration, np.nan) for iteration in self.iterations]
+        return irregularity_rate(series, self._lengths_ns)
+
+    @cached_property
+    def _here(self) -> Bools:
+        return np.asarray(self.logs.operators.iteration == self.iterations[-1])
+
+    @cached_property
+    def _meetings(self) -> Ints:
+        return meeting_keys(self.logs.operators)
+
+    @cached_property
+    def _duration_ns(self) -> Floats:
+        """Duration of every operator; NaN: not known."""
+        end = end_times(self.logs, self.logs.clocks(self.pivot))
+        return np.where(end == UNKNOWN, np.nan, end - self.logs.operators.call_ns)
+
+    @cached_property
+    def _lengths_ns(self) -> list[float]:
+        """Duration of each iteration on the pivot, first call to last; NaN: not seen."""
+        own = self.logs.operators.of_rank(self.pivot)
+        calls = [own.call_ns[own.iteration == iteration] for iteration in self.iterations]
+        return [float(of[-1] - of[0]) if len(of) else np.nan for of in calls]
+
+
+def implicated(job: Job, root: Root) -> list[str]:
+    """The devices that a root implicates: a GPU, or whatever carries the traffic of its group."""
+    if root.cause == COMPUTE:
+        return [job.gpu(root.leaf.rank).device]
+    if job.on_one_host(root.leaf.members):
+        return [f"nvlink:{job.place[root.leaf.rank].host}"]
+    return [nic.device for rank in root.leaf.members for nic in job.nics(rank)]

@@ -1,0 +1,162 @@
+"""One run, from its seed to its score."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.simulated import rankings, scoring
+from benchmarks.simulated.detection import Detection, Telemetry, detect
+from benchmarks.simulated.plan import Case
+from benchmarks.simulated.rankings import Ranking
+from benchmarks.simulated.scoring import FaultScore, IterationScore, Said
+from offbeat.settings import Settings
+from producers.log_agent import agents
+from producers.simulation import SimulatedRun, simulate
+from producers.simulation.scenario import Scenario
+from producers.simulation.scenarios import Story
+
+OURS = "delay attribution"
+"""What the pipeline's own search is called beside Algorithm 1."""
+
+_SAMPLED = 5
+"""Iterations that tell how many bytes a row takes on the bus."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A run's job, and what its logs lack."""
+
+    ranks: int
+    tp: int
+    pp: int
+    dp: int
+    ep: int
+    microbatches: int
+    without_labels: bool
+    without_ends: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes on the bus: everything that all ranks log, what travelled unasked, what all searches asked for.
+
+    ``fetched_share`` is, for each method, how many of the rows of the compared iterations and their baselines it
+    fetched.
+    """
+
+    everything_bytes: int
+    unasked_bytes: int
+    answer_bytes: int
+    fetched_share: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a finished run counts for."""
+
+    seed: int
+    story: str
+    noise: str
+    layout: Layout
+    faults: tuple[FaultScore, ...]
+    said: tuple[Said, ...]
+    iterations: IterationScore
+    searched: int
+    traffic: Traffic
+    detect_s: float
+
+    @property
+    def case(self) -> Case:
+        """The run that it is the score of."""
+        return Case(self.seed, Story(self.story), self.noise)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Score:
+        """What ``to_json`` gave; raises ``TypeError`` or ``KeyError`` for anything else."""
+        faults = tuple(
+            FaultScore(**{**f, "inseparable": tuple(f["inseparable"]), "iterations": _pair(f)}) for f in row["faults"]
+        )
+        said = tuple(
+            Said(**{**s, "ranks": tuple(s["ranks"]), "devices": tuple(s["devices"]), "iterations": _pair(s)})
+            for s in row["said"]
+        )
+        nested = {
+            "layout": Layout(**row["layout"]),
+            "faults": faults,
+            "said": said,
+            "iterations": IterationScore(**row["iterations"]),
+            "traffic": Traffic(**row["traffic"]),
+        }
+        return cls(**{**row, **nested})
+
+
+def run_case(case: Case, settings: Settings) -> Score:
+    """Simulate a run, have the pipeline look at its telemetry, and hold the truth beside what it says."""
+    return judged(case, simulate(case.scenario()), settings)
+
+
+def judged(case: Case, run: SimulatedRun, settings: Settings) -> Score:
+    """The score of a simulated run."""
+    telemetry = Telemetry.of(run.job, run.table)
+    started = time.perf_counter()
+    detection = detect(telemetry, settings)
+    detect_s = time.perf_counter() - started
+    ranked = {OURS: rankings.by_findings(telemetry, detection, settings.search.locate)}
+    if run.truth.faults:
+        ranked |= rankings.by_algorithm_1(telemetry, detection, settings.search.locate)
+    shift = scoring.shift_of(run.truth, run.job, detection)
+    scores = {name: ranking.scores for name, ranking in ranked.items()}
+    return Score(
+        seed=case.seed,
+        story=case.story.value,
+        noise=case.noise,
+        layout=_layout(run.scenario),
+        faults=scoring.score_faults(run.truth, run.job, detection, shift, scores),
+        said=scoring.score_incidents(run.truth, run.job, detection, shift),
+        iterations=scoring.score_iterations(run.truth, detection, shift),
+        searched=len(detection.searched),
+        traffic=_traffic(telemetry, detection, ranked),
+        detect_s=round(detect_s, 3),
+    )
+
+
+def _layout(scenario: Scenario) -> Layout:
+    degrees = {name: getattr(scenario, name) for name in ("tp", "pp", "dp", "ep", "microbatches")}
+    omitted = scenario.omissions
+    return Layout(scenario.world, **degrees, without_labels=omitted.labels, without_ends=omitted.ends)
+
+
+def _traffic(telemetry: Telemetry, detection: Detection, ranked: Mapping[str, Ranking]) -> Traffic:
+    return Traffic(
+        everything_bytes=_everything(telemetry),
+        unasked_bytes=detection.unasked_bytes,
+        answer_bytes=detection.answer_bytes,
+        fetched_share={name: round(ranking.fetched_share, 5) for name, ranking in ranked.items()},
+    )
+
+
+def _everything(telemetry: Telemetry) -> int:
+    """Bytes of all ranks' logs and summaries, were they all published; told from a few iterations by their rows."""
+    iteration = telemetry.table.column("iteration")
+    first = pc.max(iteration).as_py() // 2
+    sample = telemetry.table.filter(pc.is_in(iteration, pa.array(range(first, first + _SAMPLED), iteration.type)))
+    total = 0
+    for agent in agents(telemetry.job, sample, telemetry.job.ranks):
+        while (messages := agent.advance()) is not None:
+            total += sum(len(message.value or b"") for message in messages)
+    return int(total * telemetry.table.num_rows / sample.num_rows)
+
+
+def _pair(row: Mapping[str, Any]) -> tuple[int, int]:
+    first, last = row["iterations"]
+    return first, last
