@@ -8,8 +8,10 @@ next operator, before the last member has entered this one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import networkx as nx
 import numpy as np
@@ -24,13 +26,19 @@ _LEAST_MEETINGS = 9
 median but for a chance of 2 in 2^n."""
 
 
+Clock = TypeVar("Clock", int, str)
+Pairs = dict[tuple[Clock, Clock], tuple[int, float]]
+"""(how far the second clock is ahead of the first, how far that may be off) of clocks that met, in ns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """``offset_ns`` of each clock against the reference, and ``error_ns``, how far that may be off.
 
-    A clock that never met the reference's, not even through others, is absent: its offset is not known. Such
-    clocks may still have met each other: ``apart_ns`` holds their offsets against one of those they met, and
-    ``island`` numbers the sets of clocks that met.
+    A clock that never met the reference's, not even through others, is absent: its offset is not known. Clocks may
+    still have met each other, or met where every message goes one way, so that nothing bounds the offset from the
+    other side: ``apart_ns`` holds what is good enough to compare these, and ``island`` numbers the sets of clocks
+    that can be compared.
     """
 
     reference: str
@@ -67,7 +75,7 @@ def estimate(operators: Operators, clock_of_rank: Mapping[int, str], reference: 
     for (a, b), (offset, error) in _pairs(operators, clock_of_rank).items():
         graph.add_edge(a, b, ahead={a: -offset, b: offset}, error=error)
     tree = nx.minimum_spanning_tree(graph, weight="error")
-    offsets, errors, island = dict[str, int](), dict[str, int](), dict[str, int]()
+    offsets, errors, island = dict[str, int](), dict[str, float](), dict[str, int]()
     for number, root in enumerate(graph):
         if root in island:
             continue
@@ -77,12 +85,12 @@ def estimate(operators: Operators, clock_of_rank: Mapping[int, str], reference: 
             offsets[there] = offsets[here] + edge["ahead"][there]
             errors[there] = errors[here] + edge["error"]
             island[there] = number
-    met = {clock for clock in offsets if island[clock] == island[reference]}
+    known = [clock for clock in offsets if island[clock] == island[reference] and math.isfinite(errors[clock])]
     return Clocks(
         reference=reference,
-        offset_ns={clock: offset for clock, offset in offsets.items() if clock in met},
-        error_ns={clock: error for clock, error in errors.items() if clock in met},
-        apart_ns={clock: offset for clock, offset in offsets.items() if clock not in met},
+        offset_ns={clock: offsets[clock] for clock in known},
+        error_ns={clock: int(errors[clock]) for clock in known},
+        apart_ns={clock: offset for clock, offset in offsets.items() if clock not in known},
         island=island,
     )
 
@@ -92,8 +100,8 @@ def _of_ranks(ranks: Ints, value: Callable[[int], int]) -> Ints:
     return np.array([value(int(rank)) for rank in distinct], dtype=np.int64)[inverse.reshape(-1)]
 
 
-def _pairs(operators: Operators, clock_of_rank: Mapping[int, str]) -> dict[tuple[str, str], tuple[int, int]]:
-    """(how far b is ahead of a, error) of each pair of clocks that meet, in ns."""
+def _pairs(operators: Operators, clock_of_rank: Mapping[int, str]) -> Pairs[str]:
+    """Each pair of clocks that meet, by name."""
     clocks = sorted(set(clock_of_rank.values()))
     number = {name: index for index, name in enumerate(clocks)}
     distinct, inverse = np.unique(operators.rank, return_inverse=True)
@@ -120,9 +128,9 @@ def _meetings(keys: Ints, clock: Ints) -> tuple[Ints, Ints]:
     return order[at], order[at + 1]
 
 
-def _by_ends(left: Ints, right: Ints, clock: Ints, end_ns: Ints) -> dict[tuple[int, int], tuple[int, int]]:
+def _by_ends(left: Ints, right: Ints, clock: Ints, end_ns: Ints) -> Pairs[int]:
     """The median, and how far the median's 3-sigma interval reaches, whatever the distribution: order statistics."""
-    found = {}
+    found: Pairs[int] = {}
     for pair, rows in _grouped(clock[left], clock[right]).items():
         if len(rows) < _LEAST_MEETINGS:
             continue
@@ -134,19 +142,25 @@ def _by_ends(left: Ints, right: Ints, clock: Ints, end_ns: Ints) -> dict[tuple[i
     return found
 
 
-def _by_causality(left: Ints, right: Ints, clock: Ints, operators: Operators) -> dict[tuple[int, int], tuple[int, int]]:
-    """Offset between the two bounds that causality sets: the middle, with half the interval as its error."""
+def _by_causality(left: Ints, right: Ints, clock: Ints, operators: Operators) -> Pairs[int]:
+    """Offset between the two bounds that causality sets: the middle, with half the interval as its error.
+
+    Where all messages go one way there is one bound, and no saying how far off it is: the quickest message's time.
+    """
     following = np.where(operators.ended, operators.end_ns, next_calls(operators))
     receives = ~operators.is_op("send")
-    found = {}
+    found: Pairs[int] = {}
     for pair, rows in _grouped(clock[left], clock[right]).items():
         a, b = left[rows], right[rows]
         # a sender may be done before its receiver has come, so only a receiver's end proves anything
         upper = (following[b] - operators.call_ns[a])[(following[b] != UNKNOWN) & receives[b]]
         lower = (following[a] - operators.call_ns[b])[(following[a] != UNKNOWN) & receives[a]]
-        if len(upper) and len(lower):
-            most, least = int(upper.min()), -int(lower.min())
+        most = int(upper.min()) if len(upper) else None
+        least = -int(lower.min()) if len(lower) else None
+        if most is not None and least is not None:
             found[pair] = ((most + least) // 2, abs(most - least) // 2 + 1)
+        elif (bound := most if most is not None else least) is not None:
+            found[pair] = (bound, math.inf)
     return found
 
 

@@ -192,9 +192,17 @@ class _Ledger:
                 chosen = rows[groups[rows] == group]
                 if self._material(self._delays.exposed, chosen, stand.rank, groups == group, least=self._least_wait):
                     for code in np.unique(operators.communicator[chosen]):
+                        on = chosen[operators.communicator[chosen] == code]
                         name = operators.communicators[code]
-                        wanted.setdefault(name, set()).update(self._logs.job.members.get(name, ()))
+                        wanted.setdefault(name, set()).update(self._takes_part(on, between=bool(group == UNKNOWN)))
         return wanted
+
+    def _takes_part(self, rows: Ints, *, between: bool) -> set[int]:
+        """The ranks that share operators of one communicator: its members, or the peers of sends and receives."""
+        operators = self._delays.operators
+        if between:
+            return {int(peer) for peer in np.unique(operators.peer[rows]) if peer != UNKNOWN}
+        return {*self._logs.job.members.get(operators.communicators[operators.communicator[rows[0]]], ())}
 
     def leaves(self, stand: _Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""

@@ -136,6 +136,8 @@ def test_a_clock_that_was_never_met_is_absent() -> None:
     one_way = exchange(3 * MS, 4, both_ways=False)
     clocks = estimate(operators(one_way), own_clocks(2), "h0")
     assert (dict(clocks.offset_ns), clocks.known("h1")) == ({"h0": 0}, False)
+    assert 0 <= clocks.apart_ns["h1"] - 3 * MS <= 2 * MS  # late by what the quickest message took
+    assert clocks.worst_error_ns({"h1"}) == 0
     apart = collectives([0, 0], 12) + [
         {"rank": 2, "communicator": "other", "seq": n, "call_ns": STARTED_NS + n, "end_ns": STARTED_NS + n + 1}
         for n in range(12)

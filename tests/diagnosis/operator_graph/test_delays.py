@@ -368,11 +368,20 @@ def test_ranks_that_never_met_the_reference_are_compared_among_themselves() -> N
 
 
 def test_clocks_that_cannot_be_compared_tell_nobodys_wait() -> None:
-    """The log is too short for an offset: nothing was sent back, so one bound is missing."""
-    training = Training({0: [Compute(), Send(1)], 1: [Compute(extra_ms=30), Recv(0)]}, offset_ns={1: 90 * MS})
-    table = training.table()
-    delays = measured(training, table)
+    training = two_islands({})
+    logs = fetched(training.job(), training.table())
+    clocks = Clocks("h0", {"h0": 0, "h1": 0}, {}, {"h2": 0, "h3": 0}, {"h0": 0, "h1": 0, "h2": 2, "h3": 3})
+    delays = measure(logs, clocks, training.baseline)
+    known, unknown = irregular(delays, training, 0), irregular(delays, training, 3)
+    assert not np.isnan(delays.wait[known]).any()
+    assert np.isnan(delays.wait[unknown]).all()
+    assert delays.awaited[unknown].tolist() == [-1]
+    assert in_ms(delays.exposed[unknown]) == [40]
+
+
+def test_messages_that_all_go_one_way_still_tell_who_waits() -> None:
+    training = Training({0: [Compute(10), Recv(1)], 1: [Compute(30, extra_ms=40), Send(0)]}, offset_ns={1: -90 * MS})
+    delays = measured(training)
     rows = irregular(delays, training, 0)
-    assert np.isnan(delays.wait[rows]).all()
-    assert delays.awaited[rows].tolist() == [-1]
-    assert in_ms(delays.exposed[rows]) == [pytest.approx(30, abs=0.5)]
+    assert delays.awaited[rows].tolist() == [1]
+    assert in_ms(delays.wait[rows]) == [pytest.approx(40, abs=0.5)]

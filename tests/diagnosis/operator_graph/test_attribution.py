@@ -1,0 +1,152 @@
+"""The walk that follows amounts: where it goes, what it calls a cause, what it leaves alone."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from diagnosis.operator_graph.attribution import AttributionSettings, Leaf, Walk, walk
+from diagnosis.operator_graph.logs import Logs
+from tests.diagnosis.answering import Asked, answered
+from tests.diagnosis.made_logs import MS, SCHEMA, Collective, Compute, Recv, Send, Step, Training
+from tests.diagnosis.operator_graph.test_algorithm_1 import SLOW, case_of_section_5_3
+
+PLAIN = AttributionSettings()
+
+
+def walked(
+    training: Training,
+    pivots: Sequence[int],
+    excess_ms: float,
+    settings: AttributionSettings | None = None,
+    missing: Sequence[int] = (),
+) -> tuple[Walk, Asked]:
+    logs = Logs(training.job(), tuple(range(training.iterations)))
+    search = walk(logs, training.irregular, training.baseline, pivots, int(excess_ms * MS), settings or PLAIN)
+    return answered(search, training.table(), missing)
+
+
+def places(found: Walk) -> set[tuple[int, str | None]]:
+    return {(leaf.rank, leaf.communicator) for leaf in found.leaves}
+
+
+def chain(extra_ms: float = 50.0, stages: int = 4) -> Training:
+    """A pipeline of blocking sends; the last stage computes longer, the others wait one for the next."""
+
+    def program(rank: int) -> list[Step]:
+        late = Compute(10, extra_ms=extra_ms if rank == stages - 1 else 0)
+        steps: list[Step] = [late] if rank == stages - 1 else [Compute(10), Recv(rank + 1)]
+        return [*steps, Compute(2), *([Send(rank - 1)] if rank else []), Collective("all")]
+
+    return Training({rank: program(rank) for rank in range(stages)}, {"all": tuple(range(stages))})
+
+
+def test_the_walk_passes_from_rank_to_rank_to_the_one_that_computed() -> None:
+    found, asked = walked(chain(), (0,), 50)
+    [leaf] = found.leaves
+    assert (leaf.rank, leaf.communicator, leaf.path) == (3, None, (0, 1, 2, 3))
+    assert leaf.excess_ns == pytest.approx(50 * MS, rel=0.02)
+    assert leaf.operator.op == "send"
+    assert [(wait.waiting_rank, wait.awaited_rank) for wait in found.waits] == [(0, 1), (1, 2), (2, 3)]
+    assert all(wait.ns == pytest.approx(50 * MS, rel=0.02) for wait in found.waits)
+    assert found.visited == [0, 1, 2, 3]
+    assert asked.ranks == {0, 1, 2, 3}
+
+
+def test_a_culprit_among_many_waiting_groups_is_reached_in_waves() -> None:
+    """The published case: the walk needs a wave a hop, whatever the pivots."""
+    found, asked = walked(case_of_section_5_3(), (0, 37, 70, 127), 80)
+    assert places(found) == {(SLOW, None)}
+    assert asked.rounds <= 2 * 9
+    assert len(asked.ranks) < 64
+
+
+def test_a_walk_is_bounded() -> None:
+    found, _ = walked(chain(), (0,), 50, AttributionSettings(most_ranks=2))
+    assert (found.visited, found.leaves) == ([0, 1], [])
+
+
+@pytest.mark.parametrize(("excess_ms", "is_cause"), [(190, True), (210, False)])
+def test_a_cause_lost_a_material_share(excess_ms: float, is_cause: bool) -> None:
+    """A quarter of the iteration's excess; here 50 ms were lost."""
+    found, _ = walked(chain(), (3,), excess_ms)
+    assert places(found) == ({(3, None)} if is_cause else set())
+
+
+@pytest.mark.parametrize(("excess_ms", "is_followed"), [(320, True), (340, False)])
+def test_a_wait_is_followed_down_to_a_lesser_share(excess_ms: float, is_followed: bool) -> None:
+    found, _ = walked(chain(), (0,), excess_ms)
+    assert bool(found.waits) == is_followed
+
+
+def test_what_varies_as_much_anyway_is_no_cause() -> None:
+    """The rank computes now 0, now 40 ms longer: 50 ms are no surprise."""
+    restless = Training(
+        {0: [Compute(400, extra_ms=5), Collective("g")], 1: [Compute(10), Collective("g")]}, {"g": (0, 1)}
+    )
+    found, _ = walked(restless, (0, 1), 6)
+    assert found.leaves == []
+
+
+def test_a_slow_transfer_is_a_cause_with_all_its_members() -> None:
+    training = Training(
+        {rank: [Compute(), Collective("g"), Compute(), Collective("g", extra_ms=50)] for rank in range(3)},
+        {"g": (0, 1, 2)},
+    )
+    found, _ = walked(training, (0,), 50)
+    [leaf] = found.leaves
+    assert (leaf.rank, leaf.communicator, leaf.members) == (0, "g", (0, 1, 2))
+    assert (leaf.operator.position, leaf.iteration) == (1, training.irregular)
+
+
+def test_a_slow_link_is_a_cause_with_its_two_ends() -> None:
+    training = Training(
+        {
+            0: [Compute(), Recv(1), Collective("all")],
+            1: [Compute(), Send(0, extra_ms=50), Collective("all")],
+            2: [Compute(), Collective("all")],
+        },
+        {"all": (0, 1, 2)},
+    )
+    found, _ = walked(training, (2,), 50)
+    [leaf] = {(leaf.communicator, leaf.members) for leaf in found.leaves}
+    assert leaf == ("pp", (0, 1))
+
+
+def test_what_was_lost_in_the_iteration_before_is_found_there() -> None:
+    """The straggler is late already when the iteration begins: it computed too long at the end of the last one."""
+    training = Training(
+        {
+            0: [Collective("g"), Compute(10), Collective("h"), Compute(20)],
+            1: [Collective("g"), Compute(10), Collective("h"), Compute(20)],
+            2: [Collective("g"), Compute(30), Collective("h0")],
+        },
+        {"g": (0, 1, 2), "h": (0, 1), "h0": (2,)},
+        jitter=False,
+    )
+    table = training.table().to_pylist()
+    late = [row for row in table if row["rank"] == 2 and row["iteration"] == training.irregular]
+    assert late  # the program is as usual; what follows moves its last iteration 50 ms
+    for row in table:
+        if row["iteration"] == training.irregular:
+            waits = row["rank"] != 2 and row["communicator"] == "g"
+            row["call_ns"] += 0 if waits else 50 * MS
+            row["end_ns"] += 50 * MS
+    logs = Logs(training.job(), tuple(range(training.iterations)))
+    search = walk(logs, training.irregular, training.baseline, (0,), 50 * MS, AttributionSettings())
+    found, _ = answered(search, pa.Table.from_pylist(table, schema=SCHEMA))
+    assert places(found) == {(2, None)}
+
+
+def test_members_that_do_not_answer_end_a_walk() -> None:
+    found, asked = walked(chain(), (0,), 50, missing=[2])
+    assert (found.leaves, found.visited) == ([], [0, 1])
+    assert 3 not in {wait.awaited_rank for wait in found.waits}
+    assert 2 in asked.ranks
+
+
+def test_leaves_say_where_most_was_lost() -> None:
+    found, _ = walked(chain(), (3,), 50)
+    [leaf] = found.leaves
+    assert isinstance(leaf, Leaf)
+    assert (leaf.operator.rank, leaf.operator.communicator, leaf.path) == (3, "pp", (3,))
