@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from local.service import LocalService
 from producers.publisher import Publisher
@@ -33,7 +34,6 @@ WITHIN_S = 90.0
 
 SECRET = "signs the pages"
 
-_START: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 Found = TypeVar("Found")
 
@@ -58,7 +58,8 @@ class Producer(LocalService):
 class Pipeline:
     """All roles between one broker, one database and one receiver, as groups of their own on a broker that is shared.
 
-    ``folder`` keeps what the processes say.
+    The topics have no names of their own: one such pipeline at a time on a broker. ``folder`` keeps what the
+    processes say.
     """
 
     def __init__(self, servers: str, database: ServerAddress, on_call: OnCall, folder: Path) -> None:
@@ -87,6 +88,7 @@ class Pipeline:
         for prepared in (("topics", "apply"), ("store", "migrate")):
             result = offbeat(*prepared, settings=settings)
             assert result.exit_code == 0, result.output
+        self._pass_what_is_there()
 
     def close(self) -> None:
         """Stop all roles."""
@@ -95,25 +97,24 @@ class Pipeline:
         self._store.close()
 
     def repair(self) -> None:
-        """Start the roles that do not run, as a supervisor would; no fate awaits any of them."""
+        """See to it that all roles run, and that no fate awaits any of them."""
         for role in self.roles.values():
+            role.fates.clear()
             if role.fate is not None:
                 role.kill()
-            role.fate = None
             if not role.running:
                 role.start()
 
-    def doom(self, name: str, fate: Fate) -> Role:
-        """Start a role anew that its fate will reach."""
+    def doom(self, name: str, *fates: Fate) -> Role:
+        """Start a role anew that is to meet a fate, and where there are several, one after each further start."""
         role = self.roles[name]
-        code = role.stop()
-        assert code == 0, self._told(f"{name} did not end in order but with {code}")
-        role.fate = fate
+        role.kill()
+        role.fates.extend(fates)
         role.start()
         return role
 
     def ended(self, role: Role) -> int:
-        """The exit code of a role that its fate reaches."""
+        """The exit code of a role that meets its fate."""
         self.awaited(lambda: not role.running, f"end of {role.folder.name}")
         return role.wait()
 
@@ -186,16 +187,32 @@ class Pipeline:
             time.sleep(0.1)  # leave the processor to those who are waited for
         return found
 
-    def _lag(self, group: str, topic: Topic) -> int:
-        places = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
-        [answer] = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values()
-        committed = {place.partition: place.offset for place in answer.result().topic_partitions}
-        starts, ends = self._offsets(places, _START), self._offsets(places, _END)
-        return sum(end - max(committed[partition], starts[partition]) for partition, end in ends.items())
+    def _pass_what_is_there(self) -> None:
+        """Let all groups begin after what others have left on the broker: nobody answers for those jobs any more."""
+        while_coordinators_load = Retrying(
+            retry=retry_if_result(bool), stop=stop_after_delay(WITHIN_S), wait=wait_fixed(0.1)
+        )
+        for name, kind in KINDS.items():
+            ends = [
+                TopicPartition(topic.name, partition, end)
+                for topic in kind.reads
+                for partition, end in self._ends(topic).items()
+            ]
+            while_coordinators_load(self._refused, ConsumerGroupTopicPartitions(f"{self._prefix}.{name}", ends))
 
-    def _offsets(self, places: list[TopicPartition], spec: OffsetSpec) -> dict[int, int]:
-        answers = self._admin.list_offsets(dict.fromkeys(places, spec))
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
+    def _refused(self, commit: ConsumerGroupTopicPartitions) -> list[KafkaError]:
+        [answer] = self._admin.alter_consumer_group_offsets([commit]).values()
+        return [place.error for place in answer.result().topic_partitions if place.error is not None]
+
+    def _lag(self, group: str, topic: Topic) -> int:
+        ends = self._ends(topic)
+        places = [TopicPartition(topic.name, partition) for partition in ends]
+        [answer] = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values()
+        return sum(ends[place.partition] - place.offset for place in answer.result().topic_partitions)
+
+    def _ends(self, topic: Topic) -> dict[int, int]:
+        asked = {TopicPartition(topic.name, partition): _END for partition in range(topic.partitions)}
+        return {place.partition: answer.result().offset for place, answer in self._admin.list_offsets(asked).items()}
 
     def _told(self, what: str) -> str:
         return "\n".join([what, *(role.last_words() for role in self.roles.values())])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +37,11 @@ KINDS = {
 
 
 class Role(LocalService):
-    """One role, always the same member of its group. ``start`` does not wait until it has its partitions."""
+    """One role, always the same member of its group. ``start`` does not wait until it has its partitions.
+
+    Each start takes the next of its ``fates``; one without is started as an operator would. ``fate`` is what awaits
+    it now.
+    """
 
     name = "role"
     stopped_within_s = 30.0
@@ -45,10 +50,11 @@ class Role(LocalService):
         super().__init__(folder)
         self._arguments = (*kind.arguments, "--instance", folder.name)
         self._environment = environment
+        self.fates: deque[Fate] = deque()
         self.fate: Fate | None = None
-        """What befalls it after its next start."""
 
     def prepare(self) -> tuple[Sequence[str | Path], Mapping[str, str] | None]:
+        self.fate = self.fates.popleft() if self.fates else None
         if self.fate is None:
             return command(*self._arguments), self._environment
         doom = [sys.executable, "-m", "tests.integration.doomed", json.dumps(asdict(self.fate))]
