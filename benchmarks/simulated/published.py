@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from benchmarks.simulated.detection import Telemetry
 from diagnosis.irregularity.operator_detector import SigmaDetector
 from diagnosis.job import Job
-from diagnosis.operator_graph.algorithm_1 import COMPUTE, Root, Search, earliest
-from diagnosis.operator_graph.attribution import OperatorRef
+from diagnosis.operator_graph.algorithm_1 import COMPUTE, Root, Search, first_by_clocks
 from diagnosis.operator_graph.delays import Floats, end_times
 from diagnosis.operator_graph.logs import Answer, Fetch, Logs
 from diagnosis.operators import UNKNOWN, Bools, Ints, meeting_keys
@@ -88,15 +87,7 @@ class Published:
 
     def earliest(self) -> list[Root]:
         """The roots with the earliest operator (Holmes 5.1.1), as far as the clocks tell."""
-        clocks, job = self.logs.clocks(self.pivot), self.logs.job
-        ranks = sorted({root.leaf.operator.rank for root in self.roots})
-        ahead = clocks.correction(self.logs.clock_of_rank, np.array(ranks, dtype=np.int64))
-        of_rank = dict(zip(ranks, ahead.tolist(), strict=True))
-
-        def corrected_call_ns(operator: OperatorRef) -> int:
-            return int(operator.call_ns - of_rank[operator.rank])
-
-        return earliest(self.roots, corrected_call_ns, 2 * clocks.worst_error_ns({job.clock(rank) for rank in ranks}))
+        return first_by_clocks(self.logs, self.roots)[0]
 
     def rate(self, root: Root) -> float:
         """The correlation of the abnormal operator's duration with the iteration's (Holmes 4.4).
@@ -125,7 +116,7 @@ class Published:
     @cached_property
     def _duration_ns(self) -> Floats:
         """Duration of every operator; NaN: not known."""
-        end = end_times(self.logs, self.logs.clocks(self.pivot))
+        end = end_times(self.logs, self.logs.clocks())
         return np.where(end == UNKNOWN, np.nan, end - self.logs.operators.call_ns)
 
     @cached_property

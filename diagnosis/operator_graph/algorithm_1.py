@@ -68,17 +68,23 @@ def search(
         yield from one.run(pivot)
         searches.append(one)
     roots = list({_place(root): root for one in searches for root in one.roots}.values())
+    first, uncertainty_ns = first_by_clocks(logs, roots)
+    return Found(
+        roots=tuple(first),
+        waits=tuple(dict.fromkeys(wait for one in searches for wait in one.waits)),
+        visited=tuple(dict.fromkeys(rank for one in searches for rank in one.visited)),
+        uncertainty_ns=uncertainty_ns,
+    )
+
+
+def first_by_clocks(logs: Logs, roots: Sequence[Root]) -> tuple[list[Root], int]:
+    """Of the roots that several pivots found, the earliest on corrected clocks, and the uncertainty of these in ns."""
     ranks = sorted({root.leaf.operator.rank for root in roots})
     clocks = logs.clocks()
     ahead = clocks.correction(logs.clock_of_rank, np.array(ranks, dtype=np.int64))
     of_rank = dict(zip(ranks, ahead.tolist(), strict=True))
     uncertainty_ns = 2 * clocks.worst_error_ns({logs.job.clock(rank) for rank in ranks})
-    return Found(
-        roots=tuple(earliest(roots, lambda operator: operator.call_ns - of_rank[operator.rank], uncertainty_ns)),
-        waits=tuple(dict.fromkeys(wait for one in searches for wait in one.waits)),
-        visited=tuple(dict.fromkeys(rank for one in searches for rank in one.visited)),
-        uncertainty_ns=uncertainty_ns,
-    )
+    return earliest(roots, lambda operator: operator.call_ns - of_rank[operator.rank], uncertainty_ns), uncertainty_ns
 
 
 def earliest(
