@@ -1,0 +1,91 @@
+"""Which member makes a channel's transfers slow: the one whose other channels are slow as well."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from diagnosis.job import Job, Place
+from diagnosis.operator_graph.attribution import AttributionSettings, walk
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
+from tests.diagnosis.answering import answered
+from tests.diagnosis.made_logs import MS, Collective, Compute, Step, Training
+
+GROUPS: dict[str, tuple[int, ...]] = {"row0": (0, 1), "row1": (2, 3), "column0": (0, 2), "column1": (1, 3)}
+GROUPS |= {"across0": (0, 3), "across1": (1, 2), "all": (0, 1, 2, 3)}
+"""A square of four ranks: every NIC carries the traffic with each of the others, and everybody's."""
+
+
+def square(extra_ms: Mapping[str, float]) -> Training:
+    def program(rank: int) -> list[Step]:
+        names = (f"row{rank // 2}", f"column{rank % 2}", f"across{int(rank in {1, 2})}", "all")
+        return [step for name in names for step in (Compute(), Collective(name, extra_ms=extra_ms.get(name, 0)))]
+
+    return Training({rank: program(rank) for rank in range(4)}, GROUPS)
+
+
+def separated(
+    training: Training, channel: str, job: Job | None = None, missing: tuple[int, ...] = ()
+) -> tuple[Separation, set[tuple[str | None, tuple[int, ...]]]]:
+    """What is told of the slow channel that a walk from one of its members finds, and what is asked for that."""
+    job = job or training.job()
+    excess_ns, start = 100 * MS, GROUPS[channel][0]
+    logs = Logs(job, tuple(range(training.iterations)))
+    found, _ = answered(
+        walk(logs, training.irregular, training.baseline, (start,), excess_ns, AttributionSettings()), training.table()
+    )
+    leaf = next(leaf for leaf in found.leaves if leaf.communicator == channel)
+    logs = Logs(job, tuple(range(training.iterations)))
+    answered(logs.fetch({channel: GROUPS[channel]}), training.table())
+    told, asked = answered(
+        separate(logs, leaf, training.baseline, SeparationSettings()), training.table(), missing=missing
+    )
+    return told, {(need.communicator, need.ranks) for need in asked.needs}
+
+
+def test_the_member_whose_other_channels_are_slow_is_told_apart() -> None:
+    told, _ = separated(square({"row0": 60, "column1": 50, "across1": 50, "all": 50}), "row0")
+    assert told == Separation((0, 1), (1,))
+    other, _ = separated(square({"row0": 60, "column0": 50, "across0": 50, "all": 50}), "row0")
+    assert other.ranks == (0,)
+
+
+def test_a_channel_that_is_slow_alone_tells_nobody_apart() -> None:
+    told, _ = separated(square({"row0": 60}), "row0")
+    assert told == Separation((0, 1), ())
+
+
+def test_members_that_are_slow_alike_are_all_suspects() -> None:
+    told, _ = separated(square({"row0": 60, "column0": 50, "across0": 50, "column1": 50, "across1": 50}), "row0")
+    assert told.ranks == (0, 1)
+
+
+def test_a_suspect_beside_a_far_stronger_one_is_none() -> None:
+    told, _ = separated(square({"row0": 60, "column0": 9, "across0": 9, "column1": 90, "across1": 90}), "row0")
+    assert told.ranks == (1,)
+
+
+def test_the_widest_channel_is_told_by_the_narrow_ones() -> None:
+    told, _ = separated(square({"all": 60, "row1": 50, "column0": 50, "across1": 50}), "all")
+    assert told == Separation((0, 1, 2, 3), (2,))
+
+
+def test_channels_of_another_medium_say_nothing() -> None:
+    """Rows stay within a host: they are slow for another reason, and are not even asked for."""
+    training = square({"column0": 60, "row0": 90, "across1": 50})
+    places = tuple(Place(rank, f"h{rank // 2}", rank % 2, (f"nic{rank % 2}",)) for rank in range(4))
+    told, asked = separated(training, "column0", replace(training.job(), places=places))
+    assert told.ranks == (2,)
+    assert not {name for name, _ in asked} & {"row0", "row1"}
+
+
+def test_only_the_communicators_of_the_members_are_asked_for() -> None:
+    _, asked = separated(square({"row0": 60, "column1": 50, "across1": 50}), "row0")
+    assert not {name for name, _ in asked} & {"row1", None}
+
+
+@pytest.mark.parametrize("missing", [(2, 3), (0, 1, 2, 3)])
+def test_without_the_others_nobody_is_told_apart(missing: tuple[int, ...]) -> None:
+    told, _ = separated(square({"row0": 60, "column1": 50, "across1": 50}), "row0", missing=missing)
+    assert told.ranks == ()
