@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +14,6 @@ from offbeat import terminal
 
 if TYPE_CHECKING:  # heavy: loaded when runs begin
     from benchmarks.simulated.plan import Case
-    from benchmarks.simulated.trial import Score
-    from offbeat.settings import Settings
 
 REPORTED_SEEDS = 5000
 """Seeds from here on are for reported figures alone; whoever develops takes others."""
@@ -58,8 +55,9 @@ def run(
 
     Progress is told on stderr. Without noise a figure would mean little: each is split by its profile.
     """
-    from benchmarks.simulated import figures, plan
+    from benchmarks.simulated import figures, plan, workers
     from benchmarks.simulated.finished import Finished, version
+    from benchmarks.simulated.trial import run_case
     from offbeat.settings import Settings
 
     settings = Settings.load()
@@ -68,7 +66,7 @@ def run(
     to_do = [case for case in cases if case not in finished.scores]
     _announce(to_do, finished.outdated, len(cases), processes)
     with terminal.progress("simulated runs", len(cases)) as shown:
-        for score in _scores(to_do, settings, processes):
+        for score in workers.results(partial(run_case, settings=settings), to_do, processes):
             finished.add(score)
             shown.advance(len(finished.of(cases)))
     scores = finished.of(cases)
@@ -84,20 +82,3 @@ def _announce(to_do: Sequence[Case], outdated: int, total: int, processes: int) 
         terminal.note(f"{outdated} finished runs in the file are of other code or settings and are done again")
     minutes = len(to_do) * _TYPICAL_S / processes / 60
     terminal.note(f"{len(to_do)} of {total} runs to do, {processes} at a time: about {minutes:.0f} minutes")
-
-
-def _scores(cases: Sequence[Case], settings: Settings, processes: int) -> Iterator[Score]:
-    """The scores of the runs, as they come."""
-    from benchmarks.simulated.trial import run_case
-
-    if processes == 1 or len(cases) < 2:
-        yield from (run_case(case, settings) for case in cases)
-        return
-    # A new interpreter each: Arrow's and BLAS' threads do not survive a fork.
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(run_case, case, settings) for case in cases]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
