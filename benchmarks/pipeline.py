@@ -37,9 +37,9 @@ def run(
             help="ClickHouse, instead of one started for this; who asks is set as for the store.",
         ),
     ] = None,
-    records: Annotated[int, typer.Option(min=1, help="Records of 1 MB that are read.")] = 300,
-    rows: Annotated[int, typer.Option(min=1, help="Rows that are inserted.")] = 400_000,
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the recording, 6,800 rows each.")] = 20,
+    records: Annotated[int, typer.Option(min=1, help="Records of 1 MB that are read.")] = 200,
+    rows: Annotated[int, typer.Option(min=1, help="Rows that are inserted.")] = 200_000,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of the recording, 6,800 rows each.")] = 10,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the medians are told.")] = 3,
 ) -> dict[str, Any]:
     """Measure throughput, each beside its yardstick in the same run.
