@@ -1,7 +1,7 @@
 """The deployed pipeline on a real broker, with a served ClickHouse and somebody on call."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +13,6 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicParti
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from local.service import LocalService
 from producers.publisher import Publisher
 from schemas import catalogue
 from schemas.message import Message, decode
@@ -26,8 +25,8 @@ from tests.integration.doomed import Fate
 from tests.integration.on_call import OnCall
 from tests.integration.outcome import Stored
 from tests.integration.recordings import Recorded
-from tests.integration.roles import KINDS, Role
-from tests.offbeat.command_line import ROOT, command, offbeat, own_environment
+from tests.integration.roles import KINDS, Producer, Role
+from tests.offbeat.command_line import ROOT, own_environment, run_offbeat
 
 WITHIN_S = 90.0
 """Far beyond what anything takes: a test that waits this long fails."""
@@ -36,23 +35,6 @@ SECRET = "signs the pages"
 
 _END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 Found = TypeVar("Found")
-
-
-class Producer(LocalService):
-    """`offbeat produce`: a recording's log agents, which answer requests until they are stopped."""
-
-    name = "produce"
-
-    def __init__(self, recorded: Recorded, environment: Mapping[str, str], folder: Path) -> None:
-        super().__init__(folder)
-        self._recorded = recorded
-        self._environment = environment
-
-    def prepare(self) -> tuple[Sequence[str | Path], Mapping[str, str] | None]:
-        return command("produce", "--recording", self._recorded.folder, "--follow"), self._environment
-
-    def is_ready(self) -> bool:
-        return True
 
 
 class Pipeline:
@@ -85,9 +67,10 @@ class Pipeline:
         self._bus = Bus(servers)
         self._admin = AdminClient(self._bus.librdkafka(), logger=LIBRDKAFKA)
         self.roles = {name: Role(kind, self._environment, folder / name) for name, kind in KINDS.items()}
+        self._producers: list[Producer] = []
         for prepared in (("topics", "apply"), ("store", "migrate")):
-            result = offbeat(*prepared, settings=settings)
-            assert result.exit_code == 0, result.output
+            done = run_offbeat(*prepared, settings=settings)
+            assert done.returncode == 0, done.stderr
         self._pass_what_is_there()
 
     def close(self) -> None:
@@ -121,19 +104,19 @@ class Pipeline:
     @contextmanager
     def producing(self, *recordings: Recorded) -> Iterator[None]:
         """Publish recordings at the same time. After the block all that comes of them has arrived everywhere."""
-        producers = [Producer(one, self._environment, self._folder / f"produce-{one.job}") for one in recordings]
+        self._producers = [Producer(one, self._environment, self._folder / f"produce-{one.job}") for one in recordings]
         try:
-            for producer in producers:
+            for producer in self._producers:
                 producer.start()
             yield
             self.await_told(*recordings)
             for name in self.roles:
                 self.await_worked_off(name)
-            for producer in producers:
-                assert producer.stop() == 0, self._told(producer.log_path.read_text())
+            assert [producer.stop() for producer in self._producers] == [0] * len(recordings), self._told("produce")
         finally:
-            for producer in producers:
+            for producer in self._producers:
                 producer.kill()
+            self._producers = []
 
     def send(self, messages: Iterable[Message]) -> None:
         """Publish records of a test's own."""
@@ -176,12 +159,12 @@ class Pipeline:
         return [row for row in rows if row["key"] == recorded.job]
 
     def awaited(self, look: Callable[[], Found | None], what: str) -> Found:
-        """Look again and again until something is found; fail when a role ends that was not meant to."""
+        """Look again and again until something is found; fail when a process ends that was not meant to."""
         deadline = time.monotonic() + WITHIN_S
         while not (found := look()):
-            for name, role in self.roles.items():
-                if role.fate is None and not role.running:
-                    pytest.fail(self._told(f"{name} ended before there was the {what}"))
+            lasting = [*self._producers, *(role for role in self.roles.values() if role.fate is None)]
+            if any(not process.running for process in lasting):
+                pytest.fail(self._told(f"a process ended before there was the {what}"))
             if time.monotonic() > deadline:
                 pytest.fail(self._told(f"in {WITHIN_S:g} s there was no {what}"))
             time.sleep(0.1)  # leave the processor to those who are waited for
@@ -215,7 +198,7 @@ class Pipeline:
         return {place.partition: answer.result().offset for place, answer in self._admin.list_offsets(asked).items()}
 
     def _told(self, what: str) -> str:
-        return "\n".join([what, *(role.last_words() for role in self.roles.values())])
+        return "\n".join([what, *(process.last_words() for process in (*self._producers, *self.roles.values()))])
 
 
 def _rows(message: Message, topic: Topic) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The roles of the deployed pipeline as processes: `offbeat worker`, `offbeat sink`, `offbeat alert`."""
+"""The deployed pipeline as processes: `offbeat worker`, `offbeat sink`, `offbeat alert`, and `offbeat produce`."""
 
 import json
 import sys
@@ -15,6 +15,7 @@ from streams.incidents import Incidents
 from streams.monitor import Monitor
 from streams.search import Search
 from tests.integration.doomed import Fate
+from tests.integration.recordings import Recorded
 from tests.offbeat.command_line import command
 
 
@@ -36,15 +37,31 @@ KINDS = {
 """By the name of the role's consumer group, in the order in which evidence passes them."""
 
 
-class Role(LocalService):
-    """One role, always the same member of its group. ``start`` does not wait until it has its partitions.
+class Process(LocalService):
+    """A process that says what it does in its log; ``start`` does not wait for what it says."""
+
+    name = "process"
+    stopped_within_s = 30.0
+
+    def is_ready(self) -> bool:
+        return True
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def last_words(self) -> str:
+        state = "runs" if self.running else "has ended"
+        return "\n".join(
+            [f"--- {self.folder.name} {state}; the end of {self.log_path}:", *self.log().splitlines()[-8:]]
+        )
+
+
+class Role(Process):
+    """One role, always the same member of its group.
 
     Each start takes the next of its ``fates``; one without is started as an operator would. ``fate`` is what awaits
     it now.
     """
-
-    name = "role"
-    stopped_within_s = 30.0
 
     def __init__(self, kind: Kind, environment: Mapping[str, str], folder: Path) -> None:
         super().__init__(folder)
@@ -60,12 +77,14 @@ class Role(LocalService):
         doom = [sys.executable, "-m", "tests.integration.doomed", json.dumps(asdict(self.fate))]
         return [*doom, *self._arguments], self._environment
 
-    def is_ready(self) -> bool:
-        return True
 
-    def log(self) -> str:
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+class Producer(Process):
+    """`offbeat produce`: a recording's log agents, which answer requests until they are stopped."""
 
-    def last_words(self, lines: int = 8) -> str:
-        state = "runs" if self.running else "has ended"
-        return "\n".join([f"--- {self.folder.name} {state}; {self.log_path}:", *self.log().splitlines()[-lines:]])
+    def __init__(self, recorded: Recorded, environment: Mapping[str, str], folder: Path) -> None:
+        super().__init__(folder)
+        self._command = command("produce", "--recording", recorded.folder, "--follow")
+        self._environment = environment
+
+    def prepare(self) -> tuple[Sequence[str | Path], Mapping[str, str] | None]:
+        return self._command, self._environment
