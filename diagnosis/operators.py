@@ -128,8 +128,8 @@ def meeting_keys(operators: Operators) -> Ints:
     """A number that two operators share exactly when they are one communication; shape (n,).
 
     Collectives meet by (communicator, seq); point-to-point operators by the pair of ranks, the direction and
-    p2p_seq, since a pipeline communicator's seq does not line up between its two ends. ``UNKNOWN`` where the
-    log carries too little to tell.
+    p2p_seq, since a pipeline communicator's seq does not line up between its two ends. A log that numbers no
+    collective at all is joined by (communicator, iteration, position). ``UNKNOWN`` where it carries too little.
     """
     between = operators.point_to_point
     sends = operators.is_op("send")
@@ -137,10 +137,19 @@ def meeting_keys(operators: Operators) -> Ints:
     target = np.where(sends, operators.peer, operators.rank)
     first = np.where(between, source, operators.communicator)
     second = np.where(between, target, UNKNOWN)
-    third = np.where(between, operators.p2p_seq, operators.seq)
+    third = np.where(between, operators.p2p_seq, _ordinals(operators, between))
     known = (third != UNKNOWN) & (~between | (operators.peer != UNKNOWN))
     keys = numbered(between.astype(np.int64), first, second + 1, third)
     return np.where(known, keys, UNKNOWN)
+
+
+def _ordinals(operators: Operators, between: Bools) -> Ints:
+    """Sequence numbers of collectives; counted within the iteration where the log has none for anybody."""
+    if (operators.seq[~between] != UNKNOWN).any():
+        return operators.seq
+    counted = (operators.iteration != UNKNOWN) & (operators.position != UNKNOWN)
+    most = int(operators.position.max(initial=0)) + 1
+    return np.where(counted, operators.iteration * most + operators.position, UNKNOWN)
 
 
 def numbered(*columns: Ints) -> Ints:
@@ -149,13 +158,21 @@ def numbered(*columns: Ints) -> Ints:
         return np.zeros(0, dtype=np.int64)
     known = np.logical_and.reduce([column != UNKNOWN for column in columns])
     code = np.zeros(len(known), dtype=np.int64)
-    for column in columns:
+    for column in map(_narrow, columns):
         width = int(column.max()) + 2
         if int(code.max()) > np.iinfo(np.int64).max // width - 1:
             code = np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int64)
         code = code * width + column + 1
     numbers = np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return np.where(known, numbers, UNKNOWN)
+
+
+def _narrow(column: Ints) -> Ints:
+    """The column itself where its values are small, else their ordinals: products of large ones do not fit."""
+    if int(column.max()) < 1 << 31:
+        return column
+    places = np.unique(column, return_inverse=True)[1].reshape(-1)
+    return np.where(column == UNKNOWN, UNKNOWN, places)
 
 
 def last_callers(keys: Ints, call_ns: Ints) -> tuple[Ints, Ints, Ints]:

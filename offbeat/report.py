@@ -30,7 +30,12 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
         f"{lost or 'no'} lost {'line' if lost == 1 else 'lines'}"
     )
     incidents = answer["incidents"]
-    if not incidents:
+    missing = coverage["ranks_expected"] - coverage["ranks_seen"]
+    if not incidents and irregular and missing:
+        out.print(
+            f"\nslow at times, and nobody could be named: the logs of {missing} ranks are missing", style="yellow"
+        )
+    elif not incidents:
         out.print("\nnothing wrong", style="green")
     for number, incident in enumerate(incidents, start=1):
         out.print(f"\n{number}. {headline(incident)}", style=_CAUSE_STYLE)

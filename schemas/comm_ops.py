@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ImpossibleValue
-from schemas.topic import ID, TIME, Column, Key, Topic
+from schemas.topic import ID, LATEST_NS, MOST, TIME, Column, Key, Topic
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier")
 POINT_TO_POINT = ("send", "recv")
@@ -38,15 +38,22 @@ TOPIC = Topic(
     columns=(
         Column("rank", pa.int32(), "Global rank that called the operator.", minimum=0),
         Column("communicator", ID, "Communicator, stable within the job."),
-        Column("seq", pa.int64(), "Ordinal per communicator and rank; never resets.", nullable=True, minimum=0),
+        Column(
+            "seq",
+            pa.int64(),
+            "Ordinal per communicator and rank; never resets.",
+            nullable=True,
+            minimum=0,
+            maximum=MOST,
+        ),
         Column("position", pa.int32(), "Ordinal within iteration and communicator.", nullable=True, minimum=0),
-        Column("call_order", pa.int64(), "Ordinal within the rank's log.", nullable=True, minimum=0),
+        Column("call_order", pa.int64(), "Ordinal within the rank's log.", nullable=True, minimum=0, maximum=MOST),
         Column("op", ID, "What the operator does.", choices=OPS),
         Column("algorithm", ID, "Algorithm that the library chose.", nullable=True),
         Column("protocol", ID, "Protocol that the library chose.", nullable=True),
         Column("dtype", ID, "Element type.", nullable=True),
-        Column("count", pa.int64(), "Elements of the full buffer.", nullable=True, minimum=0),
-        Column("bytes", pa.int64(), "Bytes of the full buffer.", "bytes", nullable=True, minimum=0),
+        Column("count", pa.int64(), "Elements of the full buffer.", nullable=True, minimum=0, maximum=MOST),
+        Column("bytes", pa.int64(), "Bytes of the full buffer.", "bytes", nullable=True, minimum=0, maximum=MOST),
         Column("peer", pa.int32(), "Global rank at the other end of a send or recv.", nullable=True, minimum=0),
         Column(
             "p2p_seq",
@@ -54,6 +61,7 @@ TOPIC = Topic(
             "Ordinal per peer and direction: the n-th send of one side is the n-th recv of the other.",
             nullable=True,
             minimum=0,
+            maximum=MOST,
         ),
         Column("stream", ID, "Stream that the operator runs on.", nullable=True),
         Column("group_call", pa.int64(), "Ordinal of the group call that holds the operator.", nullable=True),
@@ -62,9 +70,21 @@ TOPIC = Topic(
         Column("phase", ID, "Part of the iteration.", nullable=True, choices=PHASES),
         Column("model_chunk", pa.int32(), "Model chunk (virtual pipeline stage).", nullable=True, minimum=0),
         Column("layer", pa.int32(), "Layer.", nullable=True, minimum=0),
-        Column("call_ns", TIME, "The call was entered; host clock.", "ns since the epoch", minimum=0),
-        Column("start_ns", TIME, "Handed to the library; host clock.", "ns since the epoch", nullable=True),
-        Column("end_ns", TIME, "Done; null: not seen.", "ns since the epoch", nullable=True),
+        Column(
+            "call_ns", TIME, "The call was entered; host clock.", "ns since the epoch", minimum=0, maximum=LATEST_NS
+        ),
+        Column(
+            "start_ns",
+            TIME,
+            "Handed to the library; host clock.",
+            "ns since the epoch",
+            nullable=True,
+            minimum=0,
+            maximum=LATEST_NS,
+        ),
+        Column(
+            "end_ns", TIME, "Done; null: not seen.", "ns since the epoch", nullable=True, minimum=0, maximum=LATEST_NS
+        ),
         Column("error", ID, "Error that the call returned.", nullable=True),
     ),
 )

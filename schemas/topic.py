@@ -19,6 +19,12 @@ ID = pa.dictionary(pa.int32(), pa.string())
 TIME = pa.int64()
 """Type of points in time: nanoseconds since the epoch."""
 
+LATEST_NS = 4_102_444_800_000_000_000
+"""No time of a message lies beyond the year 2100: differences and sums of times then fit in 64 bits."""
+
+MOST = 1 << 50
+"""No ordinal and no number of bytes or elements is larger."""
+
 DURATION = pa.int64()
 """Type of durations: nanoseconds."""
 

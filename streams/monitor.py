@@ -17,6 +17,9 @@ from schemas.topic import Topic
 
 FORMAT = "monitor/1"
 
+LONGEST_NS = 86_400_000_000_000
+"""An iteration of more than a day is a broken clock: not known."""
+
 Report = tuple[int, int | None, bool]
 """What a pivot said of an iteration: start_ns, duration_ns, whether its log ends with it."""
 
@@ -77,7 +80,7 @@ class Monitor:
         for row in batch.select(["rank", "iteration", "start_ns", "end_ns", "last"]).to_pylist():
             if row["rank"] in chosen:
                 end = row["end_ns"]
-                duration = None if end is None else max(0, end - row["start_ns"])
+                duration = None if end is None else _duration(row["start_ns"], end)
                 watched.take(row["iteration"], row["rank"], (row["start_ns"], duration, bool(row["last"])))
         for iteration in watched.complete(chosen):
             yield self._judged(message, watched, iteration)
@@ -150,3 +153,7 @@ def _saved(watched: _Watched, message: Message) -> SavedState:
     state: dict[str, Any] = {"monitor": watched.monitor.to_state(), "pending": pending, "closed": watched.closed}
     state["reporters"] = sorted(watched.reporters)
     return SavedState({message.topic: message.offset + 1}, FORMAT, json.dumps(state).encode())
+
+
+def _duration(start_ns: int, end_ns: int) -> int | None:
+    return end_ns - start_ns if 0 <= end_ns - start_ns <= LONGEST_NS else None

@@ -6,6 +6,7 @@ same request ids. Searches of one job run one after the other, so that its findi
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,12 @@ from schemas.topic import Topic
 from streams.finding_rows import METHOD, cleared, located
 from streams.identity import identity
 from streams.log_fetch import Fetch
+
+log = logging.getLogger(__name__)
+
+_FAILURES = (ValueError, ArithmeticError, LookupError)
+_NOTHING = Location(culprits=(), waits=(), visited=(), coverage=0.0, clock_error_ns=0, last_record_ns=0)
+"""What a failed search found: nobody, and nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +184,25 @@ class Search:
         try:
             needs = next(running.search) if answer is None else running.search.send(answer)
         except StopIteration as ended:
-            searches.running = None
-            rows = located(searches.job, irregularity, ended.value, running.task.columns, running.bytes)
-            yield self._findings(searches.job, running.task, rows)
+            yield self._ended(searches, running, irregularity, ended.value)
+            return
+        except _FAILURES:
+            # Telemetry that no check foresaw must not stop the other jobs; it would be met again at each restart.
+            log.exception("the search of iteration %d of %s failed", irregularity.iteration, searches.job.job)
+            yield self._ended(searches, running, irregularity, _NOTHING)
             return
         request_id = identity(searches.job.job, METHOD, irregularity.iteration, irregularity.pivots, running.asked)
         running.asked += 1
         deadline_ns = now_ns + self._settings.answer_within_ns
         running.fetch = Fetch(request_id, searches.job.job, needs, deadline_ns)
         yield running.fetch.request()
+
+    def _ended(
+        self, searches: _JobSearches, running: _Running, irregularity: Irregularity, location: Location
+    ) -> Message:
+        searches.running = None
+        rows = located(searches.job, irregularity, location, running.task.columns, running.bytes)
+        return self._findings(searches.job, running.task, rows)
 
     def _findings(self, job: Job, task: _Task, rows: list[dict[str, Any]]) -> Message:
         batch = catalogue.FINDINGS.from_rows(rows)

@@ -152,6 +152,8 @@ class Search:
 
         Of a collective's the nearest counts, of a send's or recv's all (lines 9-11 and 27-29 of the listing).
         """
+        if call.rank in self.logs.missing:
+            return []  # what it did before is unknown, and unknown is never blamed
         view = self._verdicts()
         row = view.row(call)
         path = path if path[-1] == call.rank else (*path, call.rank)

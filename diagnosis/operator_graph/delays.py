@@ -215,12 +215,9 @@ def _busy_until(operators: Operators, call: Ints, end: Ints) -> Ints:
     """Until when the rank was inside an earlier operator; its own call where it has none."""
     if not len(call):
         return call
-    origin = int(call.min())
-    done = np.where(end == UNKNOWN, call, end) - origin
+    done = np.where(end == UNKNOWN, call, end)
     new_rank = np.r_[True, operators.rank[1:] != operators.rank[:-1]]
-    stride = int(done.max()) + 1
-    lane = np.cumsum(new_rank) * stride
-    running = np.maximum.accumulate(done + lane) - lane + origin
+    running = np.concatenate([np.maximum.accumulate(of) for of in np.split(done, np.flatnonzero(new_rank)[1:])])
     return np.where(new_rank, call, np.r_[call[:1], running[:-1]])
 
 

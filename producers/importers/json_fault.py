@@ -85,6 +85,8 @@ def _column_fault(column: Column, value: Any) -> str | None:
         return f"field {column.name} is {_shown(value)}, more than {column.type} holds"
     if column.minimum is not None and value < column.minimum:
         return f"field {column.name} is {value}; the least possible value is {column.minimum}"
+    if column.maximum is not None and value > column.maximum:
+        return f"field {column.name} is {value}; the greatest possible value is {column.maximum}"
     return None
 
 

@@ -173,3 +173,20 @@ def test_nobody_knows_when_a_rank_went_on_before_a_hole() -> None:
     iterations = [None, 3, 3, 4, 7, 7]
     rows = [{"rank": 0, "iteration": iteration, "call_ns": place} for place, iteration in enumerate(iterations)]
     assert next_calls(operators(rows)).tolist() == [UNKNOWN, 2, 3, UNKNOWN, 5, UNKNOWN]
+
+
+def test_a_log_that_numbers_no_collective_is_joined_by_iteration_and_position() -> None:
+    table = pa.table(
+        {
+            "rank": [0, 0, 0, 1, 1],
+            "communicator": ["c"] * 5,
+            "op": ["all_reduce"] * 5,
+            "iteration": [0, 0, 1, 0, 1],
+            "position": [0, 1, 0, 1, 0],
+            "call_ns": [1, 2, 3, 4, 5],
+        }
+    )
+    keys = meeting_keys(Operators.from_arrow(table))
+    assert keys[1] == keys[3]
+    assert keys[2] == keys[4]
+    assert len(set(keys.tolist())) == 3

@@ -40,13 +40,17 @@ def read(width: int = 200, **changes: Any) -> str:
 
 
 def test_nothing_wrong_is_said_as_such() -> None:
-    assert read() == (
+    assert read(coverage={"ranks_seen": 8, "ranks_expected": 8, "lost_lines": 1}) == (
         "j: 8 ranks (tp=2 pp=4 dp=1, inferred), 40 iterations, median 2.21 s\n"
         "irregular iterations: 4-6, 9\n"
-        "telemetry: 7 of 8 ranks, 1 lost line\n"
+        "telemetry: 8 of 8 ranks, 1 lost line\n"
         "\n"
         "nothing wrong\n"
     )
+
+
+def test_a_slow_job_with_missing_logs_is_not_called_well() -> None:
+    assert read().endswith("slow at times, and nobody could be named: the logs of 1 ranks are missing\n")
 
 
 def test_what_is_not_known_is_left_out() -> None:

@@ -1,6 +1,6 @@
 """The step that searches: what it asks for, waits for and finds; restarts, deadlines, jobs side by side."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -329,3 +329,20 @@ def test_a_pivot_that_the_job_does_not_know_is_unknown_at_its_deadline() -> None
     [found] = bus.findings
     assert found["ranks"] == [3]
     assert found["coverage"] < 1
+
+
+def test_a_search_that_fails_names_nobody_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> Iterator[Any]:
+        yield from (1 // 0 for _ in range(1))
+
+    bus = Bus(step(A))
+    with monkeypatch.context() as patched:
+        patched.setattr("streams.search.locate", fails)
+        bus.carry(offsets([A.irregular()]))
+    assert [(row["ranks"], row["coverage"]) for row in bus.findings] == [([], 0.0)]
+    assert "failed" in caplog.text
+    assert bus.search.safe_offsets()[ITERATIONS] == 1
+    bus.carry([replace(A.irregular(), offset=1)])
+    assert bus.findings[-1]["ranks"] == [A.slow]

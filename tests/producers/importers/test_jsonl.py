@@ -14,6 +14,7 @@ from producers.importers.files import Limits
 from producers.importers.jsonl import JsonLines
 from schemas import comm_ops
 from schemas.errors import InputError
+from schemas.topic import MOST
 
 ROW: dict[str, Any] = {"rank": 3, "communicator": "c", "op": "all_reduce", "call_ns": 10}
 
@@ -149,8 +150,8 @@ values = {
     "call_ns": st.integers(0, 1 << 60),
 }
 optional = {
-    "seq": st.integers(0, 1 << 62),
-    "bytes": st.integers(0, 1 << 62),
+    "seq": st.integers(0, MOST),
+    "bytes": st.integers(0, MOST),
     "iteration": st.integers(0, 1000),
     "phase": st.sampled_from(comm_ops.PHASES),
     "dtype": st.text(max_size=5),
