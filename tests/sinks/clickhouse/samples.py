@@ -64,6 +64,7 @@ def finding(number: int, **changes: Any) -> dict[str, Any]:
         "coverage": 1.0,
         "last_record_ns": START_NS + iteration * ITERATION_NS,
         "found_ns": START_NS + iteration * ITERATION_NS + 123_456_789,
+        "last": None,
     }
     return row | changes
 
