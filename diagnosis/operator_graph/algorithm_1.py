@@ -61,16 +61,17 @@ def search(
     pivots: Sequence[int],
     detector: Detectors = SigmaDetector,
 ) -> Generator[Needs, Answer, Found]:
-    """Search from every pivot by itself; the earliest root operator wins, on corrected clocks (5.1.1)."""
+    """Search from every pivot by itself; all roots of the one with the earliest root operator count (5.1.1)."""
     searches = []
     for pivot in pivots:
         one = Search(logs, iteration, baseline, detector)
         yield from one.run(pivot)
         searches.append(one)
-    roots = list({_place(root): root for one in searches for root in one.roots}.values())
-    first, uncertainty_ns = first_by_clocks(logs, roots)
+    first, uncertainty_ns = first_by_clocks(logs, [root for one in searches for root in one.roots])
+    places = {_place(root) for root in first}
+    winners = [one for one in searches if any(_place(root) in places for root in one.roots)]
     return Found(
-        roots=tuple(first),
+        roots=tuple({_place(root): root for one in reversed(winners) for root in one.roots}.values()),
         waits=tuple(dict.fromkeys(wait for one in searches for wait in one.waits)),
         visited=tuple(dict.fromkeys(rank for one in searches for rank in one.visited)),
         uncertainty_ns=uncertainty_ns,

@@ -167,6 +167,24 @@ def test_a_peer_that_came_late_with_nothing_abnormal_before_computed_slowly() ->
     assert found.roots[0].leaf.path == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        ([Recv(1), Send(0)], {(NETWORK, 1, "a"), (NETWORK, 1, "b")}),
+        ([Collective("all"), Collective("all")], {(NETWORK, 1, "b")}),
+    ],
+    ids=["point-to-point", "collective"],
+)
+def test_of_a_normal_members_past_the_listing_takes_the_nearest_or_all(last: list[Step], expected: set[Place_]) -> None:
+    """Two operators of rank 1 were abnormal before it came to the last one, for which rank 0 waited."""
+    slow: list[Step] = [Compute(), Collective("a", extra_ms=50), Compute(), Collective("b", extra_ms=50), Compute()]
+    training = Training(
+        {0: [Compute(), last[0]], 1: [*slow, last[1]], 2: slow}, {"a": (1, 2), "b": (1, 2), "all": (0, 1)}
+    )
+    found, _ = searched(training, pivot=0)
+    assert set(causes(found.roots)) == expected
+
+
 def test_a_peer_that_never_called_is_the_network() -> None:
     training = two_stages(link_ms=50.0)
     table = without(training.table(), rank=1, iteration=training.irregular, position=1)
@@ -235,22 +253,27 @@ def test_a_member_without_a_usual_duration_is_unknown_not_normal() -> None:
     assert found.roots == []
 
 
-def test_operators_without_numbers_do_not_meet() -> None:
-    """Two groups without sequence numbers must not be taken for one communication."""
+def test_operators_that_nothing_numbers_do_not_meet() -> None:
+    """The abnormal one of two operators must not be taken for the normal other, for want of a number."""
     training = Training(
-        {
-            0: [Compute(), Collective("a", extra_ms=50)],
-            1: [Compute(), Collective("a")],
-            2: [Compute(), Collective("b")],
-            3: [Compute(), Collective("b")],
-        },
-        {"a": (0, 1), "b": (2, 3)},
+        {rank: [Compute(), Collective("a", extra_ms=50), Compute(), Collective("a")] for rank in (0, 1)}, {"a": (0, 1)}
     )
     table = training.table()
-    at = table.schema.get_field_index("seq")
-    table = table.set_column(at, "seq", pa.nulls(len(table), pa.int64()))
-    found, _ = searched(training, pivot=0, table=table)
+    seq, position = (table.schema.get_field_index(name) for name in ("seq", "position"))
+    counted = table.set_column(seq, "seq", pa.nulls(len(table), pa.int64()))
+    found, _ = searched(training, pivot=0, table=counted)
+    assert [root.cause for root in found.roots] == [NETWORK]
+    blank = counted.set_column(position, "position", pa.nulls(len(table), pa.int32()))
+    found, _ = searched(training, pivot=0, table=blank)
     assert (found.roots, found.waits) == ([], [])
+
+
+def test_all_roots_of_the_pivot_with_the_earliest_count() -> None:
+    """One pivot can wait for two stragglers; that there are several pivots must not hide one of them."""
+    training = collectives({1: 50.0, 2: 50.0})
+    logs = Logs(training.job(), tuple(range(training.iterations)))
+    found, _ = answered(search(logs, training.irregular, training.baseline, (0,)), training.table())
+    assert sorted(causes(found.roots)) == [(COMPUTE, 1, None), (COMPUTE, 2, None)]
 
 
 def test_a_communicator_that_the_job_does_not_list_is_unknown() -> None:
@@ -346,6 +369,24 @@ def test_several_pivots_and_the_earliest_operator_on_corrected_clocks_wins() -> 
     assert causes(found.roots) == [(COMPUTE, 0, None)]
     assert found.uncertainty_ns < MS
     assert set(found.visited) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("iterations", "kept"), [(8, {0, 2}), (13, {0})])
+def test_what_few_meetings_leave_uncertain_is_not_decided(iterations: int, kept: set[int]) -> None:
+    """Two stragglers a millisecond apart: after a few iterations the clocks are not known so well."""
+    training = Training(
+        {
+            0: [Compute(), Collective("all"), Compute(extra_ms=50), Collective("a")],
+            1: [Compute(), Collective("all"), Compute(), Collective("a")],
+            2: [Compute(), Collective("all"), Compute(extra_ms=51), Collective("b")],
+            3: [Compute(), Collective("all"), Compute(), Collective("b")],
+        },
+        {"a": (0, 1), "b": (2, 3), "all": (0, 1, 2, 3)},
+        iterations=iterations,
+    )
+    logs = Logs(training.job(), tuple(range(training.iterations)))
+    found, _ = answered(search(logs, training.irregular, training.baseline, (1, 3)), training.table())
+    assert {root.leaf.rank for root in found.roots} == kept
 
 
 def test_roots_closer_than_the_clocks_can_tell_are_all_kept() -> None:
