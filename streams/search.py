@@ -66,17 +66,11 @@ class _Running:
 
 @dataclass
 class _JobSearches:
-    """The searches of one job: one under way, the others in line."""
+    """The searches of one job: one under way, the others in line after it."""
 
     job: Job
     line: deque[_Task] = field(default_factory=deque)
     running: _Running | None = None
-
-    def oldest_offset(self) -> int | None:
-        """Offset of the first record that is not worked off."""
-        if self.running is not None:
-            return self.running.task.offset
-        return self.line[0].offset if self.line else None
 
 
 class Search:
@@ -109,7 +103,7 @@ class Search:
         return min((fetch.deadline_ns for fetch in fetches if fetch is not None), default=None)
 
     def safe_offsets(self) -> Mapping[Topic, int]:
-        held = [offset for s in self._searches.values() if (offset := s.oldest_offset()) is not None]
+        held = [searches.running.task.offset for searches in self._searches.values() if searches.running]
         return {catalogue.ITERATIONS: min(held, default=self._next)}
 
     def _asked_for(self, message: Message) -> Iterator[Message]:

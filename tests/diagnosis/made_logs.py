@@ -54,6 +54,7 @@ class Training:
 
     Sends and receives run on the communicator ``pp``. ``offset_ns`` is how far each rank's clock is ahead;
     every rank has a host of its own. Without ``jitter`` all iterations but the irregular one are the same.
+    ``extra_in`` is the iteration that has what is extra, where that is not the irregular one itself.
     """
 
     programs: Mapping[int, Sequence[Step]]
@@ -61,6 +62,7 @@ class Training:
     iterations: int = 13
     offset_ns: Mapping[int, int] = field(default_factory=dict)
     jitter: bool = True
+    extra_in: int | None = None
 
     @property
     def irregular(self) -> int:
@@ -165,7 +167,8 @@ class _Iteration:
         return len(self.training.groups[step.communicator]) if isinstance(step, Collective) else 2
 
     def _extra(self, step: Compute | Collective | Send | Recv) -> float:
-        return getattr(step, "extra_ms", 0.0) if self.iteration == self.training.irregular else 0.0
+        extra_in = self.training.irregular if self.training.extra_in is None else self.training.extra_in
+        return getattr(step, "extra_ms", 0.0) if self.iteration == extra_in else 0.0
 
     def _jitter(self, rank: int) -> float:
         return 1 + ((rank * 7 + self.iteration * 13 + self.at[rank] * 3) % 5 - 2) / 200 * self.training.jitter

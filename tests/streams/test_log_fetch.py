@@ -128,8 +128,9 @@ PARTS = [answer([0, 1], [(0, 10 * part), (1, 10 * part + 1)], part=part, parts=3
 OTHERS = [answer([2], [(2, part)], part=part, parts=2, host="other") for part in range(2)]
 AGAIN = [answer([0, 1], [(0, 10 * part), (1, 10 * part + 1)], part=part, parts=3) for part in range(3)]
 RECUT = [
-    answer([0, 1], [(0, 0), (0, 10), (0, 20)], part=0, parts=2, producer="agent/2"),
-    answer([0, 1], [(1, 1), (1, 11), (1, 21)], part=1, parts=2, producer="agent/2"),
+    answer([0, 1], [(0, 0), (0, 10), (0, 20)], part=0, parts=3, producer="agent/2"),
+    answer([0, 1], [(1, 1), (1, 11)], part=1, parts=3, producer="agent/2"),
+    answer([0, 1], [(1, 21)], part=2, parts=3, producer="agent/2"),
 ]
 ROWS = sorted([(0, 0), (1, 1), (0, 10), (1, 11), (0, 20), (1, 21), (2, 0), (2, 1)])
 

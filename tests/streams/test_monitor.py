@@ -198,6 +198,24 @@ def restarted(step: Monitor, states: dict[str, SavedState]) -> Monitor:
     return fresh
 
 
+def test_no_cut_of_an_eventful_job_is_noticed() -> None:
+    """A pivot is gone, comes late, is back; iterations are irregular and unknown."""
+    messages = [all_pivots(i) for i in range(READY)]
+    messages += [summary(4, {A: 300, B: 300}), summary(5, {A: 300, B: None}), summary(6, {A: 100, B: 100})]
+    messages += [summary(7, {A: 300, B: 300}), summary(7, {C: 100}), summary(8, {A: 100, B: 100}), summary(8, {C: 90})]
+    messages += [summary(10, {C: 90}), summary(9, {A: 100, B: 100, C: 100}), summary(10, {A: 100})]
+    messages += [all_pivots(11), all_pivots(12)]
+    messages = [replace(message, offset=offset) for offset, message in enumerate(messages)]
+    expected = rows(told(monitor(), messages))
+    assert iterations(expected) == list(range(13))
+    for cut in range(len(messages)):
+        first = monitor()
+        found = [out for message in messages[:cut] for out in first.process(message)]
+        second = restarted(first, {})
+        found += [out for message in messages[cut:] for out in second.process(message)]
+        assert rows(found) == expected
+
+
 reports = st.tuples(
     st.sampled_from(["j", "k"]),
     st.dictionaries(st.sampled_from(PIVOTS), st.none() | st.sampled_from([90, 100, 110, 200, 300]), min_size=1),

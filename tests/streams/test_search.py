@@ -88,6 +88,8 @@ def test_an_irregular_iteration_is_searched_and_its_culprit_named() -> None:
     assert found["found_ns"] == 1012
     assert [device["device"] for device in found["devices"]] == ["gpu:h3/0"]
     assert bus.published[-1].watermark_ns == 1012
+    of_request = [{row["request_id"] for row in rows([m], LOG_REQUESTS)} for m in bus.published[:-1]]
+    assert len(of_request) == len(set.union(*of_request)) > 1
     assert held(bus.search) == 2
 
 

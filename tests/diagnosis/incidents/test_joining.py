@@ -216,6 +216,13 @@ def test_the_same_device_again_after_its_incident_was_resolved_is_a_new_incident
     assert (second.first_iteration, second.revision) == (40, 1)
 
 
+def test_a_replay_from_before_the_window_changes_nothing() -> None:
+    findings = [in_run(i, 10, 3) for i in (10, 11, 60, 130, 200)]
+    joiner, _ = joined(findings)
+    assert len(joiner.recent) < len(findings)
+    assert [joiner.take(finding) for finding in findings] == [[]] * len(findings)
+
+
 def test_an_incident_that_was_resolved_long_ago_is_forgotten() -> None:
     joiner, _ = joined([*DEGRADED, run_over(26, 10, 24), found(124, 5)])
     assert len(joiner.incidents) == 1

@@ -153,6 +153,15 @@ def test_a_monitor_that_is_restarted_anywhere_judges_as_one_that_never_was(
     assert judgements == judged(told, settings)
 
 
+def test_no_cut_of_an_eventful_log_is_noticed() -> None:
+    told = [None, *READY, 200, None, 200, 100, 200, 200, 200, *[100] * 3, None, *[100] * 8, 300, *[100] * 4]
+    for cut in range(len(told)):
+        monitor = IterationMonitor(SETTINGS)
+        judgements = [monitor.judge(i, told[i]) for i in range(cut)]
+        monitor = IterationMonitor.from_state(json.loads(json.dumps(monitor.to_state())), SETTINGS)
+        assert [*judgements, *(monitor.judge(i, told[i]) for i in range(cut, len(told)))] == judged(told)
+
+
 @given(durations, all_settings)
 def test_runs_are_told_consistently(told: list[int | None], settings: MonitorSettings) -> None:
     judgements = judged(told, settings)

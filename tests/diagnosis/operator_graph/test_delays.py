@@ -277,6 +277,21 @@ def test_without_ends_the_members_tell_when_an_operator_ended() -> None:
     assert late.max() <= 10 * MS  # the first to go on had computed that long
 
 
+def test_a_sender_that_goes_on_before_its_receiver_has_come_does_not_end_the_message() -> None:
+    """Without ends: the sender's next call is early, so the message ends when the receiver enters."""
+    rows = [
+        _p2p(0, "send", 1, STARTED_NS, STARTED_NS, 0),
+        _p2p(1, "recv", 0, STARTED_NS + 20 * MS, STARTED_NS, 0),
+    ]
+    rows += [
+        {**_p2p(r, "barrier", 0, STARTED_NS + at * MS, STARTED_NS, 1), "peer": None} for r, at in ((0, 1), (1, 21))
+    ]
+    table = pa.Table.from_pylist([{**row, "end_ns": None} for row in rows], schema=SCHEMA)
+    logs = fetched(Job("j", (Place(0, "h"), Place(1, "h")), (Communicator("pp", (0, 1)),)), table)
+    ends = end_times(logs, Clocks("h", {"h": 0}, {"h": 0}))
+    assert ends[logs.operators.point_to_point].tolist() == [STARTED_NS + 20 * MS] * 2
+
+
 def test_one_rank_without_ends_is_told_by_the_others() -> None:
     training = three_ranks(slow_ms=40)
     delays = measured(training, without_ends(training.table(), 0))

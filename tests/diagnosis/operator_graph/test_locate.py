@@ -122,6 +122,22 @@ def test_a_culprit_beside_a_common_slowdown_bears_only_its_own_part(culprit: int
     assert location.culprits[0].excess_ns == pytest.approx(60 * MS, rel=0.03)
 
 
+@pytest.mark.parametrize(("first_ms", "second_ms", "both"), [(50, 20, False), (50, 30, True), (40, 20, True)])
+def test_who_lost_little_beside_one_who_explains_all_changed_nothing(
+    first_ms: float, second_ms: float, both: bool
+) -> None:
+    """Rank 5 is late as well, but everybody waits for rank 3 anyway; unless 50 ms are not all explained by it."""
+
+    def program(rank: int) -> list[Step]:
+        extra = {3: first_ms, 5: second_ms}.get(rank, 0.0)
+        return [Compute(30, extra_ms=extra), Collective("all"), Compute(), Collective("all")]
+
+    training = Training({rank: program(rank) for rank in range(8)}, {"all": tuple(range(8))})
+    asked = of_training(training, excess_ms=50, pivots=(0, 2, 5, 7))
+    location, _ = answered(locate(training.job(), asked), training.table())
+    assert named(location) == {(COMPUTE, "device", (rank,)) for rank in ((3, 5) if both else (3,))}
+
+
 def test_a_single_pivot_that_is_the_culprit_itself() -> None:
     location, _ = located(run(gpu_slow(5)), starts=(5,))
     assert named(location) == {(COMPUTE, "device", (5,))}

@@ -26,7 +26,11 @@ def square(extra_ms: Mapping[str, float]) -> Training:
 
 
 def separated(
-    training: Training, channel: str, job: Job | None = None, missing: tuple[int, ...] = ()
+    training: Training,
+    channel: str,
+    job: Job | None = None,
+    missing: tuple[int, ...] = (),
+    at_hand: tuple[str, ...] = (),
 ) -> tuple[Separation, set[tuple[str | None, tuple[int, ...]]]]:
     """What is told of the slow channel that a walk from one of its members finds, and what is asked for that."""
     job = job or training.job()
@@ -37,7 +41,7 @@ def separated(
     )
     leaf = next(leaf for leaf in found.leaves if leaf.communicator == channel)
     logs = Logs(job, tuple(range(training.iterations)))
-    answered(logs.fetch({channel: GROUPS[channel]}), training.table())
+    answered(logs.fetch({channel: GROUPS[channel], **dict.fromkeys(at_hand, range(4))}), training.table())
     told, asked = answered(
         separate(logs, leaf, training.baseline, SeparationSettings()), training.table(), missing=missing
     )
@@ -75,8 +79,10 @@ def test_channels_of_another_medium_say_nothing() -> None:
     """Rows stay within a host: they are slow for another reason, and are not even asked for."""
     training = square({"column0": 60, "row0": 90, "across1": 50})
     places = tuple(Place(rank, f"h{rank // 2}", rank % 2, (f"nic{rank % 2}",)) for rank in range(4))
-    told, asked = separated(training, "column0", replace(training.job(), places=places))
+    job = replace(training.job(), places=places)
+    told, asked = separated(training, "column0", job)
     assert told.ranks == (2,)
+    assert separated(training, "column0", job, at_hand=("row0", "row1"))[0] == told
     assert not {name for name, _ in asked} & {"row0", "row1"}
 
 
