@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from benchmarks.simulated.detection import Telemetry
 from diagnosis.irregularity.operator_detector import SigmaDetector
 from diagnosis.job import Job
-from diagnosis.operator_graph.algorithm_1 import COMPUTE, Root, Search, first_by_clocks
+from diagnosis.operator_graph.algorithm_1 import COMPUTE, Root, search
 from diagnosis.operator_graph.delays import Floats, end_times
 from diagnosis.operator_graph.logs import Answer, Fetch, Logs
 from diagnosis.operators import UNKNOWN, Bools, Ints, meeting_keys
@@ -61,7 +61,7 @@ class NotedLogs(Logs):
 
 @dataclass(frozen=True)
 class Published:
-    """What a search as published found in an iteration: the roots that the pivots led to.
+    """What a search as published found in an iteration: the roots that count (Holmes 5.1.1).
 
     ``iterations`` are the baseline's and, last, the one searched.
     """
@@ -72,22 +72,17 @@ class Published:
     roots: tuple[Root, ...]
 
     @classmethod
-    def search(
+    def of(
         cls, logs: NotedLogs, baseline: Sequence[int], iteration: int, pivots: Sequence[int], sigmas: float
     ) -> Published:
         """Search from every pivot by itself; an operator is abnormal beyond ``sigmas`` standard deviations."""
         logs.noted.clear()
-        roots: list[Root] = []
-        for pivot in pivots:
-            search = Search(logs, iteration, baseline, lambda: SigmaDetector(sigmas))
-            for _ in search.run(pivot):
-                raise RuntimeError("a search that has everything asks for more")
-            roots += search.roots
-        return cls(logs, (*sorted(baseline), iteration), pivots[0], tuple(roots))
-
-    def earliest(self) -> list[Root]:
-        """The roots with the earliest operator (Holmes 5.1.1), as far as the clocks tell."""
-        return first_by_clocks(self.logs, self.roots)[0]
+        searching = search(logs, iteration, baseline, pivots, lambda: SigmaDetector(sigmas))
+        try:
+            next(searching)
+        except StopIteration as ended:
+            return cls(logs, (*sorted(baseline), iteration), pivots[0], ended.value.roots)
+        raise RuntimeError("a search that has everything asks for more")
 
     def rate(self, root: Root) -> float:
         """The correlation of the abnormal operator's duration with the iteration's (Holmes 4.4).

@@ -66,22 +66,17 @@ def by_findings(telemetry: Telemetry, detection: Detection, settings: LocateSett
 
 
 def by_algorithm_1(telemetry: Telemetry, detection: Detection, settings: LocateSettings) -> dict[str, Ranking]:
-    """Rankings by each variant: how many standard deviations are abnormal, and which pivots' roots count.
-
-    Holmes (5.1.1) takes the root with the earliest operator of all pivots'; the other variant takes them all.
-    """
-    rankings: dict[str, Ranking] = {}
+    """Rankings by how many standard deviations are abnormal."""
+    rankings = {sigmas: Ranking() for sigmas in SIGMAS}
     for iteration in compared(detection):
         baseline = _baseline(detection, iteration, settings)
         pivots = [row["pivot"] for row in detection.iterations[iteration]]
         logs = NotedLogs.of(telemetry, [*baseline, iteration])
-        for sigmas in SIGMAS:
-            found = Published.search(logs, baseline, iteration, pivots, sigmas)
-            for variant, roots in {"all roots": found.roots, "earliest root": found.earliest()}.items():
-                evidence = [(device, found.rate(root)) for root in roots for device in implicated(logs.job, root)]
-                ranking = rankings.setdefault(f"algorithm 1, {sigmas:g} sigma, {variant}", Ranking())
-                ranking.add(evidence, fetched_rows=logs.noted_rows, all_rows=len(logs.operators))
-    return rankings
+        for sigmas, ranking in rankings.items():
+            found = Published.of(logs, baseline, iteration, pivots, sigmas)
+            evidence = [(device, found.rate(root)) for root in found.roots for device in implicated(logs.job, root)]
+            ranking.add(evidence, fetched_rows=logs.noted_rows, all_rows=len(logs.operators))
+    return {f"algorithm 1, {sigmas:g} sigma": ranking for sigmas, ranking in rankings.items()}
 
 
 def _baseline(detection: Detection, iteration: int, settings: LocateSettings) -> list[int]:
