@@ -25,7 +25,7 @@ class _OneLineErrors(TyperGroup):
 app = typer.Typer(
     cls=_OneLineErrors,
     name="offbeat",
-    help="Name the GPU, NIC, link, switch or host that makes an LLM training job slow or hung, and why.",
+    help="Name the GPU or NIC that makes an LLM training job slow, and why.",
     epilog="Settings are environment variables, as OFFBEAT_KAFKA__BOOTSTRAP_SERVERS; README.md lists them.",
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -33,7 +33,7 @@ def diagnose(
         Path | None, typer.Option(metavar="DIR", help="Keep what is found in this chDB folder as well.")
     ] = None,
 ) -> None:
-    """Name what makes a recorded run slow or hung, and why."""
+    """Name what makes a recorded run slow, and why."""
     from offbeat import options, report
     from offbeat.diagnose import Reading
     from offbeat.diagnose import diagnose as run
