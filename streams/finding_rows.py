@@ -24,6 +24,7 @@ def located(
             "evidence": _evidence(culprit, location, columns, fetched_bytes),
             "waits": _waits(location),
             "coverage": location.coverage,
+            "bounded": location.bounded,
             "last_record_ns": location.last_record_ns,
         }
         for ordinal, culprit in enumerate(location.culprits or (None,))

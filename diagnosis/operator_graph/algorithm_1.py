@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from diagnosis.irregularity.operator_detector import OperatorDetector, SigmaDetector
-from diagnosis.operator_graph.attribution import Leaf, OperatorRef, Wait, reference
+from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait, reference
 from diagnosis.operator_graph.logs import Answer, Logs, Needs
 from diagnosis.operator_graph.verdicts import Call, Verdicts, judge
 from diagnosis.operators import UNKNOWN, Ints
@@ -45,13 +45,15 @@ class Root:
 class Found:
     """What the searches from all pivots found: the roots with the earliest operator, and who waited for whom.
 
-    Of roots whose times differ by less than ``uncertainty_ns``, the clocks do not tell which came first.
+    Of roots whose times differ by less than ``uncertainty_ns``, the clocks do not tell which came first. ``bounded``: a
+    search stopped at ``MOST_RANKS``, so that roots may be missing.
     """
 
     roots: tuple[Root, ...]
     waits: tuple[Wait, ...]
     visited: tuple[int, ...]
     uncertainty_ns: int
+    bounded: bool = False
 
 
 def search(
@@ -75,6 +77,7 @@ def search(
         waits=tuple(dict.fromkeys(wait for one in searches for wait in one.waits)),
         visited=tuple(dict.fromkeys(rank for one in searches for rank in one.visited)),
         uncertainty_ns=uncertainty_ns,
+        bounded=any(one.bounded for one in searches),
     )
 
 
@@ -108,6 +111,7 @@ class Search:
     detector: Detectors = SigmaDetector
     roots: list[Root] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    bounded: bool = False
     _seen: set[Call] = field(default_factory=set)
     _ranks: dict[int, None] = field(default_factory=dict)
     _cached: Verdicts | None = None
@@ -123,7 +127,10 @@ class Search:
         ahead: list[tuple[Call, Path]] = [(call, (pivot,)) for call in self._verdicts().abnormal_before(pivot)]
         while ahead:
             call, path = ahead.pop()
-            if call in self._seen or len({*self._ranks, call.rank}) > MOST_RANKS:
+            if call in self._seen:
+                continue
+            if len({*self._ranks, call.rank}) > MOST_RANKS:
+                self.bounded = True
                 continue
             self._seen.add(call)
             self._ranks[call.rank] = None

@@ -15,8 +15,10 @@ import numpy as np
 
 from diagnosis.job import Device, Job
 from diagnosis.operator_graph import algorithm_1
-from diagnosis.operator_graph.attribution import AttributionSettings, Leaf, OperatorRef, Wait, walk
+from diagnosis.operator_graph.attribution import Walk, walk
 from diagnosis.operator_graph.delays import Floats, measure
+from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait
+from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import Answer, Logs, Needs
 from diagnosis.operator_graph.separation import SeparationSettings, separate
 from diagnosis.operators import Ints, Operators
@@ -61,7 +63,10 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What a search found, largest share first; no culprits: the delay could not be pinned on anybody."""
+    """What a search found, largest share first; no culprits: the delay could not be pinned on anybody.
+
+    ``bounded``: it stopped at its bound of ranks, so that culprits may be missing.
+    """
 
     culprits: tuple[Culprit, ...]
     waits: tuple[Wait, ...]
@@ -69,6 +74,7 @@ class Location:
     coverage: float
     clock_error_ns: int
     last_record_ns: int
+    bounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +105,23 @@ def locate(
     before = (iteration - 1,) if iteration else ()
     logs = Logs(job, tuple(sorted({*baseline, *before, iteration})))
     if settings.search == "algorithm_1":
-        culprits, waits, visited = yield from _as_published(logs, irregularity)
+        culprits, found = yield from _as_published(logs, irregularity)
     else:
-        culprits, waits, visited = yield from _by_amounts(logs, irregularity, settings)
+        culprits, found = yield from _by_amounts(logs, irregularity, settings)
     operators = logs.operators
     return Location(
         culprits=tuple(sorted(_rated(logs, culprits, irregularity), key=lambda c: (-c.share, c.ranks))),
-        waits=tuple(waits),
-        visited=tuple(visited),
+        waits=tuple(found.waits),
+        visited=tuple(found.visited),
         coverage=logs.coverage,
-        clock_error_ns=logs.clocks().worst_error_ns({job.clock(rank) for rank in visited}),
+        clock_error_ns=logs.clocks().worst_error_ns({job.clock(rank) for rank in found.visited}),
         last_record_ns=int(max(operators.call_ns.max(initial=0), operators.end_ns.max(initial=0))),
+        bounded=found.bounded,
     )
 
 
-Steps = Generator[Needs, Answer, tuple[list[Culprit], Sequence[Wait], Sequence[int]]]
-"""A search on its way to the culprits, who waited for whom, and the ranks that it stood on."""
+Steps = Generator[Needs, Answer, tuple[list[Culprit], Walk | algorithm_1.Found]]
+"""A search on its way to the culprits, with what it passed."""
 
 
 def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings) -> Steps:
@@ -127,7 +134,7 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
             continue
         told = yield from separate(logs, leaf, baseline, settings.separation)
         culprits.append(_transferring(logs.job, leaf, told.members, told.ranks, excess_ns))
-    return _decisive(_merged(culprits, settings.mixed_share), settings), found.waits, found.visited
+    return _decisive(_merged(culprits, settings.mixed_share), settings), found
 
 
 def _as_published(logs: Logs, irregularity: Irregularity) -> Steps:
@@ -140,7 +147,7 @@ def _as_published(logs: Logs, irregularity: Irregularity) -> Steps:
         else _transferring(logs.job, root.leaf, root.leaf.members, (), excess_ns)
         for root in found.roots
     ]
-    return culprits, found.waits, found.visited
+    return culprits, found
 
 
 def _largest_by_place(leaves: Sequence[Leaf]) -> list[Leaf]:

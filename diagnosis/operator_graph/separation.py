@@ -12,21 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnosis.job import Job
-from diagnosis.operator_graph.attribution import Leaf
 from diagnosis.operator_graph.delays import Delays, measure
+from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Answer, Logs, Needs
 
 
 @dataclass(frozen=True, slots=True)
 class SeparationSettings:
-    """A transfer is slow beyond ``sigmas`` and ``least_slowdown`` of the usual; a culprit's are in the majority.
+    """A transfer is slow beyond ``sigmas`` and ``least_slowdown`` of the usual.
 
-    A member with less than ``comparable`` of the strongest suspect's excess is no suspect beside it.
+    At least ``slow_share`` of a culprit's channels are slow. A member with less than ``comparable`` of the strongest
+    suspect's excess is no suspect beside it.
     """
 
     sigmas: float = 3.0
     least_slowdown: float = 0.1
-    majority: float = 0.5
+    slow_share: float = 0.5
     comparable: float = 0.5
 
 
@@ -60,7 +61,7 @@ def separate(
     for member in leaf.members:
         judged = list(_slowness(delays, logs.job, member, leaf, baseline, settings))
         slow = [amount for amount in judged if amount > 0]
-        if slow and len(slow) >= settings.majority * len(judged):
+        if slow and len(slow) >= settings.slow_share * len(judged):
             excess[member] = sum(slow)
     strongest = max(excess.values(), default=0.0)
     ranks = tuple(member for member, amount in excess.items() if amount >= settings.comparable * strongest)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from diagnosis.job import Device, Job, Layout, Place
-from diagnosis.operator_graph.attribution import OperatorRef, Wait
+from diagnosis.operator_graph.leaf import OperatorRef, Wait
 from diagnosis.operator_graph.locate import Culprit, Irregularity, Location
 from schemas.catalogue import FINDINGS
 from schemas.message import decode, encode
@@ -38,6 +38,7 @@ LOCATION = Location(
     coverage=0.5,
     clock_error_ns=11,
     last_record_ns=123,
+    bounded=True,
 )
 
 
@@ -70,8 +71,8 @@ def test_everything_that_was_found_is_told() -> None:
         "clock_error_ns": 11,
         "fetched_bytes": 1000,
     }
-    told = ("coverage", "last_record_ns", "excess_ns", "first_iteration", "pattern", "found_ns", "last")
-    assert [row[name] for name in told] == [0.5, 123, 30, 19, "abnormal_spike", 7, None]
+    told = ("coverage", "bounded", "last_record_ns", "excess_ns", "first_iteration", "pattern", "found_ns", "last")
+    assert [row[name] for name in told] == [0.5, True, 123, 30, 19, "abnormal_spike", 7, None]
 
 
 @pytest.mark.parametrize(("rank", "stage"), [(0, 0), (3, 0), (4, 1)])

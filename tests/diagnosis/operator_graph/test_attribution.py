@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from diagnosis.operator_graph.attribution import AttributionSettings, Leaf, Walk, walk
+from diagnosis.operator_graph.attribution import Walk, walk
+from diagnosis.operator_graph.leaf import Leaf
+from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import Logs
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Recv, Send, Step, Training
@@ -62,7 +64,8 @@ def test_a_culprit_among_many_waiting_groups_is_reached_in_waves() -> None:
 
 def test_a_walk_is_bounded() -> None:
     found, _ = walked(chain(), (0,), 50, AttributionSettings(most_ranks=2))
-    assert (found.visited, found.leaves) == ([0, 1], [])
+    assert (found.visited, found.leaves, found.bounded) == ([0, 1], [], True)
+    assert not walked(chain(), (0,), 50)[0].bounded
 
 
 @pytest.mark.parametrize(("excess_ms", "is_cause"), [(190, True), (210, False)])

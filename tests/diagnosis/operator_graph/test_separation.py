@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from diagnosis.job import Job, Place
-from diagnosis.operator_graph.attribution import AttributionSettings, walk
+from diagnosis.operator_graph.attribution import walk
+from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
 from tests.diagnosis.answering import answered

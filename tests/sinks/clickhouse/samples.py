@@ -62,6 +62,7 @@ def finding(number: int, **changes: Any) -> dict[str, Any]:
         },
         "waits": [{"waiting_rank": 8, "awaited_rank": 11, "communicator": "tp5", "op": "all_reduce"}],
         "coverage": 1.0,
+        "bounded": False,
         "last_record_ns": START_NS + iteration * ITERATION_NS,
         "found_ns": START_NS + iteration * ITERATION_NS + 123_456_789,
         "last": None,

@@ -1,0 +1,192 @@
+"""What each rank lost of an iteration's time, as the walk that follows amounts reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from diagnosis.operator_graph.delays import Floats, measure
+from diagnosis.operator_graph.leaf import Leaf, Wait, reference
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operators import UNKNOWN, Bools, Ints
+
+LEAST_WITNESSES = 2
+"""Fewer ranks than this do not show what is common."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttributionSettings:
+    """``material_share`` of the iteration's excess makes a loss a cause, ``follow_share`` a wait worth following (a
+    rank can await one and the same delay of several others); ``sigmas`` makes it no chance.
+
+    ``most_ranks`` bounds a walk; ``explained_share`` of a delay must be found in the iteration itself, else
+    the walk looks into the iteration before.
+    """
+
+    material_share: float = 0.25
+    follow_share: float = 0.15
+    sigmas: float = 3.0
+    explained_share: float = 0.5
+    most_ranks: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where the walk stands: a rank that was ``amount`` ns late by ``until_ns`` (its clock; None: the end)."""
+
+    rank: int
+    until_ns: int | None
+    amount: int
+    path: tuple[int, ...]
+
+
+class Ledger:
+    """The excess of every fetched rank, as the walk reads it."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        iteration: int,
+        baseline: Sequence[int],
+        excess_ns: int,
+        settings: AttributionSettings,
+    ) -> None:
+        self._logs = logs
+        self._delays = measure(logs, logs.clocks(), baseline)
+        self._iteration = iteration
+        self._baseline = baseline
+        self._excess_ns = excess_ns
+        self._least = settings.material_share * excess_ns
+        self._least_wait = settings.follow_share * excess_ns
+        self._settings = settings
+        self._excess: dict[str, dict[int, float]] = {}
+
+    def renewed(self) -> Ledger:
+        """The ledger of everything that is at hand by now."""
+        if self._delays.operators is self._logs.operators:
+            return self
+        return Ledger(self._logs, self._iteration, self._baseline, self._excess_ns, self._settings)
+
+    def rows(self, stand: Stand) -> Ints:
+        """The operators that a rank's delay can stem from: of this iteration, or the one before where too few."""
+        delays = self._delays
+        rows = delays.rows(stand.rank, [self._iteration], stand.until_ns)
+        explained = np.nansum(delays.compute[rows]) + np.nansum(delays.exposed[rows])
+        if stand.until_ns is not None and explained < self._settings.explained_share * stand.amount:
+            rows = delays.rows(stand.rank, [self._iteration - 1, self._iteration], stand.until_ns)
+        return rows
+
+    def unsplit(self, stands: Iterable[Stand]) -> dict[str | None, set[int]]:
+        """Communicators whose members must be seen to tell waiting from transferring, with the members.
+
+        All point-to-point ones count together: which of a send and a receive that ran at once took the time
+        is known only when both peers are.
+        """
+        operators = self._delays.operators
+        groups = np.where(operators.point_to_point, UNKNOWN, operators.communicator)
+        wanted: dict[str | None, set[int]] = {}
+        for stand in stands:
+            rows = self.rows(stand)
+            for group in np.unique(groups[rows]):
+                chosen = rows[groups[rows] == group]
+                if self._material(self._delays.exposed, chosen, stand.rank, groups == group, least=self._least_wait):
+                    for code in np.unique(operators.communicator[chosen]):
+                        on = chosen[operators.communicator[chosen] == code]
+                        name = operators.communicators[code]
+                        wanted.setdefault(name, set()).update(self._takes_part(on, between=bool(group == UNKNOWN)))
+        return wanted
+
+    def _takes_part(self, rows: Ints, *, between: bool) -> set[int]:
+        """The ranks that share operators of one communicator: its members, or the peers of sends and receives."""
+        operators = self._delays.operators
+        if between:
+            return {int(peer) for peer in np.unique(operators.peer[rows]) if peer != UNKNOWN}
+        return {*self._logs.job.members.get(operators.communicators[operators.communicator[rows[0]]], ())}
+
+    def leaves(self, stand: Stand, rows: Ints) -> Iterator[Leaf]:
+        """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
+        delays = self._delays
+        common = self._common("compute", (stand.rank,))
+        if self._material(delays.compute, rows, stand.rank, None, common):
+            yield self._leaf(stand, delays.compute, rows, None, (stand.rank,), common)
+        for channel in np.unique(delays.channel[rows]):
+            chosen = rows[delays.channel[rows] == channel]
+            members = delays.members(int(chosen[0]), self._logs.job)
+            common = self._common("transfer", members)
+            if self._material(delays.transfer, chosen, stand.rank, delays.channel == channel, common):
+                name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
+                yield self._leaf(stand, delays.transfer, chosen, name, members, common)
+
+    def waits(self, stand: Stand, rows: Ints) -> Iterator[tuple[Wait, int]]:
+        """Material waits for one rank, with the time (its own clock) before which its delay arose."""
+        delays, operators = self._delays, self._delays.operators
+        known = (delays.awaited[rows] != UNKNOWN) & (delays.awaited[rows] != stand.rank) & ~np.isnan(delays.wait[rows])
+        for awaited in np.unique(delays.awaited[rows[known]]):
+            chosen = rows[known & (delays.awaited[rows] == awaited)]
+            amount = float(delays.wait[chosen].sum())
+            if amount < self._least_wait:
+                continue
+            worst = int(chosen[np.argmax(delays.wait[chosen])])
+            until = self._entered(int(awaited), int(chosen[np.argmax(operators.call_ns[chosen])]))
+            name = operators.communicators[operators.communicator[worst]]
+            yield Wait(stand.rank, int(awaited), name, operators.ops[operators.op[worst]], int(amount)), until
+
+    def _entered(self, awaited: int, row: int) -> int:
+        """When the awaited rank called the operator that ``row`` is to another member, on its own clock."""
+        delays = self._delays
+        low, high = np.searchsorted(delays.operators.rank, [awaited, awaited + 1])
+        same = low + np.flatnonzero(delays.meeting[low:high] == delays.meeting[row])
+        return int(delays.operators.call_ns[same].max())
+
+    def _common(self, kind: Literal["compute", "transfer"], members: tuple[int, ...]) -> float:
+        """What three in four of the other ranks at hand computed or transferred longer than usual: nobody's fault.
+
+        Longer sequences slow every GPU's compute, a congested fabric or a busy host every transfer. The members of
+        the channel in question are no witnesses: they share its transfers. Few others tell nothing.
+        """
+        sums = [amount for rank, amount in self._sums(kind).items() if rank not in members]
+        return max(0.0, float(np.quantile(sums, 0.25))) if len(sums) >= LEAST_WITNESSES else 0.0
+
+    def _sums(self, kind: Literal["compute", "transfer"]) -> dict[int, float]:
+        """Excess of each rank whose rows are at hand, over the iteration."""
+        if kind not in self._excess:
+            values = getattr(self._delays, kind)
+            rows = {rank: self._delays.rows(rank, [self._iteration]) for rank in sorted(self._logs.whole)}
+            self._excess[kind] = {rank: float(np.nansum(values[of])) for rank, of in rows.items() if len(of)}
+        return self._excess[kind]
+
+    def _material(
+        self,
+        values: Floats,
+        rows: Ints,
+        rank: int,
+        of: Bools | None,
+        common: float = 0.0,
+        least: float | None = None,
+    ) -> bool:
+        """Whether the rows' excess beyond what is common is a material share of the iteration's, and no chance."""
+        amount = float(np.nansum(values[rows])) - common
+        if amount < (self._least if least is None else least):
+            return False
+        mask = self._delays.operators.rank == rank
+        if of is not None:
+            mask &= of
+        return amount > self._settings.sigmas * self._delays.spread(values, mask, self._baseline)
+
+    def _leaf(
+        self,
+        stand: Stand,
+        values: Floats,
+        rows: Ints,
+        communicator: str | None,
+        members: tuple[int, ...],
+        common: float,
+    ) -> Leaf:
+        worst = int(rows[np.nanargmax(values[rows])])
+        excess = int(np.nansum(values[rows]) - common)
+        iteration = int(self._delays.operators.iteration[worst])
+        operator = reference(self._delays.operators, worst)
+        return Leaf(stand.rank, communicator, members, excess, iteration, operator, (*stand.path, stand.rank))
