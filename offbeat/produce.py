@@ -27,6 +27,8 @@ from streams.in_process import Source
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.05
+_BROKER_WITHIN_S = 10.0
+"""How long the brokers may take to answer the first question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def produce(
     ``stopped`` is set. Raises ``BusError`` or ``DeliveryError``.
     """
     bus = wiring.bus(settings.kafka)
-    topics.check(bus, LogAgent.writes, (catalogue.JOBS, *LogAgent.reads))
+    topics.check(bus, LogAgent.writes, (catalogue.JOBS, *LogAgent.reads), within_s=_BROKER_WITHIN_S)
     agents = wiring.log_agents(job, table, settings)
     publisher = wiring.publisher(settings.kafka, "log-agents")
     # A request may have been made while no agent was there to answer it.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -32,6 +33,8 @@ COMPACTION_LAG_MS = 600_000
 """Compacted topics keep every record this long, so that a late writer cannot bury a newer state."""
 
 _HOUR_MS = 3_600_000
+_DECORATION = re.compile(r"^\S+/\w+: | \(after \d+ms in state \w+\)")
+"""What librdkafka puts around the reason of a failure."""
 _PARTITIONS = "partitions"
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
@@ -74,7 +77,7 @@ def apply(
     ``replication_factor`` counts for topics to be created; None is the broker's default. With ``dry_run`` nothing
     is changed. Raises ``BusError`` where the broker refuses or does not answer.
     """
-    admin = AdminClient(bus.librdkafka(), logger=LIBRDKAFKA)
+    admin = _admin(bus, within_s)
     catalogue = {topic.name: topic for topic in topics}
     counts = _partition_counts(admin, within_s)
     missing = [topic for name, topic in catalogue.items() if name not in counts]
@@ -100,7 +103,7 @@ def check(bus: Bus, together: Collection[Topic], others: Iterable[Topic] = (), *
     Raises ``BusError`` where the broker does not answer, a topic is missing, or topics that are read together
     differ in their number of partitions.
     """
-    counts = _partition_counts(AdminClient(bus.librdkafka(), logger=LIBRDKAFKA), within_s)
+    counts = _partition_counts(_admin(bus, within_s), within_s)
     missing = sorted({topic.name for topic in (*together, *others)} - counts.keys())
     if missing:
         raise BusError(f"missing on {bus.bootstrap_servers}: {', '.join(missing)}: run `offbeat topics apply`")
@@ -116,7 +119,7 @@ def session_bounds_s(bus: Bus, *, within_s: float = 10.0) -> tuple[float, float]
 
     Raises ``BusError`` where no broker answers.
     """
-    admin = AdminClient(bus.librdkafka(), logger=LIBRDKAFKA)
+    admin = _admin(bus, within_s)
     broker = str(next(iter(_metadata(admin, within_s).brokers)))
     settings = _described(admin, ResourceType.BROKER, [broker], within_s)[broker]
     low, high = (int(settings[f"group.{end}.session.timeout.ms"]) for end in ("min", "max"))
@@ -139,6 +142,27 @@ def settings_of(topic: Topic) -> dict[str, str]:
             "min.cleanable.dirty.ratio": "0.1",
         }
     return {**own, "cleanup.policy": "delete", "retention.ms": str(int(topic.retention_hours * _HOUR_MS))}
+
+
+def _admin(bus: Bus, within_s: float) -> AdminClient:
+    """A client that has met a broker; raises ``BusError`` that says which were asked, and why none answers."""
+    troubles: list[str] = []
+    properties: dict[str, Any] = {
+        **bus.librdkafka(),
+        "log_level": 0,  # what it would log at every attempt, the error below says once
+        "error_cb": lambda error: troubles.append(error.str()),
+    }
+    admin = AdminClient(properties, logger=LIBRDKAFKA)
+    try:
+        admin.list_topics(timeout=within_s)
+    except KafkaException as error:
+        admin.poll(0)
+        trouble = _DECORATION.sub("", troubles[0] if troubles else error.args[0].str())
+        raise BusError(
+            f"no broker answers at {bus.bootstrap_servers}: {trouble}; set OFFBEAT_KAFKA__BOOTSTRAP_SERVERS, or start "
+            "a broker with `make kafka`"
+        ) from error
+    return admin
 
 
 def _create(admin: AdminClient, topics: list[Topic], replication_factor: int | None, within_s: float) -> None:
@@ -192,7 +216,7 @@ def _metadata(admin: AdminClient, within_s: float) -> ClusterMetadata:
     try:
         return admin.list_topics(timeout=within_s)
     except KafkaException as error:
-        raise BusError(f"no broker answers: {error}") from error
+        raise BusError(f"the brokers stopped answering: {error}") from error
 
 
 def _described(admin: AdminClient, kind: ResourceType, names: list[str], within_s: float) -> dict[str, dict[str, str]]:

@@ -58,9 +58,12 @@ def list_(bootstrap: Bootstrap = None, as_json: Json = False) -> None:
     from schemas.catalogue import DEAD_LETTERS
     from schemas.message import decode
     from streams.follower import Follower
+    from streams.topics import check
 
     shown = ("at_ns", "processor", "topic", "partition", "offset", "error", "reason")
-    with Follower(wiring.bus(settings_with(bootstrap=bootstrap).kafka), DEAD_LETTERS.name) as follower:
+    bus = wiring.bus(settings_with(bootstrap=bootstrap).kafka)
+    check(bus, (DEAD_LETTERS,), within_s=_WITHIN_S)
+    with Follower(bus, DEAD_LETTERS.name, within_s=_WITHIN_S) as follower:
         rows = [
             {name: row[name] for name in shown}
             for message in follower.catch_up()
