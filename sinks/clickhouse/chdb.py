@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from schemas.errors import StoreError
 from sinks.clickhouse.native import native_block
+from sinks.clickhouse.reason import reason
 from sinks.clickhouse.store import INSERT_SETTINGS, Parameters, Settings, insertable, parameter_text, quoted
 from sinks.clickhouse.types import Type, arrow_type, parse
 
@@ -98,7 +99,9 @@ class ChdbStore:
             connection = connect(str(self.folder))
             # The engine takes over the handlers of fatal signals; a crash of ours is to be seen as what it is.
             _chdb.reset_signal_handlers()  # type: ignore[attr-defined] # its stub leaves it out
-        except (OSError, RuntimeError) as error:
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
+        except RuntimeError as error:
             raise _store_error(self.folder, error) from error
         return connection
 
@@ -153,15 +156,21 @@ def _require_free(folder: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return
-    except OSError as error:
+    except BlockingIOError as error:
         raise StoreError(
             f"chDB folder {folder}: another process holds it ({error.strerror}); end that one, give another folder, "
             "or serve both with ClickHouse"
         ) from error
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def _unusable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(f"chDB folder {folder}: {error.strerror}; give a folder that can be made or written to")
 
 
 def _store_error(folder: Path, error: Exception) -> StoreError:
-    return StoreError(f"chDB folder {folder}: {error}")
+    return StoreError(f"chDB folder {folder}: {reason(str(error))}")
 
 
 def _is_ambiguous(type_: pa.DataType) -> bool:

@@ -23,6 +23,7 @@ from clickhouse_driver.errors import (
 
 from schemas.errors import StoreError
 from sinks.clickhouse.arrow_client import ArrowClient
+from sinks.clickhouse.reason import reason
 from sinks.clickhouse.store import INSERT_SETTINGS, Parameters, Settings, insertable, parameter_text
 
 T = TypeVar("T")
@@ -121,12 +122,12 @@ class DriverStore:
                 return self._retrying(attempt)
         except _CONNECTION as error:
             raise StoreError(
-                f"{self.address} cannot be reached: {_first_line(error)}; see that it runs and listens there"
+                f"{self.address} cannot be reached: {_said(error)}; see that it runs and listens there"
             ) from error
         except UnknownTypeError as error:
-            raise StoreError(f"{self.address}: {_first_line(error)}; wrap that column in toString(...)") from error
+            raise StoreError(f"{self.address}: {_said(error)}; wrap that column in toString(...)") from error
         except Error as error:
-            raise StoreError(f"{self.address}: {_first_line(error)}") from error
+            raise StoreError(f"{self.address}: {_said(error)}") from error
 
     def _say_retry(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
@@ -135,7 +136,7 @@ class DriverStore:
             store=str(self.address),
             attempt=state.attempt_number,
             in_s=round(state.upcoming_sleep, 1),
-            error=_first_line(error) if error else None,
+            error=_said(error) if error else None,
         )
 
 
@@ -174,6 +175,5 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(error, _CONNECTION)
 
 
-def _first_line(error: BaseException) -> str:
-    message = getattr(error, "message", None) or str(error) or type(error).__name__
-    return str(message).partition("Stack trace:")[0].strip().partition("\n")[0]
+def _said(error: BaseException) -> str:
+    return reason(getattr(error, "message", None) or str(error) or type(error).__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from schemas.errors import UndecodableMessage, WrongSchema
+from schemas.errors import UndecodableMessage
 
 FORMAT = "page/1"
 
@@ -42,10 +42,8 @@ class DeliveredRevisions:
         return json.dumps({"open": self._open, "resolved": self._resolved}, separators=(",", ":")).encode()
 
     @classmethod
-    def from_bytes(cls, form: str, state: bytes) -> DeliveredRevisions:
-        """Read the saved form; raises ``WrongSchema`` or ``UndecodableMessage``."""
-        if form != FORMAT:
-            raise WrongSchema(f"page: a saved state has the form {form!r}, this version reads {FORMAT}")
+    def from_bytes(cls, state: bytes) -> DeliveredRevisions:
+        """Read the saved form; raises ``UndecodableMessage``."""
         try:
             saved = json.loads(state)
         except ValueError as error:

@@ -157,7 +157,7 @@ class WebhookSink:
     def restore(self, states: Mapping[str, SavedState]) -> None:
         """Go on from saved states; raises ``MessageError`` for one that this version cannot read."""
         for job, saved in states.items():
-            delivered = DeliveredRevisions.from_bytes(saved.format, saved.state)
+            delivered = DeliveredRevisions.from_bytes(saved.in_format(FORMAT))
             self._paged[job] = _Paged(delivered, saved.offsets.get(INCIDENTS.name, -1))
 
     def _queue(self, page: Page) -> None:

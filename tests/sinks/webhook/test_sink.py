@@ -468,5 +468,5 @@ def test_an_ended_job_with_no_open_incident_is_forgotten(paging: Paging, receive
 def test_a_state_that_cannot_be_read_is_refused(
     paging: Paging, form: str, state: bytes, error: type[MessageError]
 ) -> None:
-    with pytest.raises(error, match="page: a saved state"):
+    with pytest.raises(error, match="a saved state"):
         paging.sink().restore({"llama": SavedState({INCIDENTS.name: 1}, form, state)})
