@@ -31,6 +31,10 @@ SLOWDOWNS = (1.15, 1.5)
 _GPUS_PER_HOST = 8
 _STAGES = 4
 _PAGING_PATIENCE_S = 15.0
+_LOOK_FURTHER = (
+    "SELECT * FROM time_lost_by_device ORDER BY job, lost_gpu_seconds DESC",
+    "SELECT * FROM iteration_history WHERE irregular ORDER BY job, iteration",
+)
 
 
 def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, page_to: str | None) -> dict[str, Any]:
@@ -86,7 +90,7 @@ def print_end(answer: dict[str, Any], out: Console) -> None:
     out.print("\ndevices by the evidence against them (SQL view device_ranking):")
     tables.print_aligned(answer["ranking"])
     out.print("look further:")
-    for query in ("SELECT * FROM time_lost_by_device", "SELECT * FROM iteration_history WHERE irregular"):
+    for query in _LOOK_FURTHER:
         out.print(f'   offbeat sql --data-dir {answer["data_dir"]} "{query}"')
 
 

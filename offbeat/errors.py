@@ -44,7 +44,8 @@ def _usage(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "offbeat"
     what = error.format_message() if hasattr(error, "format_message") else str(error)
-    return f"{command}: {what.rstrip('.?')}; see `{command} --help`"
+    # A choice is checked by pydantic underneath, which puts its own name for that before the reason.
+    return f"{command}: {what.replace(': Value error, ', ': ').rstrip('.?')}; see `{command} --help`"
 
 
 def _refuse(reason: str) -> None:

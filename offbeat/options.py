@@ -17,7 +17,9 @@ def pairs(text: str, option: str, known: tuple[str, ...]) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
-            raise SettingsError(f"{option} {text}: {part!r} is not of the form name=value")
+            raise SettingsError(
+                f"{option} {text}: {part!r} is not of the form name=value; known are {', '.join(known)}"
+            )
         if name not in known:
             raise SettingsError(f"{option} {text}: there is no {name!r}; known are {', '.join(known)}")
         if name in found:

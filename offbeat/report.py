@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from offbeat.terminal import counted
 from sinks.webhook.content import names, ranges
 
 if TYPE_CHECKING:
@@ -21,19 +22,20 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
     iterations, coverage = answer["iterations"], answer["coverage"]
     median_ms = iterations["median_ms"]
     took = "" if median_ms is None else f", median {_duration(median_ms)}"
-    out.print(f"{answer['job']}: {_ranks(answer)}, {iterations['count']} iterations{took}")
+    out.print(f"{answer['job']}: {_ranks(answer)}, {counted(iterations['count'], 'iteration')}{took}")
     irregular = iterations["irregular"]
     out.print(f"irregular iterations: {ranges(irregular) if irregular else 'none'}")
     lost = coverage["lost_lines"]
     out.print(
-        f"telemetry: {coverage['ranks_seen']} of {coverage['ranks_expected']} ranks, "
-        f"{lost or 'no'} lost {'line' if lost == 1 else 'lines'}"
+        f"telemetry: {coverage['ranks_seen']} of {counted(coverage['ranks_expected'], 'rank')}, "
+        f"{counted(lost, 'lost line') if lost else 'no lost lines'}"
     )
     incidents = answer["incidents"]
     missing = coverage["ranks_expected"] - coverage["ranks_seen"]
     if not incidents and irregular and missing:
         out.print(
-            f"\nslow at times, and nobody could be named: the logs of {missing} ranks are missing", style="yellow"
+            f"\nslow at times, and nobody could be named: the logs of {counted(missing, 'rank')} are missing",
+            style="yellow",
         )
     elif not incidents:
         out.print("\nnothing wrong", style="green")
@@ -47,7 +49,7 @@ def refusals(reasons: Sequence[str]) -> list[str]:
     """Lines that say why telemetry could not be used: the first few reasons, and how many more there were."""
     lines = [f"part of the telemetry could not be used: {reason}" for reason in reasons[:_MOST_REFUSALS]]
     more = len(reasons) - len(lines)
-    return [*lines, f"and {more} more records of it"] if more else lines
+    return [*lines, f"and {counted(more, 'more record')} of it"] if more else lines
 
 
 def headline(incident: Mapping[str, Any]) -> str:
@@ -83,7 +85,7 @@ def _facts(incident: Mapping[str, Any]) -> list[str]:
 
 def _ranks(answer: Mapping[str, Any]) -> str:
     layout = answer["layout"]
-    count = f"{answer['coverage']['ranks_expected']} ranks"
+    count = counted(answer["coverage"]["ranks_expected"], "rank")
     if layout is None:
         return count
     degrees = " ".join(f"{name}={value}" for name, value in layout.items() if name != "source" and value is not None)

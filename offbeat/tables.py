@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -55,21 +54,21 @@ def print_rows(table: pa.Table, form: Form) -> None:
             writer.writerow(table.column_names)
             writer.writerows([_text(value) for value in row.values()] for row in rows)
         case "table":
-            print_aligned(rows, table.column_names)
+            print_aligned(rows)
 
 
-def print_aligned(rows: list[dict[str, Any]], names: Sequence[str] = ()) -> None:
-    """Print rows as a table, or one below the other where the terminal is too narrow for it.
-
-    ``names`` are the columns where there may be no row.
-    """
+def print_aligned(rows: list[dict[str, Any]]) -> None:
+    """Print rows as a table, or one below the other where the terminal is too narrow for it."""
     from rich import box
     from rich.table import Table
 
     out = terminal.console()
+    if not rows:
+        out.print("no rows")
+        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in names or (rows[0] if rows else ()):
-        numbers = rows and all(isinstance(row[name], int | float) for row in rows)
+    for name in rows[0]:
+        numbers = all(isinstance(row[name], int | float) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(_text(value) for value in row.values()))

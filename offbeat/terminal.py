@@ -50,6 +50,11 @@ def note(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def counted(count: int, what: str) -> str:
+    """``1 rank``, ``2 ranks``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Progress]:
     """Show that something takes a while, and how far it is where ``total`` is known."""

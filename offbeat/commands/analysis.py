@@ -39,7 +39,7 @@ def diagnose(
     from offbeat.diagnose import diagnose as run
 
     settings = settings_with()
-    reading = Reading(format_name, options.layout(layout) if layout else None, iteration_op)
+    reading = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
     diagnosis = run(paths, reading, settings, data_dir)
     for line in report.refusals(diagnosis.refused):
         terminal.note(line)
@@ -84,7 +84,9 @@ def simulate(
     from schemas.errors import SettingsError
 
     job = options.scenario(scenario, fault or [])
-    with terminal.progress(f"simulating {job.world} ranks, {job.iterations} iterations"):
+    with terminal.progress(
+        f"simulating {terminal.counted(job.world, 'rank')}, {terminal.counted(job.iterations, 'iteration')}"
+    ):
         simulated = run(job)
     rows = simulated.table.num_rows
     with terminal.progress(f"writing {rows} operators"):
@@ -95,4 +97,4 @@ def simulate(
     if as_json:
         terminal.print_json({"job": job.name, "ranks": job.world, "operators": rows, "folder": str(out)})
     else:
-        terminal.console().print(f"{job.name}: {rows} operators of {job.world} ranks in {out}")
+        terminal.console().print(f"{job.name}: {rows} operators of {terminal.counted(job.world, 'rank')} in {out}")

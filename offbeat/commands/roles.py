@@ -73,7 +73,7 @@ def produce(
             read = load(
                 recording or [],
                 format_name=format_name,
-                layout=options.layout(layout) if layout else None,
+                layout=None if layout is None else options.layout(layout),
                 iteration_end=iteration_op,
             )
         job, table = read.job, read.table
@@ -85,7 +85,8 @@ def produce(
     if as_json:
         terminal.print_json({"job": produced.job, "messages": produced.messages, "answers": produced.answers})
     else:
-        terminal.console().print(f"{produced.job}: {produced.messages} messages, {produced.answers} of them answers")
+        messages = terminal.counted(produced.messages, "message")
+        terminal.console().print(f"{produced.job}: {messages}, {produced.answers} of them answers")
 
 
 def worker(

@@ -66,6 +66,13 @@ def test_version_is_the_packages() -> None:
         (("diagnoze",), "offbeat: No such command 'diagnoze'. Did you mean 'diagnose'; see `offbeat --help`"),
         (("diagnose",), "offbeat diagnose: Missing argument 'PATH'; see `offbeat diagnose --help`"),
         (("topics",), "offbeat topics: Missing command; see `offbeat topics --help`"),
+        (
+            ("worker", "foo"),
+            (
+                "offbeat worker: Invalid value for 'name': 'foo' is not one of 'monitor', 'search', 'incidents'; "
+                "see `offbeat worker --help`"
+            ),
+        ),
         (("sql", "SELECT 1", "--nope"), "offbeat sql: No such option: --nope; see `offbeat sql --help`"),
     ],
 )

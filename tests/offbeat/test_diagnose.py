@@ -140,6 +140,7 @@ def test_a_layout_that_cannot_be_is_said() -> None:
     assert refusal(offbeat("diagnose", EXAMPLE, "--layout", "tp=2")) == (
         "--layout tp=2: pp is missing; give tp, pp and dp"
     )
+    assert refusal(offbeat("diagnose", EXAMPLE, "--layout", "")).startswith("--layout : tp is missing")
     assert "12" in refusal(offbeat("diagnose", EXAMPLE, "--layout", "tp=3,pp=2,dp=2"))
 
 

@@ -20,7 +20,8 @@ def test_a_layout_is_given() -> None:
         ("tp=two,pp=4,dp=1", "--layout: tp is 'two'; give a whole number"),
         ("tp=0,pp=4,dp=1", "--layout tp=0,pp=4,dp=1: tp is 0; give 1 or more"),
         ("tp=2,tp=2,pp=1,dp=1", "--layout tp=2,tp=2,pp=1,dp=1: tp is given twice"),
-        ("tp,pp=4,dp=1", "--layout tp,pp=4,dp=1: 'tp' is not of the form name=value"),
+        ("tp,pp=4,dp=1", "--layout tp,pp=4,dp=1: 'tp' is not of the form name=value; known are tp, cp, ep, dp, pp"),
+        ("", "--layout : tp is missing; give tp, pp and dp"),
         ("xp=2", "--layout xp=2: there is no 'xp'; known are tp, cp, ep, dp, pp"),
     ],
 )

@@ -50,7 +50,17 @@ def test_nothing_wrong_is_said_as_such() -> None:
 
 
 def test_a_slow_job_with_missing_logs_is_not_called_well() -> None:
-    assert read().endswith("slow at times, and nobody could be named: the logs of 1 ranks are missing\n")
+    assert read().endswith("slow at times, and nobody could be named: the logs of 1 rank are missing\n")
+
+
+def test_one_is_not_told_as_several() -> None:
+    single = read(
+        layout=None,
+        iterations={"count": 1, "median_ms": None, "irregular": []},
+        coverage={"ranks_seen": 1, "ranks_expected": 1, "lost_lines": 2},
+    )
+    assert single.startswith("j: 1 rank, 1 iteration\n")
+    assert "telemetry: 1 of 1 rank, 2 lost lines\n" in single
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -98,4 +108,5 @@ def test_what_was_refused_is_said_in_a_few_lines() -> None:
     assert refusals([]) == []
     assert refusals(["bad"]) == ["part of the telemetry could not be used: bad"]
     assert len(refusals(["bad"] * 3)) == 3
+    assert refusals(["bad"] * 4)[3:] == ["and 1 more record of it"]
     assert refusals(["bad"] * 40)[3:] == ["and 37 more records of it"]

@@ -87,12 +87,20 @@ def test_a_long_answer_is_cut_and_said_to_be(folder: Path) -> None:
 )
 def test_nothing_can_be_changed(folder: Path, query: str) -> None:
     before = rows(folder, "SELECT count() FROM findings")
-    assert "READONLY" in refusal(offbeat("sql", query, "--data-dir", folder))
+    assert "readonly mode" in refusal(offbeat("sql", query, "--data-dir", folder))
     assert rows(folder, "SELECT count() FROM findings") == before
 
 
+def test_an_empty_answer_is_said_to_be(folder: Path) -> None:
+    query = ("sql", "SELECT job FROM findings WHERE false", "--data-dir", folder)
+    assert offbeat(*query).stdout == "no rows\n"
+    assert offbeat(*query, "--csv").stdout == "job\n"
+    assert json.loads(offbeat(*query, "--json").stdout) == []
+
+
 def test_a_wrong_query_is_one_line(folder: Path) -> None:
-    assert "nothing_there" in refusal(offbeat("sql", "SELECT * FROM nothing_there", "--data-dir", folder))
+    said = refusal(offbeat("sql", "SELECT * FROM nothing_there", "--data-dir", folder))
+    assert said == f"chDB folder {folder}: Unknown table expression identifier 'nothing_there'"
     assert "either --csv or --json" in refusal(offbeat("sql", "SELECT 1", "--csv", "--json", "--data-dir", folder))
 
 
