@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from schemas.errors import WrongSchema
 from schemas.message import Message
 from schemas.topic import Topic
 
@@ -59,13 +60,20 @@ class SavedState:
     format: str
     state: bytes
 
+    def in_format(self, form: str) -> bytes:
+        """The state; raises ``WrongSchema`` where it was saved in another form than this version reads."""
+        if self.format != form:
+            raise WrongSchema(f"a saved state has the form {self.format!r}, this version reads {form!r}")
+        return self.state
+
 
 @runtime_checkable
 class Stateful(Processor, Protocol):
     """A processor that saves its state instead of reading its inputs again.
 
     ``changed_states`` returns the states changed since it was last asked (None: the job ended, drop it); they
-    are delivered before the offsets are committed. ``restore`` gives back what was saved, before any message.
+    are delivered before the offsets are committed. ``restore`` gives back what was saved, before any message; it
+    raises ``MessageError`` for a state that this version cannot read.
     """
 
     def changed_states(self) -> Mapping[str, SavedState | None]: ...

@@ -72,7 +72,8 @@ class Incidents:
 
     def restore(self, states: Mapping[str, SavedState]) -> None:
         for job, saved in states.items():
-            self._joiners[job] = IncidentJoiner.from_state(json.loads(saved.state), _incident_id, self._settings)
+            state = json.loads(saved.in_format(FORMAT))
+            self._joiners[job] = IncidentJoiner.from_state(state, _incident_id, self._settings)
 
 
 def _incident_id(opening: Evidence) -> str:

@@ -15,7 +15,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 
-FORMAT = "monitor/1"
+FORMAT = "monitor/2"
 
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
@@ -26,15 +26,21 @@ Report = tuple[int, int | None, bool]
 
 @dataclass
 class _Watched:
-    """One job: its monitor, the iterations that not all pivots have reported yet, and who reported the last one."""
+    """One job: its monitor, the iterations that not all pivots have reported yet, who reported the last one judged.
+
+    ``ended`` are the pivots whose logs have ended: nobody waits for them.
+    """
 
     monitor: IterationMonitor
     pending: dict[int, dict[int, Report]] = field(default_factory=dict)
     closed: int = -1
     reporters: set[int] = field(default_factory=set)
+    ended: set[int] = field(default_factory=set)
 
     def take(self, iteration: int, pivot: int, report: Report) -> None:
         """Take a report in; one that comes too late only shows that its pivot is to be waited for again."""
+        if report[2]:
+            self.ended.add(pivot)
         if iteration > self.closed:
             self.pending.setdefault(iteration, {})[pivot] = report
         elif iteration == self.closed:
@@ -44,7 +50,7 @@ class _Watched:
         """Iterations to judge now, in order; a pivot that missed the last one is not waited for."""
         newest = max(self.pending, default=-1)
         for iteration in sorted(self.pending):
-            awaited = self.reporters or set(pivots)
+            awaited = (self.reporters or set(pivots)) - self.ended
             if not awaited <= set(self.pending[iteration]) and newest < iteration + 2:
                 return
             yield iteration
@@ -102,13 +108,14 @@ class Monitor:
 
     def restore(self, states: Mapping[str, SavedState]) -> None:
         for job, saved in states.items():
-            state = json.loads(saved.state)
+            state = json.loads(saved.in_format(FORMAT))
             pending = {
                 int(iteration): {int(rank): (r[0], r[1], r[2]) for rank, r in reports.items()}
                 for iteration, reports in state["pending"].items()
             }
             monitor = IterationMonitor.from_state(state["monitor"], self._settings)
-            self._watched[job] = _Watched(monitor, pending, state["closed"], set(state["reporters"]))
+            reporters, ended = set(state["reporters"]), set(state["ended"])
+            self._watched[job] = _Watched(monitor, pending, state["closed"], reporters, ended)
 
     def _judged(self, message: Message, watched: _Watched, iteration: int) -> Message:
         reports = watched.pending.pop(iteration)
@@ -151,7 +158,7 @@ class Monitor:
 def _saved(watched: _Watched, message: Message) -> SavedState:
     pending = {str(i): {str(rank): list(r) for rank, r in reports.items()} for i, reports in watched.pending.items()}
     state: dict[str, Any] = {"monitor": watched.monitor.to_state(), "pending": pending, "closed": watched.closed}
-    state["reporters"] = sorted(watched.reporters)
+    state |= {"reporters": sorted(watched.reporters), "ended": sorted(watched.ended)}
     return SavedState({message.topic: message.offset + 1}, FORMAT, json.dumps(state).encode())
 
 

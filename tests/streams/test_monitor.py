@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.job import Job, Place, pivots
 from schemas.catalogue import ITERATION_SUMMARIES, ITERATIONS
-from schemas.errors import UnknownJob
+from schemas.errors import UnknownJob, WrongSchema
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from streams.monitor import Monitor
@@ -189,6 +189,26 @@ def test_one_pivot_alone_does_not_end_the_job() -> None:
     told(step, [summary(0, {A: 100}, last=True), summary(0, {B: 100, C: 100})])
     assert step.changed_states()["j"] is not None
     assert iterations(rows(told(step, [summary(i, {B: 100, C: 100}) for i in (1, 2, 3)]))) == [1, 2, 3]
+
+
+def test_a_pivot_whose_log_ended_early_is_not_waited_for() -> None:
+    """Its last line was cut off, or lost: the others' last iteration is judged, and the job ends with it."""
+    step = monitor()
+    told(step, [all_pivots(0), summary(1, {A: 100}, last=True)])
+    told(step, [summary(1, {B: 100, C: 100})])
+    step = restarted(step, {})
+    found = rows(told(step, [summary(2, {B: 100, C: 100}, last=True)]))
+    assert [(row["iteration"], row["last"]) for row in found] == [(2, True)] * 2
+    assert step.changed_states() == {"j": None}
+
+
+def test_a_state_of_another_form_is_refused() -> None:
+    step = monitor()
+    told(step, [all_pivots(0)])
+    [state] = step.changed_states().values()
+    assert state is not None
+    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/2'"):
+        monitor().restore({"j": replace(state, format="monitor/1")})
 
 
 def restarted(step: Monitor, states: dict[str, SavedState]) -> Monitor:

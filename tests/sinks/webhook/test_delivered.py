@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.webhook.delivered import FORMAT, DeliveredRevisions
+from sinks.webhook.delivered import DeliveredRevisions
 
 deliveries = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(1, 9), st.booleans()))
 
@@ -15,7 +15,7 @@ def test_a_saved_state_restores_every_revision(noted: list[tuple[str, int, bool]
     for incident, revision, resolved in noted:
         delivered.record(incident, revision, resolved=resolved)
         last[incident] = (revision, resolved)
-    restored = DeliveredRevisions.from_bytes(FORMAT, delivered.to_bytes())
+    restored = DeliveredRevisions.from_bytes(delivered.to_bytes())
     for remembers in (delivered, restored):
         assert {incident: remembers[incident] for incident in "abcde"} == {
             incident: last.get(incident, (0, False))[0] for incident in "abcde"
