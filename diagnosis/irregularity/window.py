@@ -1,0 +1,125 @@
+"""What an operator usually lasts: statistics of its durations over the log agent's window (Holmes 4.2.2).
+
+A row is one operator of the iteration's cycle: a rank, a communicator and the position within iteration and
+communicator. The agent computes them next to its log, so that a search fetches six numbers an operator instead of
+a window of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnosis.operators import UNKNOWN, Bools, Ints, numbered
+
+Floats = npt.NDArray[np.float64]
+
+QUARTILES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStatistics:
+    """A row an operator; every array has shape (n,), durations are in ns.
+
+    ``communicator`` indexes ``communicators``. ``count`` is how many durations are known; ``std`` is the sample
+    standard deviation (0 of a single duration); the quartiles are interpolated linearly, as NumPy's are by default.
+    """
+
+    rank: Ints
+    communicator: Ints
+    position: Ints
+    count: Ints
+    mean: Floats
+    std: Floats
+    q1: Floats
+    q2: Floats
+    q3: Floats
+    communicators: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @classmethod
+    def of(
+        cls, rank: Ints, communicator: Ints, position: Ints, duration_ns: Floats, communicators: Sequence[str]
+    ) -> Self:
+        """Of the durations of shape (n,) of a window, in any order.
+
+        NaN: not known, and left out; so is what has no rank, communicator or position (``UNKNOWN``).
+        """
+        operator = numbered(rank, communicator, position)
+        chosen = np.flatnonzero((operator != UNKNOWN) & ~np.isnan(duration_ns))
+        chosen = chosen[np.lexsort((duration_ns[chosen], operator[chosen]))]
+        known, ordered = operator[chosen], duration_ns[chosen]
+        first = np.flatnonzero(np.r_[True, known[1:] != known[:-1]]) if len(known) else np.zeros(0, np.int64)
+        count = np.diff(np.r_[first, len(known)])
+        mean = np.add.reduceat(ordered, first) / count if len(first) else np.zeros(0)
+        squares = (ordered - np.repeat(mean, count)) ** 2
+        spread = np.add.reduceat(squares, first) / np.maximum(count - 1, 1) if len(first) else np.zeros(0)
+        q1, q2, q3 = (_interpolated(ordered, first, count, share) for share in QUARTILES)
+        one = chosen[first]
+        return cls(
+            rank[one],
+            communicator[one],
+            position[one],
+            count,
+            mean,
+            np.sqrt(spread),
+            q1,
+            q2,
+            q3,
+            tuple(communicators),
+        )
+
+    def rows(self, rank: Ints, communicator: Ints, position: Ints, communicators: Sequence[str]) -> Ints:
+        """Which row speaks of each operator asked about; ``UNKNOWN`` where none does. All of shape (m,).
+
+        ``communicator`` indexes the ``communicators`` given, which need not be those of the statistics.
+        """
+        place = {name: code for code, name in enumerate(self.communicators)}
+        codes = np.array([*(place.get(name, UNKNOWN) for name in communicators), UNKNOWN], dtype=np.int64)
+        joined = (np.r_[self.rank, rank], np.r_[self.communicator, codes[communicator]], np.r_[self.position, position])
+        keys = numbered(*joined)
+        row_of = np.full(int(keys.max(initial=UNKNOWN)) + 2, UNKNOWN, dtype=np.int64)  # the last one is of UNKNOWN
+        row_of[keys[: len(self)]] = np.arange(len(self))
+        row_of[UNKNOWN] = UNKNOWN
+        return row_of[keys[len(self) :]]
+
+    def take(self, index: Ints | Bools) -> Self:
+        """The chosen rows, in the chosen order."""
+        columns = {f.name: getattr(self, f.name)[index] for f in fields(self) if f.name != "communicators"}
+        return replace(self, **columns)
+
+    @classmethod
+    def joined(cls, parts: Sequence[WindowStatistics]) -> Self:
+        """The rows of several agents, one after the other."""
+        if not parts:
+            return cls.empty()
+        names = tuple(sorted({name for part in parts for name in part.communicators}))
+        place = {name: code for code, name in enumerate(names)}
+        renamed = []
+        for part in parts:
+            codes = np.array([*(place[name] for name in part.communicators), UNKNOWN], dtype=np.int64)
+            renamed.append(replace(part, communicator=codes[part.communicator]))
+        columns = [f.name for f in fields(cls) if f.name != "communicators"]
+        joined = {name: np.concatenate([getattr(part, name) for part in renamed]) for name in columns}
+        return cls(**joined, communicators=names)
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No rows."""
+        ints, floats = np.zeros(0, dtype=np.int64), np.zeros(0)
+        return cls(ints, ints, ints, ints, floats, floats, floats, floats, floats, ())
+
+
+def _interpolated(ordered: Floats, first: Ints, count: Ints, share: float) -> Floats:
+    """The quantile of each group of sorted values, which begins at ``first`` and has ``count`` members."""
+    place = (count - 1) * share
+    below = np.floor(place).astype(np.int64)
+    above = np.minimum(below + 1, count - 1)
+    low, high = ordered[first + below], ordered[first + above]
+    return np.asarray(low + (high - low) * (place - below), dtype=np.float64)
