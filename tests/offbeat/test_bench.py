@@ -1,16 +1,21 @@
 """`offbeat bench`: modules of benchmarks/ as commands."""
 
+import inspect
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
+from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import benchmarks
-from tests.offbeat.command_line import offbeat, refusal
+from offbeat.commands import bench
+from tests.offbeat.command_line import ROOT, offbeat, refusal
 
 MODULE = '''
 """A benchmark of nothing."""
@@ -67,6 +72,32 @@ def test_a_benchmark_that_is_not_there_is_said() -> None:
     assert refusal(offbeat("bench", "nope")).startswith("offbeat bench: No such command 'nope'")
 
 
-@pytest.mark.parametrize("name", ["accuracy"])
+def test_ours_are_all_listed_with_their_summaries() -> None:
+    listed = offbeat("bench", "--help").stdout.partition("Commands:\n")[2]
+    shown = dict(line.split(maxsplit=1) for line in listed.splitlines())
+    assert set(shown) == set(bench.names()) >= {"accuracy", "pipeline"}
+    for name, summary in shown.items():
+        said = inspect.getdoc(import_module(f"benchmarks.{name}").run) or ""
+        assert summary == said.partition("\n")[0] != ""
+
+
+@pytest.mark.parametrize("name", bench.names())
 def test_ours_have_options(name: str) -> None:
     assert "--json" in offbeat("bench", name, "--help").stdout
+
+
+MAKE_BENCH = re.findall(r"^\t\$\(BIN\)/(offbeat bench .*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+
+
+def test_make_bench_measures_all() -> None:
+    assert {line.split()[2] for line in MAKE_BENCH} == set(bench.names())
+
+
+@pytest.mark.parametrize("line", MAKE_BENCH)
+def test_what_make_bench_runs_is_understood(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, *arguments = shlex.split(line)
+    module = import_module(f"benchmarks.{arguments[1]}")
+    monkeypatch.setattr(module, "run", wraps(module.run)(lambda **_: {"figure": 1}))
+    result = offbeat(*arguments)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"figure": 1}

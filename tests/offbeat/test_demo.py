@@ -1,19 +1,19 @@
 """`offbeat demo`: simulated, diagnosed, stored, paged and ranked, in one process."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import Result
 
 from offbeat.demo import ITERATIONS, LASTS, demo_scenario
 from producers.simulation import Kind
-from tests.offbeat.command_line import offbeat, refusal, run_offbeat
+from tests.offbeat.command_line import offbeat, refusal
 from tests.sinks.webhook.local_receiver import LocalReceiver
 
-RANKS = 16
-SEED = 4
+RANKS, SEED = 64, 1
+"""Of `offbeat demo` as the README shows it: without an option."""
 
 
 @pytest.fixture(scope="module")
@@ -24,25 +24,29 @@ def receiver() -> Iterator[LocalReceiver]:
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory, receiver: LocalReceiver) -> subprocess.CompletedProcess[str]:
+def shown(tmp_path_factory: pytest.TempPathFactory, receiver: LocalReceiver) -> Result:
     folder = tmp_path_factory.mktemp("demo") / "data"
     # A receiver that is configured for real incidents must hear nothing of a simulation.
     configured = {"OFFBEAT_WEBHOOK__URL": "http://127.0.0.1:1/"}
-    return run_offbeat(
-        "demo", "--ranks", RANKS, "--seed", SEED, "--data-dir", folder, "--page-to", receiver.url, settings=configured
-    )
+    result = offbeat("demo", "--data-dir", folder, "--page-to", receiver.url, settings=configured)
+    assert result.exit_code == 0, result.output
+    return result
 
 
-def test_both_faults_are_named_and_nothing_else(shown: subprocess.CompletedProcess[str]) -> None:
-    assert shown.returncode == 0, shown.stderr
-    scenario = demo_scenario(SEED, RANKS)
+def test_both_faults_are_named_and_nothing_else(shown: Result) -> None:
+    faults = demo_scenario(SEED, RANKS).faults
+    assert f"sim-{SEED}: {RANKS} ranks " in shown.stdout
     injected = [line for line in shown.stdout.splitlines() if " times as long: " in line]
-    assert len(injected) == len(scenario.faults) == 2
-    assert all(" times as long: named" in line for line in injected)
+    assert len(injected) == len(faults) == 2
+    assert all(line.endswith(" times as long: named") for line in injected)
     assert "   named beyond these: nothing\n" in shown.stdout
+    headlines = [line for line in shown.stdout.splitlines() if line.startswith(("1. ", "2. ", "3. "))]
+    cause = {Kind.GPU_SLOW: "compute_slow", Kind.NIC_SLOW: "communication_slow"}
+    expected = [f"{cause[fault.kind]}: rank {fault.rank} " for fault in faults]
+    assert [line[len("1. ") :].partition("(")[0] for line in headlines] == expected
 
 
-def test_incidents_are_told_as_they_open(shown: subprocess.CompletedProcess[str]) -> None:
+def test_incidents_are_told_as_they_open(shown: Result) -> None:
     opened = [line for line in shown.stderr.splitlines() if ": opened: " in line]
     assert len(opened) == 2
     faults = demo_scenario(SEED, RANKS).faults
@@ -51,14 +55,14 @@ def test_incidents_are_told_as_they_open(shown: subprocess.CompletedProcess[str]
         assert iteration in fault.iterations
 
 
-def test_the_ranking_comes_from_the_store(shown: subprocess.CompletedProcess[str]) -> None:
+def test_the_ranking_comes_from_the_store(shown: Result) -> None:
     ranking = shown.stdout.partition("(SQL view device_ranking):\n")[2]
     header, _, *devices = ranking.partition("look further:")[0].splitlines()
     assert header.split() == ["place", "device", "kind", "job", "findings", "irregularity_rate"]
     assert {line.split()[2] for line in devices[:2]} == {"gpu", "nic"}
 
 
-def test_how_to_look_further_works(shown: subprocess.CompletedProcess[str]) -> None:
+def test_how_to_look_further_works(shown: Result) -> None:
     lines = shown.stdout.partition("look further:\n")[2].splitlines()
     assert len(lines) == 2
     for line in lines:
@@ -69,8 +73,8 @@ def test_how_to_look_further_works(shown: subprocess.CompletedProcess[str]) -> N
         assert json.loads(result.stdout)
 
 
-def test_every_incident_was_paged(shown: subprocess.CompletedProcess[str], receiver: LocalReceiver) -> None:
-    assert shown.returncode == 0
+def test_every_incident_was_paged(shown: Result, receiver: LocalReceiver) -> None:
+    assert shown.exit_code == 0
     told = [(page.json["status"], page.json["groupLabels"]["incident"]) for page in receiver.received]
     assert {incident for _, incident in told} == {incident for status, incident in told if status == "resolved"}
     assert len({incident for _, incident in told}) == 2
