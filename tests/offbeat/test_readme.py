@@ -1,10 +1,11 @@
-"""What README.md and docs/architecture.md show is so: output, commands, settings, fields, topics, links."""
+"""What README.md and the pages of docs/ show is so: output, commands, settings, fields, spellings, topics, links."""
 
 import json
 import re
 import shlex
 from dataclasses import fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,19 @@ from pydantic import BaseModel
 
 from offbeat import wiring
 from offbeat.settings import Settings
+from producers.importers.files import Limits
+from producers.importers.json_fault import ALIASES, PHASES
+from producers.importers.jsonl import JsonLines
 from schemas import catalogue
 from schemas.tables import TABLES
 from sinks.webhook.sink import WebhookSink
 from tests.offbeat.command_line import EXAMPLE, ROOT, offbeat
 
 README = (ROOT / "README.md").read_text("utf-8")
+PAGES = {path: path.read_text("utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+
+
+RECORDINGS = PAGES[ROOT / "docs" / "recordings.md"]
 
 
 @cache
@@ -25,15 +33,16 @@ def diagnosed() -> str:
     return offbeat("diagnose", EXAMPLE).stdout
 
 
-def blocks() -> list[str]:
+def blocks(page: str = README) -> list[str]:
     """The indented blocks, without their indentation."""
-    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", README, re.MULTILINE)
+    found = re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE)
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE).strip("\n") for block in found]
 
 
 def commands() -> list[str]:
-    lines = [line.removeprefix("$ ").partition("#")[0].strip() for block in blocks() for line in block.splitlines()]
-    spans = re.findall(r"`(offbeat [^`]+)`", README)
+    shown = [block for page in PAGES.values() for block in blocks(page)]
+    lines = [line.removeprefix("$ ").partition("#")[0].strip() for block in shown for line in block.splitlines()]
+    spans = [span for page in PAGES.values() for span in re.findall(r"`(offbeat [^`]+)`", page)]
     return sorted({line for line in (*lines, *spans) if line.startswith("offbeat ")})
 
 
@@ -53,7 +62,7 @@ def test_every_command_shown_exists_with_its_options(command: str) -> None:
             break
     assert helped.exit_code == 0, helped.output
     for option in options:
-        assert f" {option} " in helped.stdout, f"{command}: {option}"
+        assert re.search(rf" {option}[ ,]", helped.stdout), f"{command}: {option}"
 
 
 def test_the_commands_were_found() -> None:
@@ -93,9 +102,40 @@ def test_every_make_target_shown_exists(target: str) -> None:
     assert re.search(rf"^{target}:.*##", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#]+)[^)]*\)", README))))
-def test_every_link_leads_somewhere(target: str) -> None:
-    assert (ROOT / target).is_file()
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, _, heading in (link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", PAGES[page])):
+        file = page.parent / target if target else page
+        assert file.is_file(), target
+        assert not heading or heading in anchors(file.read_text("utf-8")), f"{target}#{heading}"
+
+
+def anchors(text: str) -> set[str]:
+    """What a link can name of a page: its headings, as they are shown on the web."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_spellings_shown_are_those_that_are_read() -> None:
+    rows = re.findall(r"^\| (field|phase) `(\w+)` \| \1 `(\w+)` \|$", RECORDINGS, re.MULTILINE)
+    assert {written: read for kind, written, read in rows if kind == "field"} == ALIASES
+    assert {written: read for kind, written, read in rows if kind == "phase"} == PHASES
+
+
+def test_the_line_shown_is_read(tmp_path: Path) -> None:
+    [line] = [block for block in blocks(RECORDINGS) if block.startswith("{")]
+    (tmp_path / "log.jsonl").write_text(line)
+    [row] = JsonLines().read([tmp_path / "log.jsonl"], Limits()).to_pylist()
+    assert (row["communicator"], row["phase"]) == ("dp1", "gradient")
+    known = {ALIASES.get(name, name): PHASES.get(value, value) for name, value in json.loads(line).items()}
+    assert {name: value for name, value in row.items() if value is not None} == known
+
+
+def test_the_incident_shown_is_that_of_the_recording() -> None:
+    [shown] = re.findall(r"^```json\n(.*?)^```", PAGES[ROOT / "docs" / "algorithms.md"], re.MULTILINE | re.DOTALL)
+    [incident] = json.loads(offbeat("diagnose", EXAMPLE, "--json").stdout)["incidents"]
+    expected = json.loads(shown)
+    assert {name: incident[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("folder", sorted(set(re.findall(r"^\| `(\w+)/`", README, re.MULTILINE))))
