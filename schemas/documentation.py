@@ -112,8 +112,10 @@ def _bounds(column: Column) -> str:
 def _kept(topic: Topic) -> str:
     if topic.compacted:
         return "the newest record of each key (compacted)"
-    days = topic.retention_hours / 24
-    return f"{topic.retention_hours:g} hours" if days < 2 else f"{days:g} days"
+    hours = topic.retention_hours
+    if hours >= 48:
+        return f"{hours / 24:g} days"
+    return "1 hour" if hours == 1 else f"{hours:g} hours"
 
 
 def _size(count: int) -> str:
