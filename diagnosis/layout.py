@@ -57,11 +57,12 @@ def check_layout(layout: Layout, pairs: Pairs, ranks: Sequence[int]) -> None:
     shown = "layout " + ",".join(f"{name}={getattr(layout, name)}" for name in named)
     if not world:
         raise ValueError(f"{shown}: give tp, pp and dp")
+    remedy = "give degrees whose product is the number of ranks, or none to have them inferred"
     if highest >= world:
-        raise ValueError(f"{shown} has {world} ranks, but there is a rank {highest}")
+        raise ValueError(f"{shown} has {world} ranks, but there is a rank {highest}; {remedy}")
     if len(ranks) != world:
         missing = next(rank for rank in range(world) if rank not in set(ranks))
-        raise ValueError(f"{shown} has {world} ranks, but rank {missing} is not in the log")
+        raise ValueError(f"{shown} has {world} ranks, but rank {missing} is not in the log; {remedy}")
     for one, other in pairs:
         a, b = _Place.of(one, layout), _Place.of(other, layout)
         if a.stage == b.stage or (a.tensor, a.replica) != (b.tensor, b.replica):
