@@ -1,0 +1,322 @@
+"""Logs the communication operators of a training process: what Offbeat's agent on the same host diagnoses from.
+
+    log = OperatorLog()                                  # rank and job as torchrun says
+    log.communicator("tensor-0", ranks=[0, 1, 2, 3])
+    for i, batch in enumerate(batches):
+        log.iteration(i)
+        with log.operator("tensor-0", "all_reduce", nbytes=1 << 20, phase="forward"):
+            dist.all_reduce(...)
+
+Appending takes about a microsecond and never waits: not for the agent, not for the disk, not for another thread. A
+log that cannot be opened says so once, as a warning, and drops everything: being watched must not end a job.
+Importing this needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from producers.live.registration import (
+    DEFAULT_FOLDER,
+    FOLDER_VARIABLE,
+    OPS,
+    PHASES,
+    RING,
+    Group,
+    Presence,
+    Registration,
+)
+from producers.live.ring import DEFAULT_CAPACITY, RingWriter
+
+log = logging.getLogger(__name__)
+
+Ticket = tuple[RingWriter, int] | None
+"""What ``begin`` gives and ``end`` takes; None: the operator was dropped."""
+
+MAX_COMMUNICATORS = 4096
+"""Communicators of one process; operators of further ones are dropped."""
+
+_OPS = {name: code for code, name in enumerate(OPS)}
+_PHASES: Mapping[str | None, int] = {None: 0, **{name: code for code, name in enumerate(PHASES, 1)}}
+
+_open_logs: weakref.WeakSet[OperatorLog] = weakref.WeakSet()
+
+
+class OperatorLog:
+    """The log of one rank. Any thread may use it; each appends to a ring of its own.
+
+    Without arguments ``rank`` is RANK, ``job`` TORCHELASTIC_RUN_ID (followed by the number of the restart, because a
+    restart is another run), ``world`` WORLD_SIZE and ``gpu`` LOCAL_RANK, as torchrun sets them; ``host`` is the
+    machine's name, ``folder`` where the agent looks for logs. ``layout`` are degrees of parallelism such as
+    ``{"tp": 8, "pp": 4, "dp": 2}``; left out, they are inferred. ``capacity`` is the records of a ring, 80 bytes each.
+
+    Raises ``ValueError`` where rank or job are neither given nor in the environment.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int | None = None,
+        job: str | None = None,
+        world: int | None = None,
+        host: str | None = None,
+        gpu: int | None = None,
+        layout: Mapping[str, int] | None = None,
+        folder: Path | None = None,
+        capacity: int = DEFAULT_CAPACITY,
+    ) -> None:
+        self._registration = Registration(
+            job=_job() if job is None else job,
+            rank=_rank() if rank is None else rank,
+            start_id=secrets.token_hex(8),
+            world=_whole("WORLD_SIZE") if world is None else world,
+            host=os.uname().nodename if host is None else host,
+            gpu=_whole("LOCAL_RANK") if gpu is None else gpu,
+            started_ns=time.time_ns(),
+            layout=dict(layout or {}),
+        )
+        self._capacity = capacity
+        self._thread = threading.local()
+        self._rings: list[RingWriter] = []
+        self._free: list[RingWriter] = []
+        self._growing = threading.Lock()
+        self._known: dict[str, tuple[int, Iterator[int]]] = {}
+        self._point_to_point: dict[tuple[str, int], Iterator[int]] = {}
+        self._iteration = -1
+        self._silent = False
+        self._presence: Presence | None = None
+        rings = folder or Path(os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER))
+        try:
+            self._presence = Presence(rings, self._registration)
+        except OSError as error:
+            self._cannot(error)
+        _open_logs.add(self)
+
+    @property
+    def dropped(self) -> int:
+        """Operators that found no room, because the agent is away or too slow."""
+        return sum(ring.dropped for ring in self._rings)
+
+    def communicator(self, name: str, ranks: Sequence[int] = (), kind: str | None = None) -> None:
+        """Tell of a communicator: its members in its own order, and what it is for (``tensor``, ``data`` ...).
+
+        The name must be the same on all members and no other communicator's. One that was not told of becomes known
+        with its first operator; who its members are is then inferred.
+        """
+        with self._growing:
+            groups = list(self._registration.groups)
+            group = Group(name, tuple(int(rank) for rank in ranks), kind)
+            if name not in self._known:
+                groups.append(group)
+            elif ranks and not self._silent:
+                groups[self._known[name][0]] = group
+            self._register(groups)
+            self._known.setdefault(name, (-1 if self._silent else len(groups) - 1, count()))
+
+    def iteration(self, number: int) -> None:
+        """Begin a training iteration: the operators that follow, of all threads, are its.
+
+        Numbers rise; those of a job that goes back to a checkpoint go on rising. Raises ``ValueError`` otherwise.
+        """
+        if number <= self._iteration:
+            raise ValueError(f"iteration {number} follows {self._iteration}: numbers must rise")
+        self._iteration = number
+
+    def begin(
+        self,
+        communicator: str,
+        op: str,
+        nbytes: int = -1,
+        *,
+        peer: int = -1,
+        phase: str | None = None,
+        microbatch: int = -1,
+    ) -> Ticket:
+        """Log that an operator is called now; ``end`` tells when it is done.
+
+        ``op`` is one of all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier, send, recv;
+        ``nbytes`` the size of the full buffer; ``peer`` the global rank at the other end of a send or recv; ``phase``
+        one of forward, backward, gradient, other. What is left out is not known.
+        Raises ``ValueError`` for another op or phase.
+        """
+        try:
+            ring = self._thread.ring
+        except AttributeError:
+            ring = self._own_ring()
+        try:
+            code, seqs = self._known[communicator]
+            kind, part = _OPS[op], _PHASES[phase]
+        except KeyError:
+            code, seqs = self._first_use(communicator, op, phase)
+            kind, part = _OPS[op], _PHASES[phase]
+        if ring is None or code < 0:
+            return None
+        p2p_seq = -1 if peer < 0 else self._next_between(op, peer)
+        number = ring.append(
+            time.time_ns(), nbytes, next(seqs), p2p_seq, code, kind, part, self._iteration, peer, microbatch
+        )
+        return None if number < 0 else (ring, number)
+
+    def end(self, ticket: Ticket, *, start_ns: int = 0, end_ns: int | None = None) -> None:
+        """Log that an operator is done: now, or when ``end_ns`` says (0: it is not known, and never will be).
+
+        Any thread may say it, in any order. ``start_ns`` is when the library began with it. Times are nanoseconds
+        since the epoch on this host's clock.
+        """
+        if ticket is not None:
+            ticket[0].done(ticket[1], start_ns, time.time_ns() if end_ns is None else end_ns)
+
+    def operator(
+        self,
+        communicator: str,
+        op: str,
+        nbytes: int = -1,
+        *,
+        peer: int = -1,
+        phase: str | None = None,
+        microbatch: int = -1,
+    ) -> _Operator:
+        """``begin`` now, and ``end`` after the block that this is given to by ``with``; not where the block raises."""
+        return _Operator(self, self.begin(communicator, op, nbytes, peer=peer, phase=phase, microbatch=microbatch))
+
+    def close(self) -> None:
+        """Say that no more will come: the agent then tells the last iteration without waiting for a next one."""
+        for ring in self._rings:
+            ring.close()
+        self._silence()
+        if self._presence is not None:
+            self._presence.leave()
+            self._presence = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next_between(self, op: str, peer: int) -> int:
+        try:
+            return next(self._point_to_point[op, peer])
+        except KeyError:
+            return next(self._point_to_point.setdefault((op, peer), count()))
+
+    def _first_use(self, communicator: str, op: str, phase: str | None) -> tuple[int, Iterator[int]]:
+        if op not in _OPS:
+            raise ValueError(f"op is {op!r}; known are {', '.join(OPS)}")
+        if phase not in _PHASES:
+            raise ValueError(f"phase is {phase!r}; known are {', '.join(PHASES)}")
+        if communicator not in self._known:
+            if len(self._known) >= MAX_COMMUNICATORS:
+                return -1, count()
+            self.communicator(communicator)
+        return self._known[communicator]
+
+    def _register(self, groups: Sequence[Group]) -> None:
+        self._registration = Registration(**{**vars(self._registration), "groups": tuple(groups)})
+        if self._presence is not None and not self._silent:
+            try:
+                self._registration.write(self._presence.folder)
+            except OSError as error:
+                self._cannot(error)
+
+    def _own_ring(self) -> RingWriter | None:
+        """The calling thread's ring from now on: one that a thread has left, or a new one."""
+        with self._growing:
+            ring = None
+            if self._free:
+                ring = self._free.pop()
+            elif self._presence is not None and not self._silent:
+                path = self._presence.folder / f"{RING}{len(self._rings)}"
+                try:
+                    ring = RingWriter(path, self._capacity)
+                except OSError as error:
+                    self._cannot(error)
+                else:
+                    self._rings.append(ring)
+        self._thread.ring = ring
+        if ring is not None:
+            self._thread.lease = _Lease(ring, self._free)
+        return ring
+
+    def _cannot(self, error: OSError) -> None:
+        log.warning("the operators of rank %d are not logged: %s", self._registration.rank, error)
+        self._silence()
+
+    def _silence(self) -> None:
+        """Log nothing from now on, in no thread."""
+        self._silent = True
+        self._known = {name: (-1, count()) for name in self._known}
+
+    def _forked(self) -> None:
+        """In a child of fork: the rings are its parent's."""
+        self._growing = threading.Lock()
+        self._presence = None
+        self._silence()
+
+
+class _Operator:
+    """One operator that has begun."""
+
+    __slots__ = ("_log", "_ticket")
+
+    def __init__(self, of: OperatorLog, ticket: Ticket) -> None:
+        self._log, self._ticket = of, ticket
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._log.end(self._ticket)
+
+
+class _Lease:
+    """Gives a ring back when its thread has ended."""
+
+    def __init__(self, ring: RingWriter, free: list[RingWriter]) -> None:
+        weakref.finalize(self, free.append, ring).atexit = False
+
+
+def _after_fork() -> None:
+    for each in list(_open_logs):
+        each._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _rank() -> int:
+    rank = _whole("RANK")
+    if rank is None:
+        raise ValueError("RANK is not set: give rank=, or start the process with torchrun")
+    return rank
+
+
+def _job() -> str:
+    run, restart = os.environ.get("TORCHELASTIC_RUN_ID", "none"), _whole("TORCHELASTIC_RESTART_COUNT")
+    if run == "none":
+        raise ValueError("the run has no name: give job=, or --rdzv-id to torchrun")
+    return f"{run}.{restart}" if restart else run
+
+
+def _whole(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise ValueError(f"{variable} is {text!r}, not a whole number")
+    return int(text)

@@ -1,0 +1,150 @@
+"""What a training process tells about itself beside its rings, once: job, rank, place, and its communicators.
+
+A process has a folder, named by rank and start id, in the rings' folder that it shares with its agent:
+
+    registration.json   replaced whole whenever a communicator becomes known, before its first operator
+    alive               locked by the process; the kernel lets go of it however the process ends
+    ring-0, ring-1 ...  a ring a thread (``ring``)
+
+Standard library alone: a training process imports it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+DEFAULT_FOLDER = Path("/dev/shm/offbeat")
+FOLDER_VARIABLE = "OFFBEAT_LIVE__RINGS"
+"""Environment variable that names another folder, to the training processes and to the agent."""
+
+REGISTRATION, ALIVE, RING = "registration.json", "alive", "ring-"
+MAX_BYTES = 16 << 20
+"""Largest registration that is read."""
+
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier", "send", "recv")
+PHASES = ("forward", "backward", "gradient", "other")
+"""What records hold the ordinals of; those of telemetry.comm_ops. A phase's ordinal is one more: 0 is not known."""
+
+ABANDONED_AFTER_S = 3600.0
+"""How long what a dead process left is kept for an agent that is not there."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A communicator as one member knows it; ``ranks`` is empty where its members were not said."""
+
+    communicator: str
+    ranks: tuple[int, ...] = ()
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One start of one rank of a job. A communicator's place in ``groups`` is its code in the records."""
+
+    job: str
+    rank: int
+    start_id: str
+    world: int | None = None
+    host: str | None = None
+    gpu: int | None = None
+    started_ns: int | None = None
+    layout: Mapping[str, int] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
+
+    def write(self, folder: Path) -> None:
+        """Replace what the folder says."""
+        written = folder / f"{REGISTRATION}.new"
+        written.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        written.replace(folder / REGISTRATION)
+
+    @classmethod
+    def read(cls, folder: Path) -> Registration:
+        """What a process's folder says.
+
+        Raises ``ValueError`` for what no process writes, and ``OSError`` where there is nothing to read.
+        """
+        path = folder / REGISTRATION
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"{path} is larger than {MAX_BYTES} bytes")
+        try:
+            return cls._of(json.loads(path.read_text(encoding="utf-8")))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} is no registration: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _of(cls, said: Mapping[str, Any]) -> Registration:
+        groups = tuple(Group(g["communicator"], tuple(g["ranks"]), g["kind"]) for g in said["groups"])
+        made = cls(**{**said, "groups": groups})
+        numbers = [made.rank, *made.layout.values(), *(rank for group in groups for rank in group.ranks)]
+        numbers += [number for number in (made.world, made.gpu, made.started_ns) if number is not None]
+        if any(type(number) is not int or number < 0 for number in numbers):
+            raise ValueError("a rank, a size or a time is not a whole number from 0")
+        names = [made.job, made.start_id, *(group.communicator for group in groups)]
+        names += [name for name in (made.host, *(group.kind for group in groups)) if name is not None]
+        if not all(type(name) is str and name for name in names):
+            raise ValueError("a name is not text, or empty")
+        return made
+
+
+class Presence:
+    """A process's folder, as the process itself holds it: there until somebody clears it away, alive until then.
+
+    Raises ``OSError`` where the folder cannot be made.
+    """
+
+    def __init__(self, rings: Path, registration: Registration) -> None:
+        rings.mkdir(parents=True, exist_ok=True)
+        sweep(rings)
+        name = f"{registration.rank}-{registration.start_id}"
+        made = rings / f".{name}"
+        made.mkdir(mode=0o700)
+        self._lock = os.open(made / ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        registration.write(made)
+        self.folder = rings / name
+        made.rename(self.folder)  # only now does an agent see it, locked and registered
+
+    def leave(self) -> None:
+        """Be seen as gone."""
+        os.close(self._lock)
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether the process of a folder still runs; seen from any container that shares the folder."""
+    try:
+        lock = os.open(folder / ALIVE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def folders(rings: Path) -> Iterator[Path]:
+    """The folders of all processes, dead ones included, in the order of their names."""
+    if rings.is_dir():
+        yield from sorted(path for path in rings.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def sweep(rings: Path, *, older_than_s: float = ABANDONED_AFTER_S) -> None:
+    """Clear away what dead processes left so long ago that no agent will come for it: it is memory."""
+    for folder in folders(rings):
+        try:
+            abandoned = time.time() - (folder / REGISTRATION).stat().st_mtime > older_than_s and not is_alive(folder)
+        except OSError:  # another user's, or just cleared away
+            continue
+        if abandoned:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,123 @@
+"""The reading side of a ring of operator records (``ring``)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from producers.live.fence import fence
+from producers.live.ring import CLOSED_AT, DROPPED_AT, HEADER, HEADER_BYTES, MAGIC, RECORD_BYTES, TAIL_AT
+from schemas.errors import InputError
+
+RECORD = np.dtype(
+    [
+        *((name, np.int64) for name in ("call_ns", "bytes", "seq", "p2p_seq")),
+        ("communicator", np.uint16),
+        ("op", np.uint8),
+        ("phase", np.uint8),
+        *((name, np.int32) for name in ("iteration", "peer", "microbatch")),
+        ("number", np.int64),
+        *((name, np.int64) for name in ("start_ns", "end_ns", "done")),
+    ],
+    align=True,
+)
+Records = NDArray[np.void]
+Column = NDArray[np.int64]
+
+_LOOK = 4096
+"""Records that are looked at in one go."""
+
+
+class RingReader:
+    """Reads what has been appended from ``tail``, the next number that is needed, to ``head`` (excluded).
+
+    The tail is in the shared memory: whoever reads after this process goes on there.
+    Raises ``InputError`` for a file that is no ring, and ``OSError`` for one that cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._memory = self._mapped()
+        magic, record_bytes, self.capacity = HEADER.unpack_from(self._memory, 0)
+        whole = HEADER_BYTES + self.capacity * RECORD_BYTES == len(self._memory)
+        if magic != MAGIC or record_bytes != RECORD.itemsize or self.capacity < 1 or not whole:
+            raise InputError(f"{path} is no ring of this version: is the training process of another one?")
+        self._words = np.frombuffer(self._memory, dtype=np.int64, count=HEADER_BYTES // 8)
+        self._slots: Records = np.frombuffer(self._memory, dtype=RECORD, offset=HEADER_BYTES)
+        self._head = self.tail
+
+    @property
+    def tail(self) -> int:
+        return int(self._words[TAIL_AT // 8])
+
+    @property
+    def head(self) -> int:
+        """The number after the last record that could be seen at the last ``look``."""
+        return self._head
+
+    @property
+    def dropped(self) -> int:
+        """Records that the writer found no room for."""
+        return int(self._words[DROPPED_AT // 8])
+
+    @property
+    def closed(self) -> bool:
+        """Whether the writer said that no more will come."""
+        return bool(self._words[CLOSED_AT // 8])
+
+    def look(self) -> None:
+        """See what has been appended meanwhile."""
+        while self._head < self.tail + self.capacity:
+            slot = self._head % self.capacity
+            count = min(_LOOK, self.capacity - slot, self.tail + self.capacity - self._head)
+            expected = np.arange(self._head + 1, self._head + 1 + count)
+            there = self._slots["number"][slot : slot + count] == expected
+            seen = count if there.all() else int(there.argmin())
+            self._head += seen
+            if seen < count:
+                break
+        fence()
+
+    def column(self, name: str) -> Column:
+        """One column of the records from tail to head; not for what comes with the end."""
+        return self._kept(self._slots[name]).astype(np.int64)
+
+    def unfinished(self) -> NDArray[np.bool_]:
+        """Whether each record from tail to head lacks its end."""
+        unfinished: NDArray[np.bool_] = self._kept(self._slots["done"]) != np.arange(self.tail + 1, self._head + 1)
+        return unfinished
+
+    def records(self) -> Records:
+        """A copy of the records from tail to head; ``start_ns`` and ``end_ns`` are 0 where they are not known."""
+        unfinished = self.unfinished()  # before the times that the numbers in it stand for
+        fence()
+        copied: Records = self._kept(self._slots).copy()
+        copied["start_ns"][unfinished] = 0
+        copied["end_ns"][unfinished] = 0
+        return copied
+
+    def release(self, number: int) -> None:
+        """Let the writer have the slots of all records before a number."""
+        self._words[TAIL_AT // 8] = min(max(number, self.tail), self._head)
+
+    def _kept(self, slots: NDArray[Any]) -> NDArray[Any]:
+        """What slots hold from tail to head."""
+        low, high = self.tail % self.capacity, self._head % self.capacity
+        if self.tail == self._head or low < high:
+            return slots[low:high]
+        return np.concatenate([slots[low:], slots[:high]])
+
+    def _mapped(self) -> mmap.mmap:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < HEADER_BYTES:
+                raise InputError(f"{self._path} is no ring: it has {size} bytes")
+            return mmap.mmap(descriptor, size)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,263 @@
+"""The log that a training loop writes: what its agent can read of it, and that the job never suffers for it."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from offbeat.operator_log import MAX_COMMUNICATORS, OperatorLog
+from producers.live.registration import OPS, PHASES, Group, Registration, folders, is_alive, sweep
+from producers.live.ring_reader import Records, RingReader
+from schemas import comm_ops
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[OperatorLog]:
+    with OperatorLog(rank=3, job="j", folder=tmp_path, capacity=64) as log:
+        yield log
+
+
+def rings(folder: Path) -> list[Records]:
+    [process] = folders(folder)
+    readers = [RingReader(path) for path in sorted(process.glob("ring-*"))]
+    for reader in readers:
+        reader.look()
+    return [reader.records() for reader in readers]
+
+
+def registration(folder: Path) -> Registration:
+    [process] = folders(folder)
+    return Registration.read(process)
+
+
+def test_it_is_cheap_to_import() -> None:
+    """A training process gets nothing with it but the standard library."""
+    before = "import sys, offbeat.operator_log; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = set(subprocess.check_output([sys.executable, "-c", before], text=True).split())
+    assert not loaded & {"pyarrow", "confluent_kafka", "sklearn", "numpy", "pydantic", "faust", "schemas", "diagnosis"}
+    assert {"offbeat", "producers"} <= loaded
+
+
+def test_ops_and_phases_are_those_of_the_topic() -> None:
+    assert set(OPS) == set(comm_ops.OPS)
+    assert comm_ops.PHASES == PHASES
+
+
+def test_operators_are_logged_with_their_times(log: OperatorLog, tmp_path: Path) -> None:
+    before = time.time_ns()
+    log.iteration(7)
+    with log.operator("tp", "all_reduce", 512, phase="forward", microbatch=2):
+        pass
+    first = log.begin("tp", "all_gather")
+    second = log.begin("dp", "send", peer=9)
+    log.end(second, start_ns=11, end_ns=12)
+    log.end(first)
+    [records] = rings(tmp_path)
+    assert records["seq"].tolist() == [0, 1, 0]
+    assert records["communicator"].tolist() == [0, 0, 1]
+    assert [OPS[op] for op in records["op"]] == ["all_reduce", "all_gather", "send"]
+    assert records["bytes"].tolist() == [512, -1, -1]
+    assert records["phase"].tolist() == [1 + PHASES.index("forward"), 0, 0]
+    assert records["microbatch"].tolist() == [2, -1, -1]
+    assert records["iteration"].tolist() == [7, 7, 7]
+    assert (records["peer"].tolist(), records["p2p_seq"].tolist()) == ([-1, -1, 9], [-1, -1, 0])
+    assert (records["start_ns"][2], records["end_ns"][2]) == (11, 12)
+    times = [before, *records["call_ns"].tolist(), time.time_ns()]
+    assert times == sorted(times)
+    assert (records["end_ns"][:2] >= records["call_ns"][:2]).all()
+
+
+def test_sends_and_receives_are_numbered_by_peer_and_direction(log: OperatorLog, tmp_path: Path) -> None:
+    for op, peer in (("send", 1), ("recv", 1), ("send", 1), ("send", 2)):
+        log.end(log.begin("pp", op, peer=peer))
+    assert rings(tmp_path)[0]["p2p_seq"].tolist() == [0, 0, 1, 0]
+
+
+def test_an_operator_that_fails_has_no_end(log: OperatorLog, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), log.operator("tp", "all_reduce"):
+        raise RuntimeError
+    assert rings(tmp_path)[0]["end_ns"].tolist() == [0]
+
+
+def test_a_full_ring_drops_counts_and_leaves_a_gap_in_the_numbers(log: OperatorLog, tmp_path: Path) -> None:
+    tickets = [log.begin("tp", "all_reduce") for _ in range(70)]
+    assert [ticket is None for ticket in tickets] == [False] * 64 + [True] * 6
+    log.end(tickets[-1])
+    assert log.dropped == 6
+    [process] = folders(tmp_path)
+    reader = RingReader(process / "ring-0")
+    reader.look()
+    reader.release(64)
+    log.begin("tp", "all_reduce")
+    reader.look()
+    assert reader.column("seq").tolist() == [70]
+
+
+def test_threads_have_rings_of_their_own_and_share_the_numbers(log: OperatorLog, tmp_path: Path) -> None:
+    together = threading.Barrier(2)
+
+    def work() -> None:
+        log.end(log.begin("tp", "all_reduce"))
+        together.wait()
+        for _ in range(29):
+            log.end(log.begin("tp", "all_reduce"))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    own = rings(tmp_path)
+    assert [len(records) for records in own] == [30, 30]
+    assert sorted(np.concatenate([records["seq"] for records in own]).tolist()) == list(range(60))
+
+
+def test_a_thread_takes_over_the_ring_of_one_that_ended(log: OperatorLog, tmp_path: Path) -> None:
+    for _ in range(5):
+        thread = threading.Thread(target=lambda: log.end(log.begin("tp", "all_reduce")))
+        thread.start()
+        thread.join()
+    assert [len(records) for records in rings(tmp_path)] == [5]
+
+
+def test_another_thread_may_say_the_end(log: OperatorLog, tmp_path: Path) -> None:
+    ticket = log.begin("tp", "all_reduce")
+    thread = threading.Thread(target=log.end, args=(ticket,))
+    thread.start()
+    thread.join()
+    [records] = rings(tmp_path)
+    assert records["end_ns"][0] >= records["call_ns"][0]
+
+
+def test_communicators_are_registered_before_their_first_operator(log: OperatorLog, tmp_path: Path) -> None:
+    log.communicator("tp", ranks=[2, 3], kind="tensor")
+    log.begin("dp", "all_reduce")
+    assert registration(tmp_path).groups == (Group("tp", (2, 3), "tensor"), Group("dp"))
+    log.communicator("dp", ranks=range(4))
+    assert registration(tmp_path).groups[1] == Group("dp", (0, 1, 2, 3))
+    log.begin("dp", "all_reduce")
+    assert rings(tmp_path)[0]["seq"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("op", "phase"), [("gather", None), ("send", "F")])
+def test_what_is_not_known_is_refused(log: OperatorLog, op: str, phase: str | None) -> None:
+    with pytest.raises(ValueError, match="known are"):
+        log.begin("tp", op, phase=phase)
+
+
+def test_iterations_must_rise(log: OperatorLog) -> None:
+    log.iteration(4)
+    with pytest.raises(ValueError, match="iteration 4 follows 4"):
+        log.iteration(4)
+
+
+def test_too_many_communicators_are_not_logged(log: OperatorLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offbeat.operator_log.MAX_COMMUNICATORS", 2)
+    assert MAX_COMMUNICATORS <= 2**16
+    tickets = [log.begin(name, "all_reduce") for name in ("a", "b", "c", "a")]
+    assert [ticket is None for ticket in tickets] == [False, False, True, False]
+
+
+def test_torchrun_says_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"RANK": "5", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": "llama"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OFFBEAT_LIVE__RINGS", str(tmp_path))
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    OperatorLog(layout={"tp": 2}).close()
+    said = registration(tmp_path)
+    assert (said.job, said.rank, said.world, said.gpu, said.layout) == ("llama", 5, 16, 1, {"tp": 2})
+    assert said.host == os.uname().nodename
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    OperatorLog(folder=tmp_path / "restarted").close()
+    assert registration(tmp_path / "restarted").job == "llama.2"
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [({}, "RANK is not set"), ({"RANK": "x"}, "RANK is 'x'"), ({"RANK": "1", "TORCHELASTIC_RUN_ID": "none"}, "job=")],
+)
+def test_who_it_is_must_be_known(environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message):
+        OperatorLog(job=None if "TORCHELASTIC_RUN_ID" in environment else "j")
+
+
+def test_where_it_cannot_be_opened_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    with caplog.at_level(logging.WARNING):
+        log = OperatorLog(rank=0, job="j", folder=tmp_path / "file")
+        log.communicator("tp", [0, 1])
+        with log.operator("tp", "all_reduce"):
+            pass
+        log.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_where_memory_is_missing_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refused)
+    with OperatorLog(rank=0, job="j", folder=tmp_path) as log:
+        assert [log.begin("tp", "all_reduce") for _ in range(3)] == [None] * 3
+    assert "No space left" in caplog.text
+
+
+def test_after_its_end_nothing_is_logged(tmp_path: Path) -> None:
+    log = OperatorLog(rank=0, job="j", folder=tmp_path)
+    log.begin("tp", "all_reduce")
+    log.close()
+    assert log.begin("tp", "all_reduce") is None
+    assert [len(records) for records in rings(tmp_path)] == [1]
+
+
+def test_a_forked_child_leaves_its_parents_rings_alone(log: OperatorLog, tmp_path: Path) -> None:
+    log.begin("tp", "all_reduce")
+    child = os.fork()
+    if child == 0:
+        silent = all(log.begin(name, "all_reduce") is None for name in ("tp", "new"))
+        os._exit(0 if silent else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    log.begin("tp", "all_reduce")
+    assert [len(records) for records in rings(tmp_path)] == [2]
+    assert [group.communicator for group in registration(tmp_path).groups] == ["tp"]
+
+
+def test_whether_a_process_lives_is_told_by_its_lock(tmp_path: Path) -> None:
+    code = "from offbeat.operator_log import OperatorLog; import sys\nlog = OperatorLog(rank=0, job='j'); input()"
+    environment = {**os.environ, "OFFBEAT_LIVE__RINGS": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env=environment) as process:
+        while not (left := list(folders(tmp_path))):
+            assert process.poll() is None
+        assert is_alive(left[0])
+        sweep(tmp_path, older_than_s=-1)
+        assert left[0].exists()
+        process.kill()
+        process.wait()
+        assert not is_alive(left[0])
+    sweep(tmp_path)
+    assert left[0].exists()
+    sweep(tmp_path, older_than_s=-1)
+    assert not left[0].exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"job":"j","rank":-1,"start_id":"s","groups":[]}', '{"job":1,"rank":1,"start_id":"s"}']
+)
+def test_what_is_no_registration_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "registration.json").write_text(text)
+    with pytest.raises(ValueError, match="is no registration"):
+        Registration.read(tmp_path)
