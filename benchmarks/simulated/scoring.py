@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.simulated.detection import Detection, Row
 from diagnosis.job import Job
 from producers.simulation.cluster import Cluster
+from producers.simulation.fabric import Fabric
 from producers.simulation.faults import Fault, Kind
 from producers.simulation.scenario import Scenario
 from producers.simulation.truth import ABSORBED, FaultTruth, Truth
@@ -164,9 +165,9 @@ def place(own: frozenset[str], scores: Mapping[str, float], sets: Mapping[str, f
 
 def device_sets(scenario: Scenario) -> dict[str, frozenset[str]]:
     """The set that each NIC belongs to: those that carry identical traffic."""
-    cluster = Cluster(scenario)
+    fabric = Fabric(Cluster(scenario))
     faults = [Fault(Kind.NIC_SLOW, rank, iterations=(0,), factor=1.0) for rank in range(scenario.world)]
-    return {cluster.device(fault): frozenset(cluster.inseparable(fault)) for fault in faults}
+    return {fabric.device(fault): frozenset(fabric.inseparable(fault)) for fault in faults}
 
 
 def shift_of(truth: Truth, job: Job, detection: Detection) -> int:

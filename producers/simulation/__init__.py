@@ -16,7 +16,7 @@ from producers.simulation.faults import Fault, Kind, Part, Pattern
 from producers.simulation.noise import DEFAULT, HARD, PROFILES, SILENT, NoiseProfile
 from producers.simulation.recording import write
 from producers.simulation.run import SimulatedRun, simulate
-from producers.simulation.scenario import Omissions, Scenario
+from producers.simulation.scenario import FabricShape, Omissions, Scenario
 from producers.simulation.truth import FaultTruth, Truth
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "HARD",
     "PROFILES",
     "SILENT",
+    "FabricShape",
     "Fault",
     "FaultTruth",
     "Kind",

@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from producers.simulation import engine
-from producers.simulation.durations import Durations, SlowDevice
+from producers.simulation.durations import Durations
+from producers.simulation.fabric import Fabric
 from producers.simulation.faults import Fault, Kind
+from producers.simulation.network import SlowDevice
 from producers.simulation.noise import Floats
 from producers.simulation.truth import iteration_lengths
 from schemas.errors import SettingsError
 
-LARGEST_FACTOR = {Kind.GPU_SLOW: 100.0, Kind.NIC_SLOW: 20_000.0}
+LARGEST_FACTOR = {Kind.GPU_SLOW: 100.0}
+_LARGEST_FACTOR = 20_000.0
+"""Of devices that transfer."""
 _SAMPLES = 5
 _GRID = 17
 _ROUNDS = 3
@@ -27,9 +31,9 @@ def slow_device(durations: Durations, fault: Fault) -> SlowDevice:
     assert fault.slowdown is not None
     picks = np.linspace(0, len(fault.iterations) - 1, min(_SAMPLES, len(fault.iterations)))
     sample = [fault.iterations[int(p)] for p in picks]
-    low, high = np.log(1.0005), np.log(LARGEST_FACTOR[fault.kind])
+    low, high = np.log(1.0005), np.log(LARGEST_FACTOR.get(fault.kind, _LARGEST_FACTOR))
     if _slowdowns(durations, fault, np.array([np.exp(high)]), sample)[0] < fault.slowdown:
-        device = durations.cluster.device(fault)
+        device = Fabric(durations.cluster).device(fault)
         raise SettingsError(f"{device}: no slowness of it makes iterations {fault.slowdown:g} times as long")
     for _ in range(_ROUNDS):
         grid = np.linspace(low, high, _GRID)

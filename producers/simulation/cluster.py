@@ -1,43 +1,41 @@
-"""The simulated cluster: hosts, GPUs, one NIC a GPU, communicators, and what each transfer crosses.
+"""The simulated cluster: hosts, GPUs, one NIC a GPU, and the groups in which ranks communicate.
 
-Ranks follow Megatron-LM's order: tensor fastest, then data, then pipeline. Arrays over ranks have the shape
-(pp, dp, tp) or, for one stage, (dp, tp), so that ravelling them gives the ranks in order.
+Ranks follow Megatron-LM's order: tensor fastest, then context, data, pipeline. Arrays over ranks have the shape
+(pp, ranks of a stage) or, for one stage, (ranks of a stage,), so that ravelling them gives the ranks in order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from diagnosis.job import Communicator, Job, Layout, Place
-from producers.simulation.faults import Fault, Kind
 from producers.simulation.noise import Draws, Floats, Purpose
 from producers.simulation.scenario import Scenario
 from producers.simulation.schedule import Scope
-
-NVLINK_BYTES_PER_S = 180e9
-NIC_BYTES_PER_S = 42e9
-BASE_LATENCY_S = 15e-6
-HOP_LATENCY_S = 4e-6
 
 EPOCH_NS = 1_767_225_600_000_000_000
 _YEAR_S = 365 * 86400
 
 Ints = npt.NDArray[np.int64]
 
-_AXES = {
-    Scope.TENSOR: (2,),
-    Scope.DATA: (1,),
-    Scope.EXPERT: (1,),
-    Scope.PIPELINE: (0,),
-    Scope.EMBEDDING: (0,),
-    Scope.MODEL: (0, 2),
+WITHIN = {
+    Scope.TENSOR: (3,),
+    Scope.CONTEXT: (2,),
+    Scope.BLOCK: (2, 3),
+    Scope.DATA: (0, 1, 2),
+    Scope.EXPERT_DATA: (0,),
 }
-"""Axes of (pp, dp, tp) that a scope's groups extend over."""
+"""Axes of a stage's ranks (``Scenario.stage_shape``) that groups which lie within one stage extend over."""
+
+BETWEEN = {Scope.PIPELINE: (), Scope.EMBEDDING: (), Scope.MODEL: (3,)}
+"""The same for groups that extend over stages."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,15 @@ class Cluster:
 
     scenario: Scenario
 
+    @property
+    def stage_ranks(self) -> int:
+        """Ranks of each stage."""
+        return self.scenario.world // self.scenario.pp
+
     @cached_property
     def grid(self) -> Ints:
-        """Rank at each (stage, data, tensor) coordinate."""
-        s = self.scenario
-        return np.arange(s.world, dtype=np.int64).reshape(s.pp, s.dp, s.tp)
+        """Ranks of each stage; shape (pp, ranks of a stage)."""
+        return np.arange(self.scenario.world, dtype=np.int64).reshape(self.scenario.pp, -1)
 
     @cached_property
     def host(self) -> Ints:
@@ -67,13 +69,48 @@ class Cluster:
         """Number of hosts."""
         return int(self.host.max()) + 1
 
+    def axes(self, scope: Scope) -> tuple[int, ...]:
+        """Axes of ``Scenario.stage_shape`` that a scope's groups extend over."""
+        if scope is Scope.EXPERT:
+            return (1, 2, 3) if self.scenario.fold_experts else (1,)
+        return WITHIN[scope] if scope in WITHIN else BETWEEN[scope]
+
+    def within(self, scope: Scope) -> bool:
+        """Whether each group of a scope lies within one stage."""
+        return scope not in BETWEEN
+
+    def highest(self, values: npt.NDArray[Any], scope: Scope) -> npt.NDArray[Any]:
+        """The highest value in each rank's group within its stage; (.., ranks of a stage), as given."""
+        return self._reduced(values, scope, lambda cube, axes: cube.max(axis=axes, keepdims=True))
+
+    def of_first(self, values: npt.NDArray[Any], scope: Scope) -> npt.NDArray[Any]:
+        """The value of the first member of each rank's group within its stage; (.., ranks of a stage), as given."""
+        cut = [slice(0, 1) if axis in self.axes(scope) else slice(None) for axis in range(4)]
+        return self._reduced(values, scope, lambda cube, _: cube[..., *cut])
+
+    def _reduced(
+        self,
+        values: npt.NDArray[Any],
+        scope: Scope,
+        reduce: Callable[[npt.NDArray[Any], tuple[int, ...]], npt.NDArray[Any]],
+    ) -> npt.NDArray[Any]:
+        if not self.axes(scope):
+            return values
+        cube = values.reshape(*values.shape[:-1], *self.scenario.stage_shape)
+        reduced = reduce(cube, tuple(axis - 4 for axis in self.axes(scope)))
+        return np.broadcast_to(reduced, cube.shape).reshape(values.shape)
+
     def groups(self, scope: Scope) -> Ints:
         """The groups of a scope, a row each, ascending; shape (groups, members)."""
-        axes = _AXES[scope]
-        grid = self.grid[[0, -1]] if scope is Scope.EMBEDDING else self.grid
-        others = tuple(axis for axis in range(3) if axis not in axes)
-        members = int(np.prod([grid.shape[axis] for axis in axes]))
-        return grid.transpose(*others, *axes).reshape(-1, members)
+        cube = self.grid.reshape(-1, *self.scenario.stage_shape)
+        if scope is Scope.EMBEDDING:
+            cube = cube[[0, -1]]
+        axes = tuple(axis + 1 for axis in self.axes(scope))
+        if not self.within(scope):
+            axes = (0, *axes)
+        others = tuple(axis for axis in range(5) if axis not in axes)
+        members = int(np.prod([cube.shape[axis] for axis in axes]))
+        return cube.transpose(*others, *axes).reshape(-1, members)
 
     def size(self, scope: Scope) -> int:
         """Members of each group of a scope."""
@@ -85,8 +122,11 @@ class Cluster:
         s = self.scenario
         used = {
             Scope.TENSOR: s.tp > 1,
-            Scope.DATA: s.dp > 1,
+            Scope.CONTEXT: s.cp > 1,
+            Scope.BLOCK: s.cp > 1,
+            Scope.DATA: s.dp * s.cp > 1,
             Scope.EXPERT: s.ep > 1,
+            Scope.EXPERT_DATA: s.ep > 1 and s.stage_shape[0] > 1,
             Scope.PIPELINE: s.pp > 1,
             Scope.EMBEDDING: s.pp > 1,
             Scope.MODEL: s.tp * s.pp > 1,
@@ -120,7 +160,8 @@ class Cluster:
         share = np.zeros(self.scenario.world)
         hosts = self.host.ravel()
         for group in self.groups(scope):
-            local = (hosts[group][:, None] == hosts[group][None, :]).sum(axis=1)
+            _, place, counts = np.unique(hosts[group], return_inverse=True, return_counts=True)
+            local = counts[place]
             if local.max() < len(group):
                 ring = 1 / local
                 direct = (len(group) - local) / (len(group) - 1)
@@ -128,52 +169,8 @@ class Cluster:
         return share.reshape(self.grid.shape)
 
     def same_host(self, stage: int, other: int) -> npt.NDArray[np.bool_]:
-        """Whether the ranks of two stages that send to each other share a host; shape (dp, tp)."""
+        """Whether the ranks of two stages that send to each other share a host; shape (ranks of a stage,)."""
         return np.asarray(self.host[stage] == self.host[other])
-
-    def device(self, fault: Fault) -> str:
-        """Name of the device that a fault slows."""
-        return self.gpu_name(fault.rank) if fault.kind is Kind.GPU_SLOW else self.nic_name(fault.rank)
-
-    def gpu_name(self, rank: int) -> str:
-        """``gpu:host/index``."""
-        host, gpu = divmod(rank, self.scenario.gpus_per_host)
-        return f"gpu:h{host}/{gpu}"
-
-    def nic_name(self, rank: int) -> str:
-        """``nic:host/name``."""
-        host, gpu = divmod(rank, self.scenario.gpus_per_host)
-        return f"nic:h{host}/mlx5_{gpu}"
-
-    @cached_property
-    def nic_traffic(self) -> list[frozenset[tuple[Scope, int, int]]]:
-        """What crosses each rank's NIC: (scope, group, group) of collectives, (scope, rank, rank) of pairs.
-
-        The few bytes of the gradient norm are left out: no slowness shows in them.
-        """
-        traffic: list[set[tuple[Scope, int, int]]] = [set() for _ in range(self.scenario.world)]
-        for scope in self.scopes:
-            if scope in {Scope.PIPELINE, Scope.MODEL}:
-                continue
-            for rank in np.flatnonzero(self.nic_share(scope).ravel() > 0):
-                group = int(self.group_of_rank[scope][rank])
-                traffic[rank].add((scope, group, group))
-        for stage in range(self.scenario.pp - 1):
-            for a, b in zip(self.grid[stage].ravel(), self.grid[stage + 1].ravel(), strict=True):
-                if self.host.ravel()[a] != self.host.ravel()[b]:
-                    for rank in (a, b):
-                        traffic[rank].add((Scope.PIPELINE, int(a), int(b)))
-        return [frozenset(flows) for flows in traffic]
-
-    def inseparable(self, fault: Fault) -> tuple[str, ...]:
-        """Names of the devices that no evidence can tell from a fault's device, itself included.
-
-        NICs that carry the very same traffic slow the very same operators.
-        """
-        if fault.kind is Kind.GPU_SLOW or not self.nic_traffic[fault.rank]:
-            return (self.device(fault),)
-        same = [r for r, flows in enumerate(self.nic_traffic) if flows == self.nic_traffic[fault.rank]]
-        return tuple(self.nic_name(rank) for rank in same)
 
     @cached_property
     def started_ns(self) -> int:
@@ -193,7 +190,7 @@ class Cluster:
             for name, ranks in zip(self.communicator_names[scope], self.groups(scope), strict=True)
         ]
         communicators.sort(key=lambda c: c.communicator)
-        layout = None if s.omissions.layout else Layout(tp=s.tp, pp=s.pp, dp=s.dp, cp=1, ep=s.ep, source="given")
+        layout = None if s.omissions.layout else Layout(tp=s.tp, pp=s.pp, dp=s.dp, cp=s.cp, ep=s.ep, source="given")
         return Job(s.name, tuple(places), tuple(communicators), layout, started_ns=self.started_ns, ended_ns=ended_ns)
 
 

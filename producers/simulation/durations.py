@@ -11,41 +11,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from producers.simulation import noise
-from producers.simulation.cluster import (
-    BASE_LATENCY_S,
-    HOP_LATENCY_S,
-    NIC_BYTES_PER_S,
-    NVLINK_BYTES_PER_S,
-    Cluster,
-    Ints,
-)
+from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.faults import Fault, Kind
+from producers.simulation.network import Network, Rates, World
 from producers.simulation.noise import Draws, Floats, Purpose
 from producers.simulation.scenario import Scenario
-from producers.simulation.schedule import Program, Scope, longest_chain, programs
+from producers.simulation.schedule import Operator, Program, Scope, longest_chain, programs
 
-GROUP_AXIS = {Scope.TENSOR: -1, Scope.DATA: -2, Scope.EXPERT: -2}
-"""Axis of (.., dp, tp) that a group within one stage extends over."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlowDevice:
-    """A fault whose device factor is known."""
-
-    fault: Fault
-    factor: float
-
-
-World = tuple[SlowDevice, ...]
-"""The faults that are present; empty: a healthy cluster."""
+BASE_LATENCY_S = 15e-6
+HOP_LATENCY_S = 4e-6
 
 
 @dataclass(frozen=True, slots=True)
 class StageDurations:
-    """Seconds for one stage and iteration.
+    """Times for one stage and iteration, with axes (segments or operators, worlds, ranks of the stage).
 
-    ``segments`` (segments, worlds, dp, tp); ``transfers`` (operators, worlds, dp, tp), alike for all members of
-    a group; ``gaps`` before each call and ``lags`` from the call to its start, both (operators, dp, tp).
+    ``transfers`` are alike for all members of a group; ``gaps`` come before each call, ``lags`` between the call and
+    its start.
     """
 
     segments: Floats
@@ -61,80 +43,128 @@ class Durations:
         self.scenario = scenario
         self.cluster = Cluster(scenario)
         self.programs = programs(scenario)
-        self.draws = Draws(scenario.seed)
-        self.unit_s = scenario.compute_ms / 1e3 / longest_chain(self.programs, scenario.microbatches)
+        self.draws = Draws(scenario.seed, scenario.age_days)
+        self.network = Network(self.cluster, self.draws)
+        self.unit_s = unit_s(scenario, self.programs)
         self._stages = [_StageTable(self.cluster, program) for program in self.programs]
-        profile = scenario.noise
-        world, shape = scenario.world, self.cluster.grid.shape
-        speeds = noise.gpu_speeds(self.draws, world, profile)
-        series = noise.rank_series(self.draws, world, scenario.iterations, profile)
-        common = noise.common_series(self.draws, scenario.iterations, scenario.compute_ms / 1e3, profile)
-        self._compute_s = self.unit_s * (common[:, None] * speeds * series).reshape(-1, *shape)
+        self._compute_s = compute_s(self.cluster, self.draws, self.unit_s)
 
     def iteration(self, iteration: int, worlds: Sequence[World]) -> list[StageDurations]:
         """Durations of each stage in one iteration, under each world's faults."""
-        nic = self._seconds_a_byte(iteration, worlds)
+        rates = self.network.rates(iteration, worlds)
         lengths = noise.microbatch_factors(
             self.draws, iteration, self.scenario.microbatches, self.scenario.dp, self.scenario.noise
         )
-        return [self._stage(stage, iteration, worlds, nic, lengths) for stage in range(self.scenario.pp)]
+        return [self._stage(stage, iteration, worlds, rates, lengths) for stage in range(self.scenario.pp)]
 
     def _stage(
-        self, stage: int, iteration: int, worlds: Sequence[World], nic: Floats, lengths: Floats
+        self, stage: int, iteration: int, worlds: Sequence[World], rates: Rates, lengths: Floats
     ) -> StageDurations:
         table, program = self._stages[stage], self.programs[stage]
-        scenario = self.scenario
-        segment_noise = np.empty((len(program.segments), scenario.world // scenario.pp))
-        operator_noise = np.empty((len(program.operators), scenario.world // scenario.pp))
+        scenario, ranks = self.scenario, self.cluster.grid[stage]
+        segment_noise = np.empty((len(program.segments), len(ranks)))
+        operator_noise = np.empty((len(program.operators), len(ranks)))
         gaps, lags = np.empty_like(operator_noise), np.empty_like(operator_noise)
         kernels = np.full(len(program.segments), float(scenario.noise.kernels_per_segment))
-        for i, rank in enumerate(self.cluster.grid[stage].ravel()):
-            stream = self.draws.stream(Purpose.SEGMENTS, int(rank), iteration)
+        for i, rank in enumerate(ranks):
+            stream = self.draws.at(Purpose.SEGMENTS, int(rank), iteration)
             segment_noise[:, i] = noise.factors(stream, kernels, scenario.noise)
-            stream = self.draws.stream(Purpose.OPERATORS, int(rank), iteration)
+            stream = self.draws.at(Purpose.OPERATORS, int(rank), iteration)
             operator_noise[:, i] = noise.factors(stream, table.parts, scenario.noise)
             for column in (gaps, lags):
                 column[:, i] = scenario.noise.host_lag_s * noise.lognormal(stream.standard_normal(len(column)), 0.5)
-        shape = (scenario.dp, scenario.tp)
-        compute = table.work[:, None, None] * segment_noise.reshape(-1, *shape) * self._compute_s[iteration, stage]
-        compute *= table.imbalance(lengths, self._expert_load(stage, iteration))[:, :, None]
-        segments = compute[:, None] * self._gpu_factors(stage, iteration, worlds)
-        transfers = table.transfers(nic, operator_noise.reshape(-1, *shape))
-        return StageDurations(segments, transfers, gaps.reshape(-1, *shape), lags.reshape(-1, *shape))
+        compute = table.work[:, None] * segment_noise * self._compute_s[iteration, stage]
+        compute *= table.imbalance(lengths, self._expert_load(stage, iteration))
+        slow = [Slowness.of(self.cluster, stage, iteration, world) for world in worlds]
+        hosts = np.stack([s.launching for s in slow])
+        return StageDurations(
+            compute[:, None] * self._slow_segments(program, slow),
+            table.transfers(rates, operator_noise),
+            gaps[:, None] * hosts,
+            lags[:, None] * hosts,
+        )
 
-    def _expert_load(self, stage: int, iteration: int) -> Floats:
-        scenario = self.scenario
-        shape = (scenario.microbatches, scenario.layers_of_stage[stage], scenario.dp)
-        if scenario.ep == 1:
-            return np.ones(shape)
-        return noise.expert_factors(self.draws, stage, iteration, shape, scenario.noise.routing_cv)
-
-    def _gpu_factors(self, stage: int, iteration: int, worlds: Sequence[World]) -> Floats:
-        """Slowness of compute; shape (segments, worlds, dp, tp)."""
-        segments = self.programs[stage].segments
-        factors = np.ones((len(segments), len(worlds), *self.cluster.grid.shape[1:]))
-        for w, world in enumerate(worlds):
-            for slow in world:
-                at, dp, tp = np.argwhere(self.cluster.grid == slow.fault.rank)[0]
-                if at == stage and iteration in slow.fault.iterations:
-                    hit = np.array([slow.fault.slows(segment.phase) for segment in segments])
-                    factors[hit, w, dp, tp] *= slow.factor
+    def _slow_segments(self, program: Program, slow: Sequence[Slowness]) -> Floats:
+        """Slowness of compute; shape (segments, worlds, ranks of a stage)."""
+        by_phase = {segment.phase: np.stack([s.computing(segment.phase) for s in slow]) for segment in program.segments}
+        factors = np.stack([by_phase[segment.phase] for segment in program.segments])
+        factors[0] *= np.stack([s.launching for s in slow])  # the host loads the data
         return factors
 
-    def _seconds_a_byte(self, iteration: int, worlds: Sequence[World]) -> Floats:
-        """Time that a byte takes through each rank's NIC; shape (slots, worlds, pp, dp, tp).
+    def _expert_load(self, stage: int, iteration: int) -> Floats:
+        """Relative load of each rank's experts; shape (microbatches, layers, ranks of a stage)."""
+        scenario = self.scenario
+        layers = (scenario.microbatches, scenario.layers_of_stage[stage])
+        if scenario.ep == 1:
+            return np.ones((*layers, 1))
+        stream = self.draws.at(Purpose.ROUTING, stage, iteration)
+        experts = self.cluster.stage_ranks if scenario.fold_experts else scenario.dp
+        load = noise.expert_factors(stream, (*layers, experts // scenario.ep, scenario.ep), scenario.noise.routing_cv)
+        return np.repeat(load.reshape(*layers, experts), self.cluster.stage_ranks // experts, axis=-1)
 
-        Slots are the microbatches and, last, what follows them.
-        """
-        scenario, cluster = self.scenario, self.cluster
-        slots = scenario.microbatches + 1
-        busy = noise.background_traffic(self.draws, iteration, slots, scenario.gpus_per_host, scenario.noise)
-        faulty = np.ones((len(worlds), *cluster.grid.shape))
-        for w, world in enumerate(worlds):
-            for slow in world:
-                if slow.fault.kind is Kind.NIC_SLOW and iteration in slow.fault.iterations:
-                    faulty[w][cluster.grid == slow.fault.rank] *= slow.factor
-        return np.asarray(busy[:, cluster.gpu][:, None] * faulty / NIC_BYTES_PER_S)
+
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """How slowly the ranks of one stage compute and launch under one world's faults; arrays (ranks of a stage,)."""
+
+    faults: tuple[tuple[Fault, float, int], ...]
+    launching: Floats
+
+    @classmethod
+    def of(cls, cluster: Cluster, stage: int, iteration: int, world: World) -> Slowness:
+        """Of a stage in an iteration."""
+        ranks = cluster.grid[stage]
+        launching = np.ones(len(ranks))
+        gpus = []
+        for slow in world:
+            fault = slow.fault
+            if iteration not in fault.iterations:
+                continue
+            if fault.kind is Kind.CPU_SLOW:
+                host = fault.rank // cluster.scenario.gpus_per_host
+                launching[cluster.host[stage] == host] *= slow.factor
+            elif fault.kind is Kind.GPU_SLOW and ranks[0] <= fault.rank <= ranks[-1]:
+                gpus.append((fault, slow.factor, fault.rank - int(ranks[0])))
+        return cls(tuple(gpus), launching)
+
+    def computing(self, phase: str) -> Floats:
+        """In a phase."""
+        factors = np.ones(len(self.launching))
+        for fault, factor, at in self.faults:
+            if fault.slows(phase):
+                factors[at] *= factor
+        return factors
+
+
+def unit_s(scenario: Scenario, stages: list[Program]) -> float:
+    """Seconds of a forward pass of one layer, without noise."""
+    return scenario.compute_ms / 1e3 / longest_chain(stages, scenario.microbatches)
+
+
+def compute_s(cluster: Cluster, draws: Draws, unit: float) -> Floats:
+    """Seconds that each rank takes for a unit of work; shape (iterations, pp, ranks of a stage)."""
+    scenario = cluster.scenario
+    profile, world = scenario.noise, scenario.world
+    speeds = noise.gpu_speeds(draws, world, profile)
+    series = noise.rank_series(draws, world, scenario.iterations, profile)
+    common = noise.common_series(draws, scenario.iterations, scenario.compute_ms / 1e3, profile)
+    return np.asarray(unit * (common[:, None] * speeds * series).reshape(-1, *cluster.grid.shape))
+
+
+def volume(operator: Operator, members: int) -> float:
+    """Bytes of an operator through the busiest hop of a ring."""
+    around = (members - 1) / members
+    if operator.op == "all_reduce":
+        return operator.size * (2 * around)
+    return operator.size * (around if operator.op in {"reduce_scatter", "all_gather", "all_to_all"} else 1.0)
+
+
+def latency_s(operator: Operator, members: int) -> float:
+    """Seconds of an operator that carries next to nothing."""
+    if operator.op in {"send", "recv"}:
+        return BASE_LATENCY_S
+    rounds = {"all_reduce": 2 * (members - 1), "all_to_all": 1}.get(operator.op, members - 1)
+    return BASE_LATENCY_S + HOP_LATENCY_S * rounds
 
 
 class _StageTable:
@@ -150,72 +180,33 @@ class _StageTable:
         for path in sorted({(o.scope, o.peer_stage) for o in program.operators}, key=str):
             hits = [i for i, o in enumerate(program.operators) if (o.scope, o.peer_stage) == path]
             self.paths[path] = np.array(hits)
-        self.shares: dict[Scope, Floats] = {
-            scope: cluster.nic_share(scope) for scope in cluster.scopes if scope is not Scope.PIPELINE
-        }
+        size = {scope: cluster.size(scope) for scope in cluster.scopes}
         part = cluster.scenario.noise.part_bytes
         self.parts = np.array([max(o.size / part, 1.0) for o in program.operators])
-        self.bytes = np.array([o.size * _volume(o.op, cluster.size(o.scope)) for o in program.operators])
-        self.latency = np.array([_latency(o.op, cluster.size(o.scope)) for o in program.operators])
+        self.bytes = np.array([volume(o, size[o.scope]) for o in program.operators])
+        self.latency = np.array([latency_s(o, size[o.scope]) for o in program.operators])
 
     def imbalance(self, lengths: Floats, load: Floats) -> Floats:
-        """Relative amount of work of each segment; shape (segments, dp)."""
-        factors = np.ones((len(self.work), lengths.shape[1]))
+        """Relative amount of work of each segment; shape (segments, ranks of a stage)."""
+        a_length = self.cluster.stage_ranks // lengths.shape[1]
+        factors = np.ones((len(self.work), self.cluster.stage_ranks))
         for i, segment in enumerate(self.program.segments):
             if segment.microbatch is not None:
-                factors[i] = lengths[segment.microbatch]
+                factors[i] = np.repeat(lengths[segment.microbatch], a_length)
                 if segment.expert_layer is not None:
                     factors[i] *= load[segment.microbatch, segment.expert_layer]
         return factors
 
-    def transfers(self, nic: Floats, noise_factors: Floats) -> Floats:
-        """Seconds of every operator's transfer once all have entered; shape (operators, worlds, dp, tp).
+    def transfers(self, rates: Rates, noise_factors: Floats) -> Floats:
+        """Seconds of every operator's transfer once all have entered; shape (operators, worlds, ranks of a stage).
 
-        ``nic`` as ``_seconds_a_byte``; ``noise_factors`` (operators, dp, tp), of which the first member's count.
+        Of ``noise_factors`` (operators, ranks of a stage) the first member's count.
         """
-        result = np.empty((len(self.slots), nic.shape[1], *nic.shape[3:]))
-        for (scope, peer), hits in self.paths.items():
-            per_byte = self._seconds_a_byte(scope, peer, nic)[self.slots[hits]]
-            factors = _first_member(noise_factors[hits], scope)[:, None]
-            seconds = self.latency[hits, None, None, None] + self.bytes[hits, None, None, None] * per_byte
-            result[hits] = seconds * factors
-        return result
-
-    def _seconds_a_byte(self, scope: Scope, peer: int | None, nic: Floats) -> Floats:
-        """Of the slowest part of the path that a byte of each rank's operator takes; (slots, worlds, dp, tp)."""
+        result = np.empty((len(self.slots), rates.port.shape[1], self.cluster.stage_ranks))
         stage = self.program.stage
-        nvlink = 1 / NVLINK_BYTES_PER_S
-        if peer is not None:
-            local = self.cluster.same_host(stage, peer)
-            return np.where(local, nvlink, np.maximum(nic[:, :, stage], nic[:, :, peer]))
-        through = nic * self.shares[scope]
-        if scope is Scope.EMBEDDING:
-            slowest = np.maximum(through[:, :, 0], through[:, :, -1])
-        elif scope is Scope.MODEL:
-            slowest = through.max(axis=(2, 4), keepdims=True)[:, :, 0]
-        else:
-            slowest = through[:, :, stage].max(axis=GROUP_AXIS[scope], keepdims=True)
-        return np.maximum(slowest, nvlink)
-
-
-def _first_member(factors: Floats, scope: Scope) -> Floats:
-    if scope is Scope.TENSOR:
-        return factors[..., :1]
-    if scope in {Scope.DATA, Scope.EXPERT}:
-        return factors[..., :1, :]
-    return factors[..., :1] if scope is Scope.MODEL else factors
-
-
-def _volume(op: str, members: int) -> float:
-    """Bytes through the busiest hop of a ring, relative to the full buffer."""
-    around = (members - 1) / members
-    if op == "all_reduce":
-        return 2 * around
-    return around if op in {"reduce_scatter", "all_gather", "all_to_all"} else 1.0
-
-
-def _latency(op: str, members: int) -> float:
-    if op in {"send", "recv"}:
-        return BASE_LATENCY_S
-    rounds = {"all_reduce": 2 * (members - 1), "all_to_all": 1}.get(op, members - 1)
-    return BASE_LATENCY_S + HOP_LATENCY_S * rounds
+        for (scope, peer), hits in self.paths.items():
+            per_byte = rates.of_group(scope)[:, :, stage] if peer is None else rates.of_pair(stage, peer)
+            factors = self.cluster.of_first(noise_factors[hits], scope)[:, None]
+            of_slot = per_byte[rates.state[self.slots[hits]]]
+            result[hits] = (self.latency[hits, None, None] + self.bytes[hits, None, None] * of_slot) * factors
+        return result

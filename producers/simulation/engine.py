@@ -9,54 +9,81 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from producers.simulation.durations import GROUP_AXIS, Durations, StageDurations, World
-from producers.simulation.noise import Floats
+from producers.simulation.cluster import Cluster
+from producers.simulation.durations import StageDurations
+from producers.simulation.network import World
 from producers.simulation.schedule import Communicate, Compute, Operator, Program, Scope
 
 Moment = Literal["call", "start", "end"]
 
+Times = npt.NDArray[Any]
+"""Seconds since the job's start, or whole nanoseconds: only sums and maxima are taken."""
+
+
+class DrawnDurations(Protocol):
+    """What an execution needs to know of a scenario."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Who runs."""
+        ...
+
+    @property
+    def programs(self) -> list[Program]:
+        """What each stage does."""
+        ...
+
+    def iteration(self, iteration: int, worlds: Sequence[World]) -> list[StageDurations]:
+        """What it takes in one iteration, by stage."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class StageTimes:
-    """When the ranks of one stage called, started and ended each operator; seconds since the job's start.
+    """When the ranks of one stage called, started and ended each operator; shapes (operators, worlds, ranks)."""
 
-    Shapes (operators, worlds, dp, tp).
-    """
-
-    call: Floats
-    start: Floats
-    end: Floats
+    call: Times
+    start: Times
+    end: Times
 
 
 @dataclass(frozen=True, slots=True)
 class IterationTimes:
-    """One iteration: a ``StageTimes`` a stage, and when each rank was through, (pp, worlds, dp, tp)."""
+    """One iteration: a ``StageTimes`` a stage, and when each rank was through, (pp, worlds, ranks)."""
 
     stages: list[StageTimes]
-    finished: Floats
+    finished: Times
 
 
-def flattened(times: Sequence[IterationTimes], stage: int, moment: Moment, world: int) -> Floats:
+def flattened(times: Sequence[IterationTimes], stage: int, moment: Moment, world: int) -> Times:
     """One moment of all operators of a stage: rank by rank, iteration by iteration, in call order."""
     moments = np.stack([getattr(t.stages[stage], moment)[:, world] for t in times])
-    return np.asarray(moments.transpose(2, 3, 0, 1).ravel())
+    return np.asarray(moments.transpose(2, 0, 1).ravel())
 
 
 def run(
-    durations: Durations, worlds: Sequence[World], iterations: Sequence[int], logged: int | None = None
+    durations: DrawnDurations,
+    worlds: Sequence[World],
+    iterations: Sequence[int],
+    logged: int | None = None,
+    now: Times | None = None,
 ) -> list[IterationTimes]:
-    """Execute iterations one after the other; the first begins at once on all ranks.
+    """Execute iterations one after the other; the first begins at once on all ranks, or ``now`` (pp, worlds, ranks).
 
     The operators of the first ``logged`` worlds are kept, of all where it is not given.
     """
-    now = np.zeros((durations.scenario.pp, len(worlds), durations.scenario.dp, durations.scenario.tp))
+    pp, ranks = durations.cluster.grid.shape
+    if now is None:
+        now = np.zeros((pp, len(worlds), ranks))
     times = []
     for iteration in iterations:
-        executed = _Iteration(durations.programs, durations.iteration(iteration, worlds), now).execute()
+        drawn = durations.iteration(iteration, worlds)
+        executed = _Iteration(durations.cluster, durations.programs, drawn, now).execute()
         stages = [StageTimes(*(t[:, :logged].copy() for t in (s.call, s.start, s.end))) for s in executed.stages]
         times.append(IterationTimes(stages, executed.finished))
         now = executed.finished
@@ -70,14 +97,15 @@ Meeting = tuple[Scope, tuple[int, ...], int]
 class _Iteration:
     """The state of one iteration while it runs."""
 
-    def __init__(self, programs: list[Program], durations: list[StageDurations], now: Floats) -> None:
+    def __init__(self, cluster: Cluster, programs: list[Program], durations: list[StageDurations], now: Times) -> None:
+        self.cluster = cluster
         self.programs = programs
         self.durations = durations
         self.now = list(now)
         self.times = [StageTimes(*(np.empty_like(d.transfers) for _ in range(3))) for d in durations]
         self.step = [0] * len(programs)
         self.called = [False] * len(programs)
-        self.entered: dict[Meeting, dict[int, tuple[Floats, Floats]]] = {}
+        self.entered: dict[Meeting, dict[int, tuple[Times, Times]]] = {}
 
     def execute(self) -> IterationTimes:
         """Run every stage as far as it gets, until all are through."""
@@ -116,26 +144,24 @@ class _Iteration:
             times.call[i] = now
             times.start[i] = now + durations.lags[i]
             operator = self.programs[stage].operators[i]
-            if operator.scope not in GROUP_AXIS:
+            if not self.cluster.within(operator.scope):
                 self.entered.setdefault(self._meeting(stage, operator), {})[stage] = (
                     times.start[i],
                     durations.transfers[i],
                 )
 
-    def _end(self, stage: int, i: int) -> Floats | None:
+    def _end(self, stage: int, i: int) -> Times | None:
         """When an operator ends; None while a stage that takes part has not called it."""
         operator = self.programs[stage].operators[i]
-        if operator.scope in GROUP_AXIS:
-            ready = self.times[stage].start[i].max(axis=GROUP_AXIS[operator.scope], keepdims=True)
+        if self.cluster.within(operator.scope):
+            ready = self.cluster.highest(self.times[stage].start[i], operator.scope)
             return np.asarray(ready + self.durations[stage].transfers[i])
         meeting = self._meeting(stage, operator)
         entered = self.entered[meeting]
         stages = meeting[1]
         if len(entered) < len(stages):
             return None
-        ready = np.maximum.reduce([entered[s][0] for s in stages])
-        if operator.scope is Scope.MODEL:
-            ready = ready.max(axis=-1, keepdims=True)
+        ready = self.cluster.highest(np.maximum.reduce([entered[s][0] for s in stages]), operator.scope)
         return np.asarray(ready + entered[stages[0]][1])
 
     def _meeting(self, stage: int, operator: Operator) -> Meeting:

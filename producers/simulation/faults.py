@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from schemas.errors import SettingsError
+
+FLUCTUATES_EVERY = range(6, 10)
+"""Iterations from one peak of a fluctuation to the next."""
+
+FEWEST_OF_A_FLUCTUATION = 4
 
 
 class Kind(StrEnum):
@@ -15,6 +21,20 @@ class Kind(StrEnum):
     """One rank computes more slowly."""
     NIC_SLOW = "nic_slow"
     """The transfer rate of one NIC falls, in both directions."""
+    CPU_SLOW = "cpu_slow"
+    """All ranks of one host load data, and launch operators, more slowly."""
+    NVLINK_SLOW = "nvlink_slow"
+    """The transfer rate between the GPUs of one host falls."""
+    LINK_SLOW = "link_slow"
+    """The transfer rate of the cable between one NIC and its ToR falls."""
+    TOR_SLOW = "tor_slow"
+    """The transfer rate of every port of one ToR falls."""
+    SPINE_SLOW = "spine_slow"
+    """The transfer rate of every port of one spine falls."""
+
+
+SWITCHED = frozenset({Kind.LINK_SLOW, Kind.TOR_SLOW, Kind.SPINE_SLOW})
+"""What only a job with a described fabric has."""
 
 
 class Pattern(StrEnum):
@@ -22,6 +42,7 @@ class Pattern(StrEnum):
 
     PERSISTENT = "persistent"
     SPIKES = "spikes"
+    FLUCTUATION = "fluctuation"
 
 
 class Part(StrEnum):
@@ -38,7 +59,8 @@ class Fault:
 
     Exactly one of ``slowdown`` (of the iterations that it affects, were it alone: 1.3 is 30 % longer) and
     ``factor`` (of the device: 2.0 computes or transfers at half speed) is given; the other follows from the
-    mechanism. The device is the GPU or the NIC of ``rank``. ``part`` matters to a GPU only.
+    mechanism. The device is the GPU, NIC or link of ``rank``, the CPU or NVLink of its host or the ToR of its NIC; of
+    a spine ``rank`` is the number. ``part`` matters to a GPU only.
     Raises ``SettingsError`` for a fault that cannot be.
     """
 
@@ -57,14 +79,17 @@ class Fault:
             raise SettingsError(f"fault on rank {self.rank}: {size} would be a gain; give 1 or more")
         if not self.iterations or list(self.iterations) != sorted(set(self.iterations)):
             raise SettingsError(f"fault on rank {self.rank}: its iterations must be given, ascending and once each")
-        if self.kind is Kind.NIC_SLOW and self.part is not Part.ALL:
-            raise SettingsError(f"fault on rank {self.rank}: a NIC is slow in all parts of an iteration")
+        if self.kind is not Kind.GPU_SLOW and self.part is not Part.ALL:
+            raise SettingsError(f"fault on rank {self.rank}: only a GPU is slow in some parts of an iteration")
 
     @property
     def pattern(self) -> Pattern:
-        """Persistent where the affected iterations have no hole."""
-        unbroken = len(self.iterations) > 1 and self.iterations[-1] - self.iterations[0] == len(self.iterations) - 1
-        return Pattern.PERSISTENT if unbroken else Pattern.SPIKES
+        """Persistent where the affected iterations have no hole, a fluctuation where they come every 6 to 9."""
+        gaps = {after - before for before, after in pairwise(self.iterations)}
+        if gaps == {1}:
+            return Pattern.PERSISTENT
+        rhythmic = len(self.iterations) >= FEWEST_OF_A_FLUCTUATION and gaps <= set(FLUCTUATES_EVERY)
+        return Pattern.FLUCTUATION if rhythmic else Pattern.SPIKES
 
     def slows(self, phase: str) -> bool:
         """Whether compute of a phase is slow."""

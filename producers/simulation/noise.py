@@ -95,17 +95,27 @@ class Purpose(IntEnum):
     RING_GAP = 12
     EPOCH = 13
     DRIFT = 14
+    BLOCKS = 15
+    """How long parts of an iteration take, of lazily expanded runs."""
+    INSIDE = 16
+    """What happens inside a part."""
+    CALIBRATION = 17
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Counter-based random streams of one seed (Philox)."""
+    """Counter-based random streams of one seed (Philox); what varies over time is drawn anew at another age."""
 
     seed: int
+    age_days: int = 0
 
     def stream(self, purpose: Purpose, place: int = 0, iteration: int = 0) -> np.random.Generator:
         """The stream of a purpose at a place (a rank, a stage, a host) in an iteration."""
         return np.random.Generator(np.random.Philox(key=self.seed, counter=[0, iteration, place, int(purpose)]))
+
+    def at(self, purpose: Purpose, place: int, iteration: int) -> np.random.Generator:
+        """The stream of a purpose at a place in an iteration of a job of this age."""
+        return self.stream(purpose, place, iteration + (self.age_days << 32))
 
 
 def lognormal(normals: Floats, cv: float | Floats) -> Floats:
@@ -124,12 +134,11 @@ def factors(draws: np.random.Generator, parts: Floats, profile: NoiseProfile) ->
     """What operators take relative to their mean: the mean of the factors of the parts that each is made of.
 
     Parts follow each other, so long operators vary less than short ones. Of an operator's parts at most one is
-    taken to be an outlier. ``parts`` and the result have one element an operator.
+    taken to be an outlier. ``parts`` and the result have the same shape, one element an operator.
     """
-    size = len(parts)
-    spread = lognormal(draws.standard_normal(size), profile.operator_cv / np.sqrt(parts))
-    outlier = draws.random(size) < 1 - (1 - profile.outlier_share) ** parts
-    excess = (log_uniform(draws.random(size), profile.outlier_factor) - 1) / parts
+    spread = lognormal(draws.standard_normal(parts.shape), profile.operator_cv / np.sqrt(parts))
+    outlier = draws.random(parts.shape) < 1 - (1 - profile.outlier_share) ** parts
+    excess = (log_uniform(draws.random(parts.shape), profile.outlier_factor) - 1) / parts
     return spread + np.where(outlier, excess, 0.0)
 
 
@@ -141,7 +150,7 @@ def gpu_speeds(draws: Draws, ranks: int, profile: NoiseProfile) -> Floats:
 def rank_series(draws: Draws, ranks: int, iterations: int, profile: NoiseProfile) -> Floats:
     """Slow wandering of each rank, AR(1) of the profile's stationary sigma; shape (iterations, ranks)."""
     rho = profile.rank_rho
-    shocks = np.array([draws.stream(Purpose.RANK_SERIES, rank).standard_normal(iterations) for rank in range(ranks)]).T
+    shocks = np.array([draws.at(Purpose.RANK_SERIES, rank, 0).standard_normal(iterations) for rank in range(ranks)]).T
     series = np.empty_like(shocks)
     series[0] = shocks[0]
     for i in range(1, iterations):
@@ -150,24 +159,25 @@ def rank_series(draws: Draws, ranks: int, iterations: int, profile: NoiseProfile
 
 
 def common_series(draws: Draws, iterations: int, iteration_s: float, profile: NoiseProfile) -> Floats:
-    """What slows all ranks alike: jitter, warm-up, and the drift over a month; shape (iterations,)."""
-    factors = lognormal(draws.stream(Purpose.COMMON).standard_normal(iterations), profile.common_sigma)
+    """What slows all ranks alike: jitter, the warm-up of a job that begins, and the drift; shape (iterations,)."""
+    factors = lognormal(draws.at(Purpose.COMMON, 0, 0).standard_normal(iterations), profile.common_sigma)
     drift = draws.stream(Purpose.DRIFT).uniform(*profile.drift_per_month)
-    factors *= 1 + drift * np.arange(iterations) * iteration_s / SECONDS_A_MONTH
-    warm = min(len(profile.warm_up), iterations)
+    elapsed = draws.age_days * 86400.0 + np.arange(iterations) * iteration_s
+    factors *= 1 + drift * elapsed / SECONDS_A_MONTH
+    warm = 0 if draws.age_days else min(len(profile.warm_up), iterations)
     factors[:warm] *= profile.warm_up[:warm]
     return factors
 
 
 def microbatch_factors(draws: Draws, iteration: int, microbatches: int, dp: int, profile: NoiseProfile) -> Floats:
     """Imbalance of sequence lengths; shape (microbatches, dp)."""
-    normals = draws.stream(Purpose.SEQUENCE, 0, iteration).standard_normal((microbatches, dp))
+    normals = draws.at(Purpose.SEQUENCE, 0, iteration).standard_normal((microbatches, dp))
     return lognormal(normals, profile.sequence_cv * np.sqrt(microbatches))
 
 
-def expert_factors(draws: Draws, stage: int, iteration: int, shape: tuple[int, int, int], cv: float) -> Floats:
-    """Tokens that each expert receives, relative to an even share; shape (microbatches, layers, dp)."""
-    load = lognormal(draws.stream(Purpose.ROUTING, stage, iteration).standard_normal(shape), cv)
+def expert_factors(stream: np.random.Generator, shape: tuple[int, ...], cv: float) -> Floats:
+    """Tokens that each expert receives, relative to an even share among the last axis' experts."""
+    load = lognormal(stream.standard_normal(shape), cv)
     return np.asarray(load / load.mean(axis=-1, keepdims=True))
 
 
@@ -178,7 +188,7 @@ def background_traffic(draws: Draws, iteration: int, slots: int, rails: int, pro
     of three, the spines that all rails share.
     """
     factors = np.ones((slots, rails))
-    stream = draws.stream(Purpose.BURSTS, 0, iteration)
+    stream = draws.at(Purpose.BURSTS, 0, iteration)
     happens, spine, size, length = stream.random(4)
     rail = int(stream.integers(rails))
     first = int(stream.integers(slots))
@@ -187,3 +197,33 @@ def background_traffic(draws: Draws, iteration: int, slots: int, rails: int, pro
         across = slice(None) if spine < 1 / 3 else slice(rail, rail + 1)
         factors[first:last, across] = log_uniform(np.array(size), profile.burst_factor)
     return factors
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Other jobs' traffic in one iteration: how much longer a byte takes through each ToR and spine.
+
+    ``state`` of each slot is a row of ``tors`` (states, ToRs) and ``spines`` (states, spines).
+    """
+
+    state: npt.NDArray[np.int64]
+    tors: Floats
+    spines: Floats
+
+
+def burst(draws: Draws, iteration: int, slots: int, tors: int, spines: int, profile: NoiseProfile) -> Burst:
+    """The burst of an iteration, if any, on a ToR or, in one case of three, on a spine; slots as above."""
+    stream = draws.at(Purpose.BURSTS, 0, iteration)
+    happens, on_spine, size, length = stream.random(4)
+    first = int(stream.integers(slots))
+    at = (int(stream.integers(tors)), int(stream.integers(spines)))
+    state = np.zeros(slots, dtype=np.int64)
+    busy = Burst(state, np.ones((2, tors)), np.ones((2, spines)))
+    if happens < profile.burst_probability:
+        state[first : first + 1 + int(length * slots / 2)] = 1
+        factor = log_uniform(np.array(size), profile.burst_factor)
+        if on_spine < 1 / 3:
+            busy.spines[1, at[1]] = factor
+        else:
+            busy.tors[1, at[0]] = factor
+    return busy

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from diagnosis.job import Communicator, Job, Place
 from producers.simulation.cluster import Ints
+from producers.simulation.faults import Kind
 from producers.simulation.run import SimulatedRun
 from producers.simulation.truth import FaultTruth, Truth
 from schemas import comm_ops
@@ -62,7 +64,34 @@ def _job(job: Job, ranks: Mapping[int, int], hosts: Mapping[str, str], communica
         places=tuple(sorted(places, key=lambda place: place.rank)),
         communicators=tuple(sorted(communicators, key=lambda c: c.communicator)),
         layout=None,
+        row=_fabric(job.row, hosts),
     )
+
+
+def _device_names(hosts: Mapping[str, str]) -> Callable[[str], str]:
+    """Names of devices on renamed hosts; switches keep theirs."""
+
+    def renamed(name: str) -> str:
+        kind, _, place = name.partition(":")
+        host, slash, index = place.partition("/")
+        return f"{kind}:{hosts.get(host, host)}{slash}{index}"
+
+    return renamed
+
+
+def _fabric(row: Mapping[str, Any], hosts: Mapping[str, str]) -> dict[str, Any]:
+    """What a job's record says of its fabric, on renamed hosts."""
+    device = _device_names(hosts)
+    renamed = dict(row)
+    if row.get("devices"):
+        renamed["devices"] = [
+            {**d, "device": device(d["device"]), "host": hosts.get(d["host"], d["host"])} for d in row["devices"]
+        ]
+    if row.get("links"):
+        renamed["links"] = [
+            {**cable, **{end: device(cable[end]) for end in ("link", "a", "b")}} for cable in row["links"]
+        ]
+    return renamed
 
 
 def _truth(
@@ -71,14 +100,12 @@ def _truth(
     hosts: Mapping[str, str],
     order: Ints,
 ) -> Truth:
-    def device(name: str) -> str:
-        kind, _, place = name.partition(":")
-        host, _, index = place.partition("/")
-        return f"{kind}:{hosts[host]}/{index}"
+    device = _device_names(hosts)
 
     def renamed(fault: FaultTruth) -> FaultTruth:
         same = tuple(device(name) for name in fault.inseparable)
-        return replace(fault, rank=ranks[fault.rank], device=device(fault.device), inseparable=same)
+        rank = fault.rank if fault.kind == Kind.SPINE_SLOW else ranks[fault.rank]
+        return replace(fault, rank=rank, device=device(fault.device), inseparable=same)
 
     truth = run.truth
     return replace(truth, faults=tuple(renamed(f) for f in truth.faults), abnormal=truth.abnormal[order])

@@ -56,7 +56,7 @@ class _StageRows:
 
     @classmethod
     def of(cls, durations: Durations, stage: int) -> _StageRows:
-        ranks = durations.cluster.grid[stage].ravel()
+        ranks = durations.cluster.grid[stage]
         operators = len(durations.programs[stage].operators)
         a_rank = durations.scenario.iterations * operators
         kept = _kept(durations, ranks, a_rank)
@@ -92,7 +92,7 @@ def _batch(durations: Durations, program: Program, rows: _StageRows, times: Sequ
         return clocks.read(rank, flattened(times, rows.stage, moment, world=0)[rows.kept])
 
     paired = facts.peer_stage[operator] >= 0
-    a_stage = scenario.dp * scenario.tp
+    a_stage = durations.cluster.stage_ranks
     filled: dict[str, object] = {
         "rank": rank,
         "communicator": _communicators(durations.cluster, rank, facts.scope[operator]),

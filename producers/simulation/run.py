@@ -9,7 +9,8 @@ import pyarrow as pa
 from diagnosis.job import Job
 from producers.simulation import engine, rows
 from producers.simulation.calibration import slow_device
-from producers.simulation.durations import Durations, World
+from producers.simulation.durations import Durations
+from producers.simulation.network import World
 from producers.simulation.scenario import Scenario
 from producers.simulation.truth import ACTUAL, Truth, abnormal_operators, fault_truths, iteration_lengths
 
@@ -41,10 +42,11 @@ def simulate(scenario: Scenario) -> SimulatedRun:
     table, kept = rows.expand(durations, times)
     truth = Truth(
         scenario=scenario,
-        faults=fault_truths(durations.cluster, slow, lengths),
+        faults=fault_truths(durations.network.fabric, slow, lengths),
         durations_ns=tuple(int(x * 1e9) for x in lengths[:, 0]),
         healthy_ns=tuple(int(x * 1e9) for x in lengths[:, 1]),
         abnormal=abnormal_operators(times, lengths)[kept],
     )
     ended_ns = durations.cluster.started_ns + int(times[-1].finished[:, ACTUAL].max() * 1e9)
-    return SimulatedRun(scenario, durations.cluster.job(ended_ns), table, truth)
+    job = durations.network.fabric.described(durations.cluster.job(ended_ns))
+    return SimulatedRun(scenario, job, table, truth)

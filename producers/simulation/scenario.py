@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from producers.simulation.faults import Fault
+from producers.simulation.faults import SWITCHED, Fault, Kind
 from producers.simulation.noise import DEFAULT, NoiseProfile
 from schemas.errors import SettingsError
 
@@ -19,12 +19,25 @@ class Omissions:
 
 
 @dataclass(frozen=True, slots=True)
+class FabricShape:
+    """A rail-optimised fabric: in each pod of hosts one ToR a rail; every ToR reaches every spine."""
+
+    hosts_per_pod: int = 32
+    spines: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One simulated run; a pure function of its fields.
 
     ``layers`` are spread over the stages, what does not divide goes to the inner ones first. ``ep`` above 1
-    makes every layer a mixture of experts over the data-parallel ranks. ``compute_ms`` is what the compute of
-    an iteration takes without noise; communication and noise come on top.
+    makes every layer a mixture of experts: over the data-parallel ranks, every tensor rank holding a part of an
+    expert, or, where ``fold_experts``, over neighbouring ranks of tensor, context and data parallelism alike, each
+    holding whole experts (Megatron-LM's expert tensor degree of 1). ``sequence_parallel`` splits every all-reduce of
+    a layer into an all-gather and a reduce-scatter. ``compute_ms`` is what the compute of an iteration takes without
+    noise; communication and noise come on top. ``fabric`` None: one switch a rail, of which the job says nothing.
+    ``age_days`` is how long the job has run before the first iteration: it drifts, and what varies over time is
+    drawn anew.
     Raises ``SettingsError`` for a job that cannot be laid out.
     """
 
@@ -32,7 +45,10 @@ class Scenario:
     tp: int = 8
     pp: int = 4
     dp: int = 2
+    cp: int = 1
     ep: int = 1
+    fold_experts: bool = False
+    sequence_parallel: bool = False
     microbatches: int = 8
     layers: int = 8
     hidden: int = 8192
@@ -42,12 +58,16 @@ class Scenario:
     iterations: int = 60
     compute_ms: float = 300.0
     gpus_per_host: int = 8
+    fabric: FabricShape | None = None
+    age_days: int = 0
     faults: tuple[Fault, ...] = ()
     noise: NoiseProfile = field(default=DEFAULT)
     omissions: Omissions = Omissions()
 
     def __post_init__(self) -> None:
-        for name in "tp pp dp ep microbatches hidden sequence_length micro_batch_size iterations gpus_per_host".split():
+        for (
+            name
+        ) in "tp pp dp cp ep microbatches hidden sequence_length micro_batch_size iterations gpus_per_host".split():
             if getattr(self, name) < 1:
                 raise SettingsError(f"scenario: {name} is {getattr(self, name)}; give 1 or more")
         if self.seed < 0:
@@ -56,22 +76,46 @@ class Scenario:
             raise SettingsError("scenario: one rank alone does not communicate; raise tp, pp or dp")
         if self.layers < self.pp:
             raise SettingsError(f"scenario: {self.layers} layers do not fill {self.pp} stages")
-        if self.ep not in {1, self.dp}:
-            raise SettingsError(f"scenario: ep is {self.ep}; give 1 or dp ({self.dp})")
+        self._check_experts()
         if self.compute_ms <= 0:
             raise SettingsError(f"scenario: compute_ms is {self.compute_ms}; give more than 0")
+        if self.age_days < 0:
+            raise SettingsError(f"scenario: age_days is {self.age_days}; give 0 or more")
         for fault in self.faults:
-            if not 0 <= fault.rank < self.world:
-                raise SettingsError(f"scenario: the job has no rank {fault.rank}; it has {self.world}")
-            if not 0 <= fault.iterations[0] <= fault.iterations[-1] < self.iterations:
-                raise SettingsError(
-                    f"scenario: fault on rank {fault.rank}: iterations lie outside 0-{self.iterations - 1}"
-                )
+            self._check_fault(fault)
+
+    def _check_experts(self) -> None:
+        if not self.fold_experts:
+            if self.ep not in {1, self.dp}:
+                raise SettingsError(f"scenario: ep is {self.ep}; give 1 or dp ({self.dp})")
+            return
+        block, stage = self.tp * self.cp, self.tp * self.cp * self.dp
+        if self.ep > 1 and (self.ep % block or stage % self.ep):
+            raise SettingsError(
+                f"scenario: ep is {self.ep}; give 1, or a multiple of tp cp ({block}) that divides {stage}"
+            )
+
+    def _check_fault(self, fault: Fault) -> None:
+        places = self.world
+        if fault.kind is Kind.SPINE_SLOW and self.fabric is not None:
+            places = self.fabric.spines
+        if not 0 <= fault.rank < places:
+            raise SettingsError(f"scenario: the job has no rank {fault.rank}; it has {places}")
+        if not 0 <= fault.iterations[0] <= fault.iterations[-1] < self.iterations:
+            raise SettingsError(f"scenario: fault on rank {fault.rank}: iterations lie outside 0-{self.iterations - 1}")
+        if fault.kind in SWITCHED and self.fabric is None:
+            raise SettingsError(f"scenario: {fault.kind.value} on rank {fault.rank} needs a fabric")
 
     @property
     def world(self) -> int:
         """Number of ranks."""
-        return self.tp * self.pp * self.dp
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def stage_shape(self) -> tuple[int, int, int, int]:
+        """Ranks of a stage: replicas of an expert group, data ranks of one, context, tensor; tensor is fastest."""
+        inner = self.ep // (self.tp * self.cp) if self.fold_experts and self.ep > 1 else self.ep
+        return self.dp // inner, inner, self.cp, self.tp
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from producers.simulation.cluster import Cluster, Ints
+from producers.simulation.fabric import Fabric
 from producers.simulation.faults import Fault, Kind, Part, Pattern
 from producers.simulation.noise import DEFAULT, Draws, NoiseProfile, Purpose, log_uniform
 from producers.simulation.scenario import Omissions, Scenario
@@ -25,6 +26,9 @@ MOST_FAULTS = 3
 
 FIRST_FAULTY = 12
 """Jobs run well this long: warm-up is over and there is something to compare with."""
+
+KINDS = (Kind.GPU_SLOW, Kind.NIC_SLOW)
+PATTERNS = (Pattern.PERSISTENT, Pattern.SPIKES)
 
 GPU_FLOP_PER_S = 180e12
 MOST_LAYER_PASSES = 32
@@ -110,8 +114,8 @@ def _compute_ms(scenario: Scenario) -> float:
 
 
 def _fault(scenario: Scenario, draws: np.random.Generator, slowdowns: tuple[float, float], *, hidden: bool) -> Fault:
-    kind = list(Kind)[int(draws.integers(len(Kind)))]
-    pattern = list(Pattern)[int(draws.integers(len(Pattern)))]
+    kind = KINDS[int(draws.integers(len(KINDS)))]
+    pattern = PATTERNS[int(draws.integers(len(PATTERNS)))]
     part = list(Part)[int(draws.integers(len(Part)))] if kind is Kind.GPU_SLOW else Part.ALL
     return Fault(
         kind=kind,
@@ -126,7 +130,7 @@ def _ranks_with(scenario: Scenario, kind: Kind, *, hidden: bool) -> Ints:
     """Ranks with a device of the kind in use; of GPUs that bubbles shall hide, those of the lighter stages."""
     cluster = Cluster(scenario)
     if kind is Kind.NIC_SLOW:
-        return np.flatnonzero([bool(traffic) for traffic in cluster.nic_traffic])
+        return Fabric(cluster).carries("nic")
     if hidden:
         work = work_of_passes(programs(scenario))
         return cluster.grid[[stage for stage, w in enumerate(work) if w < max(work)]].ravel()

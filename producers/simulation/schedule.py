@@ -1,7 +1,10 @@
 """What each pipeline stage does in an iteration: a program of compute segments and communication operators.
 
-The order of microbatches is Megatron-LM's 1F1B without interleaving: each stage fills the pipeline with as
-many forward passes as stages follow it, then alternates one forward and one backward pass, then drains.
+The operators of a pass are those of Megatron-LM: with sequence parallelism all-gathers and reduce-scatters in the
+tensor group, else all-reduces; with context parallelism keys and values gathered in the context group, and after
+each pass the 8-bit scales reduced over both groups together. The order of microbatches is Megatron-LM's 1F1B
+without interleaving: each stage fills the pipeline with as many forward passes as stages follow it, then alternates
+one forward and one backward pass, then drains.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ DATA_LOADING_WORK = 0.1
 BACKWARD_WORK = 2.0
 BUCKET_PARAMETERS = 80_000_000
 EXPERTS_A_TOKEN = 2
+SCALED_TENSORS = 18
+"""8-bit tensors of a layer: inputs, weights and gradients of its matrix products, each with a scale."""
 
 
 class Scope(StrEnum):
@@ -31,6 +36,11 @@ class Scope(StrEnum):
     PIPELINE = "pipeline"
     EMBEDDING = "embedding"
     MODEL = "model"
+    CONTEXT = "context"
+    BLOCK = "block"
+    """The tensor and context ranks of one replica of a stage."""
+    EXPERT_DATA = "expert_data"
+    """The ranks of a stage that hold the same experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +131,11 @@ def longest_chain(stages: list[Program], microbatches: int) -> float:
     return sum(passes) + (microbatches - 1) * max(passes) + OPTIMIZER_WORK + DATA_LOADING_WORK
 
 
+def _buckets(parameters: int) -> list[int]:
+    count = -(-parameters // BUCKET_PARAMETERS)
+    return [parameters // count] * count
+
+
 class _Writer:
     """Writes the program of one stage."""
 
@@ -131,7 +146,7 @@ class _Writer:
         self.last = stage == scenario.pp - 1
         self.layers = scenario.layers_of_stage[stage]
         self.program = Program(stage)
-        self.tokens = scenario.sequence_length * scenario.micro_batch_size
+        self.tokens = scenario.sequence_length * scenario.micro_batch_size // scenario.cp
         self.activation = self.tokens * scenario.hidden * 2
         self.calls = dict.fromkeys(Scope, 0)
 
@@ -167,15 +182,17 @@ class _Writer:
         if self.first:
             self._tensor("broadcast", self.tokens * 8, FORWARD, microbatch, "int64")
             self.program.compute(EMBEDDING_WORK, FORWARD, microbatch)
-            self._tensor("all_reduce", self.activation, FORWARD, microbatch)
+            self._close(FORWARD, microbatch)
         for layer in range(self.layers):
-            self.program.compute(ATTENTION_SHARE, FORWARD, microbatch)
-            self._tensor("all_reduce", self.activation, FORWARD, microbatch)
+            self._open(FORWARD, microbatch)
+            self._attention(1.0, FORWARD, microbatch)
+            self._close(FORWARD, microbatch)
             self._feed_forward(1.0, FORWARD, microbatch, layer)
         if self.last:
             self.program.compute(head_work(self.scenario), FORWARD, microbatch)
             for _ in ("maximum", "sum"):  # of the vocabulary-parallel cross-entropy
                 self._tensor("all_reduce", self.tokens * 4, FORWARD, microbatch, "float32")
+        self._scales(FORWARD, microbatch)
 
     def _backward(self, microbatch: int) -> None:
         if self.last:
@@ -183,47 +200,91 @@ class _Writer:
             self._tensor("all_reduce", self.activation, BACKWARD, microbatch)
         for layer in reversed(range(self.layers)):
             self._feed_forward(BACKWARD_WORK, BACKWARD, microbatch, layer)
-            self.program.compute(BACKWARD_WORK * ATTENTION_SHARE, BACKWARD, microbatch)
-            self._tensor("all_reduce", self.activation, BACKWARD, microbatch)
+            self._open(BACKWARD, microbatch)
+            self._attention(BACKWARD_WORK, BACKWARD, microbatch)
+            self._close(BACKWARD, microbatch)
         if self.first:
+            self._open(BACKWARD, microbatch)
             self.program.compute(BACKWARD_WORK * EMBEDDING_WORK, BACKWARD, microbatch)
+        self._scales(BACKWARD, microbatch)
+
+    def _attention(self, work: float, phase: str, microbatch: int) -> None:
+        share = ATTENTION_SHARE * work
+        if self.scenario.cp == 1:
+            self.program.compute(share, phase, microbatch)
+            return
+        keys_and_values = 2 * self.activation // self.scenario.tp
+        self.program.compute(share / 2, phase, microbatch)
+        self._collective("all_gather", Scope.CONTEXT, keys_and_values, phase, microbatch, "bfloat16")
+        self.program.compute(share / 2, phase, microbatch)
+        if phase == BACKWARD:
+            self._collective("reduce_scatter", Scope.CONTEXT, keys_and_values, phase, microbatch, "bfloat16")
 
     def _feed_forward(self, work: float, phase: str, microbatch: int, layer: int) -> None:
-        mixture = self.scenario.ep > 1
+        share = (1 - ATTENTION_SHARE) * work
+        if self.scenario.ep == 1:
+            self._open(phase, microbatch)
+            self.program.compute(share, phase, microbatch)
+            self._close(phase, microbatch)
+            return
         routed = EXPERTS_A_TOKEN * self.activation // self.scenario.tp
-        if mixture:
-            self._collective("all_to_all", Scope.EXPERT, routed, phase, microbatch, "bfloat16")
-        self.program.compute((1 - ATTENTION_SHARE) * work, phase, microbatch, layer if mixture else None)
-        if mixture:
-            self._collective("all_to_all", Scope.EXPERT, routed, phase, microbatch, "bfloat16")
-        self._tensor("all_reduce", self.activation, phase, microbatch)
+        self._collective("all_to_all", Scope.EXPERT, routed, phase, microbatch, "bfloat16")
+        self.program.compute(share, phase, microbatch, layer)
+        self._collective("all_to_all", Scope.EXPERT, routed, phase, microbatch, "bfloat16")
+        if not self.scenario.fold_experts:
+            self._tensor("all_reduce", self.activation, phase, microbatch)
+
+    def _open(self, phase: str, microbatch: int) -> None:
+        """Gather the sequence before a column-parallel layer; going back, the gradient of the row-parallel one."""
+        if self.scenario.sequence_parallel:
+            self._tensor("all_gather", self.activation, phase, microbatch)
+
+    def _close(self, phase: str, microbatch: int) -> None:
+        """Reduce behind a row-parallel layer; going back, behind the column-parallel one, its input gathered again."""
+        if not self.scenario.sequence_parallel:
+            self._tensor("all_reduce", self.activation, phase, microbatch)
+            return
+        if phase == BACKWARD:
+            self._tensor("all_gather", self.activation, phase, microbatch)
+        self._tensor("reduce_scatter", self.activation, phase, microbatch)
+
+    def _scales(self, phase: str, microbatch: int) -> None:
+        """Reduce the largest magnitudes of all 8-bit tensors of a pass."""
+        if self.scenario.cp > 1:
+            size = 4 * SCALED_TENSORS * self.layers
+            self._collective("all_reduce", Scope.BLOCK, size, phase, microbatch, "float32")
 
     def _finish(self) -> None:
         """Exchange gradients, step the optimizer, gather parameters."""
         scenario = self.scenario
-        buckets = self._buckets() if scenario.dp > 1 else []
-        for parameters in buckets:
-            self._collective("reduce_scatter", Scope.DATA, parameters * 4, GRADIENT, None, "float32")
+        exchanged = self._exchanged()
+        for scope, parameters in exchanged:
+            self._collective("reduce_scatter", scope, parameters * 4, GRADIENT, None, "float32")
         if scenario.pp > 1 and (self.first or self.last):
             self._collective("all_reduce", Scope.EMBEDDING, self._embedding() * 4, GRADIENT, None, "float32")
         if scenario.tp * scenario.pp > 1:
             self._collective("all_reduce", Scope.MODEL, 4, OTHER, None, "float32")
         self.program.compute(OPTIMIZER_WORK, OTHER)
-        for parameters in buckets:
-            self._collective("all_gather", Scope.DATA, parameters * 2, GRADIENT, None, "bfloat16")
-        if self.last and scenario.dp > 1:
+        for scope, parameters in exchanged:
+            self._collective("all_gather", scope, parameters * 2, GRADIENT, None, "bfloat16")
+        if self.last and scenario.dp * scenario.cp > 1:
             self._collective("all_reduce", Scope.DATA, 4, OTHER, None, "float32")
 
     def _embedding(self) -> int:
         return self.scenario.vocabulary * self.scenario.hidden // self.scenario.tp
 
-    def _buckets(self) -> list[int]:
-        """Parameters of each gradient bucket of one rank; experts are not replicated, so not exchanged."""
-        dense = 12 if self.scenario.ep == 1 else 4
-        total = self.layers * dense * self.scenario.hidden**2 // self.scenario.tp
-        total += self._embedding() * (self.first or self.last)
-        count = -(-total // BUCKET_PARAMETERS)
-        return [total // count] * count
+    def _exchanged(self) -> list[tuple[Scope, int]]:
+        """Gradient buckets of one rank: over whom each is exchanged, and its parameters.
+
+        Experts are exchanged by those that hold the same ones, where there are any.
+        """
+        scenario = self.scenario
+        layer = scenario.hidden**2 // scenario.tp
+        dense = self.layers * (12 if scenario.ep == 1 else 4) * layer + self._embedding() * (self.first or self.last)
+        buckets = [(Scope.DATA, size) for size in _buckets(dense)] if scenario.dp * scenario.cp > 1 else []
+        if scenario.ep > 1 and scenario.stage_shape[0] > 1:
+            buckets += [(Scope.EXPERT_DATA, size) for size in _buckets(self.layers * 8 * layer)]
+        return buckets
 
     def _tensor(self, op: str, size: int, phase: str, microbatch: int, dtype: str = "bfloat16") -> None:
         if self.scenario.tp > 1:
@@ -243,4 +304,5 @@ class _Writer:
         """Activations or their gradients; between two stages one direction carries nothing else."""
         if not 0 <= peer < self.scenario.pp:
             return []
-        return [Operator(op, Scope.PIPELINE, self.activation, "bfloat16", phase, microbatch, microbatch, peer)]
+        size = self.activation // self.scenario.tp if self.scenario.sequence_parallel else self.activation
+        return [Operator(op, Scope.PIPELINE, size, "bfloat16", phase, microbatch, microbatch, peer)]

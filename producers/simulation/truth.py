@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from producers.simulation.cluster import Cluster
-from producers.simulation.durations import SlowDevice
 from producers.simulation.engine import IterationTimes, flattened
+from producers.simulation.fabric import Fabric
+from producers.simulation.network import SlowDevice
 from producers.simulation.noise import Floats
 from producers.simulation.scenario import Scenario
 
@@ -112,7 +112,7 @@ def iteration_lengths(times: Sequence[IterationTimes]) -> Floats:
 
     Ranks end an iteration at different times, and what delays only some of them may be absorbed by the next one.
     """
-    ends = np.array([t.finished.mean(axis=(0, 2, 3)) for t in times])
+    ends = np.array([t.finished.mean(axis=(0, 2)) for t in times])
     return np.diff(ends, axis=0, prepend=0.0)
 
 
@@ -125,14 +125,14 @@ def abnormal_operators(times: Sequence[IterationTimes], lengths: Floats) -> npt.
     slow = lengths[:, ACTUAL] >= ABSORBED * lengths[:, HEALTHY]
     marks = []
     for stage, first in enumerate(times[0].stages):
-        operators, _, *ranks = first.call.shape
+        operators, _, ranks = first.call.shape
         took = [flattened(times, stage, "end", w) - flattened(times, stage, "call", w) for w in (ACTUAL, HEALTHY)]
-        longer = (took[0] - took[1]).reshape(int(np.prod(ranks)), len(times), operators)
+        longer = (took[0] - took[1]).reshape(ranks, len(times), operators)
         marks.append(((longer >= OPERATOR_SHARE * excess[:, None]) & slow[:, None]).ravel())
     return np.concatenate(marks)
 
 
-def fault_truths(cluster: Cluster, slow: Sequence[SlowDevice], lengths: Floats) -> tuple[FaultTruth, ...]:
+def fault_truths(fabric: Fabric, slow: Sequence[SlowDevice], lengths: Floats) -> tuple[FaultTruth, ...]:
     """The faults with what each did alone; ``lengths`` as ``iteration_lengths``."""
     truths = []
     for k, device in enumerate(slow):
@@ -145,8 +145,8 @@ def fault_truths(cluster: Cluster, slow: Sequence[SlowDevice], lengths: Floats) 
                 pattern=fault.pattern.value,
                 part=fault.part.value,
                 rank=fault.rank,
-                device=cluster.device(fault),
-                inseparable=cluster.inseparable(fault),
+                device=fabric.device(fault),
+                inseparable=fabric.inseparable(fault),
                 factor=device.factor,
                 iterations=fault.iterations,
                 slowdowns=tuple((lengths[iterations, alone] / lengths[iterations, HEALTHY]).tolist()),

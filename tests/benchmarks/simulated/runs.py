@@ -12,11 +12,13 @@ import numpy as np
 from benchmarks.simulated.detection import Detection, Telemetry
 from producers.simulation import Fault, FaultTruth, Kind, Scenario, SimulatedRun, Truth, simulate
 from producers.simulation.cluster import Cluster
+from producers.simulation.fabric import Fabric
 
 SCENARIO = Scenario(seed=3, tp=2, pp=2, dp=4, microbatches=4, layers=4, iterations=40, compute_ms=200.0)
 """16 ranks on two hosts."""
 
 CLUSTER = Cluster(SCENARIO)
+FABRIC = Fabric(CLUSTER)
 JOB = CLUSTER.job()
 
 
@@ -40,8 +42,8 @@ def fault(kind: Kind = Kind.GPU_SLOW, rank: int = 5, first: int = 20, last: int 
         pattern="persistent",
         part="all",
         rank=rank,
-        device=CLUSTER.device(cause),
-        inseparable=CLUSTER.inseparable(cause),
+        device=FABRIC.device(cause),
+        inseparable=FABRIC.inseparable(cause),
         factor=2.0,
         iterations=cause.iterations,
         slowdowns=tuple(by for _ in cause.iterations),

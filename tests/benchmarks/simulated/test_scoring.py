@@ -9,12 +9,12 @@ import pytest
 from benchmarks.simulated import scoring
 from benchmarks.simulated.scoring import FaultScore, IterationScore
 from producers.simulation import Kind
-from tests.benchmarks.simulated.runs import CLUSTER, JOB, SCENARIO, fault, incident, said, truth
+from tests.benchmarks.simulated.runs import FABRIC, JOB, SCENARIO, fault, incident, said, truth
 
-GPU = CLUSTER.gpu_name(5)
-NIC = CLUSTER.nic_name(5)
+GPU = FABRIC.gpu_name(5)
+NIC = FABRIC.nic_name(5)
 SET = fault(Kind.NIC_SLOW, 5).inseparable
-SET_RANKS = [rank for rank in range(SCENARIO.world) if CLUSTER.nic_name(rank) in SET]
+SET_RANKS = [rank for rank in range(SCENARIO.world) if FABRIC.nic_name(rank) in SET]
 
 
 def scored(*incidents: dict[str, Any], **of_fault: Any) -> tuple[FaultScore, list[str]]:
@@ -31,9 +31,9 @@ def scored(*incidents: dict[str, Any], **of_fault: Any) -> tuple[FaultScore, lis
         ([incident([5], [GPU])], "named", True, ["right"]),
         ([incident([5], [NIC])], "named", False, ["wrong_cause"]),
         ([incident([5], [GPU, NIC])], "named", False, ["wrong_cause"]),
-        ([incident([4, 5], [CLUSTER.gpu_name(4), GPU], among=True)], "narrowed", False, ["narrowed"]),
-        ([incident([4, 5], [CLUSTER.gpu_name(4), GPU])], "missed", False, ["false"]),
-        ([incident([4], [CLUSTER.gpu_name(4)])], "missed", False, ["false"]),
+        ([incident([4, 5], [FABRIC.gpu_name(4), GPU], among=True)], "narrowed", False, ["narrowed"]),
+        ([incident([4, 5], [FABRIC.gpu_name(4), GPU])], "missed", False, ["false"]),
+        ([incident([4], [FABRIC.gpu_name(4)])], "missed", False, ["false"]),
         ([incident([5], [GPU], first=0, last=19)], "missed", False, ["false"]),
         ([incident([5], [GPU], first=31, last=35)], "missed", False, ["false"]),
         ([], "missed", False, []),
@@ -50,7 +50,7 @@ def test_devices_that_carry_the_same_are_named_together_or_not_at_all() -> None:
     assert len(SET_RANKS) == 2
     whole = incident(SET_RANKS, SET, among=True)
     part = incident([5], [NIC])
-    more = incident([*SET_RANKS, 0], [*SET, CLUSTER.nic_name(0)], among=True)
+    more = incident([*SET_RANKS, 0], [*SET, FABRIC.nic_name(0)], among=True)
     for row, outcome, verdict in ((whole, "named", "right"), (part, "part", "part"), (more, "narrowed", "narrowed")):
         score, verdicts = scored(row, kind=Kind.NIC_SLOW)
         assert (score.outcome, score.cause_right, verdicts) == (outcome, outcome == "named", [verdict])
