@@ -26,6 +26,7 @@ COLUMNS = (
     "peer",
     "p2p_seq",
     "microbatch",
+    "bytes",
     "call_ns",
     "end_ns",
 )
@@ -39,8 +40,8 @@ Bools = npt.NDArray[np.bool_]
 class Operators:
     """Communication operators, sorted by rank and call time; every array has shape (n,).
 
-    ``communicator`` and ``op`` index ``communicators`` and ``ops``. Times are nanoseconds of the rank's own
-    host clock. Whatever the log does not say is ``UNKNOWN``: an unknown end is not a short operator.
+    ``communicator`` and ``op`` index ``communicators`` and ``ops``, ``size`` is in bytes. Times are nanoseconds of
+    the rank's own host clock. Whatever the log does not say is ``UNKNOWN``: an unknown end is not a short operator.
     """
 
     rank: Ints
@@ -53,6 +54,7 @@ class Operators:
     p2p_seq: Ints
     microbatch: Ints
     phase: Ints
+    size: Ints
     call_ns: Ints
     end_ns: Ints
     communicators: tuple[str, ...]
@@ -114,6 +116,7 @@ class Operators:
             communicator=communicator[order],
             op=op[order],
             phase=phase[order],
+            size=_ints(table, "bytes")[order],
             communicators=communicators,
             ops=ops,
             phases=phases,

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.operators import UNKNOWN, Bools, Ints, numbered
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, numbered
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,6 +74,12 @@ class WindowStatistics:
             q3,
             tuple(communicators),
         )
+
+    @classmethod
+    def of_operators(cls, operators: Operators, duration_ns: Floats) -> Self:
+        """Of a window's operators and their durations, of shape (n,); as ``of``."""
+        place = (operators.rank, operators.communicator, operators.position)
+        return cls.of(*place, duration_ns, operators.communicators)
 
     def rows(self, rank: Ints, communicator: Ints, position: Ints, communicators: Sequence[str]) -> Ints:
         """Which row speaks of each operator asked about; ``UNKNOWN`` where none does. All of shape (m,).

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diagnosis.irregularity.operator_detector import LEAST_SAMPLES, OperatorDetector
+from diagnosis.irregularity.operator_detector import OperatorDetector, judgeable
+from diagnosis.irregularity.samples import Length, Samples
+from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.operator_graph.delays import end_times
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, meeting_keys, numbered
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, meeting_keys
 
 
 class Call(NamedTuple):
@@ -64,22 +66,22 @@ class Verdicts:
         return [self.call(int(at)) for at in rows[::-1] if row is None or at < row]
 
 
-def judge(logs: Logs, iteration: int, baseline: Sequence[int], detector: OperatorDetector) -> Verdicts:
-    """Let a detector learn the baseline iterations of everything fetched so far, and judge ``iteration``."""
+def judge(
+    logs: Logs, iteration: int, baseline: Sequence[int], detector: OperatorDetector, length: Length | None = None
+) -> Verdicts:
+    """Judge ``iteration`` of everything fetched so far by what its operators lasted in the baseline iterations.
+
+    ``length``: how long the iteration took; detectors that ask for it call nothing abnormal where it is not given.
+    """
     operators = logs.operators
-    learned = np.array(sorted(set(baseline)), dtype=np.int64)
     end = end_times(logs, logs.clocks())
     duration = np.where(end == UNKNOWN, np.nan, end - operators.call_ns)
-    series = numbered(operators.rank, operators.communicator, operators.position + 1)
-    here = operators.iteration == iteration
-    history = np.full((len(learned), int(series.max(initial=-1)) + 1), np.nan)
-    past = np.flatnonzero(np.isin(operators.iteration, learned) & (operators.position != UNKNOWN))
-    history[np.searchsorted(learned, operators.iteration[past]), series[past]] = duration[past]
-    now = np.full(history.shape[1], np.nan)
-    now[series[here]] = duration[here]
-    count = (~np.isnan(history)).sum(axis=0)
-    mean = np.divide(np.nansum(history, axis=0), count, out=np.full(len(count), np.nan), where=count > 0)
-    judged = here & ((count >= LEAST_SAMPLES) & ~np.isnan(now))[series]
-    abnormal = detector.fit(history).predict(now)[series]
-    excess = np.nan_to_num(now - mean)[series].astype(np.int64)
+    here, past = operators.iteration == iteration, np.isin(operators.iteration, sorted(set(baseline)))
+    usual = WindowStatistics.of_operators(operators.take(past), duration[past])
+    length = length or Length(np.nan, np.nan)
+    samples = Samples.of(operators.take(here), duration[here], usual, length, logs.job.members)
+    judged, abnormal, excess = here.copy(), np.zeros_like(here), np.zeros(len(operators), dtype=np.int64)
+    judged[here] = judgeable(samples)
+    abnormal[here] = detector.predict(samples)
+    excess[here] = np.nan_to_num(samples.duration_ns - samples.mean)
     return Verdicts(operators, judged, judged & abnormal, excess, meeting_keys(operators), here)
