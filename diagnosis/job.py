@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from diagnosis.topology import Device, Topology
+
 DEGREES = ("tp", "cp", "ep", "dp", "pp")
 
 
@@ -55,15 +57,6 @@ class Communicator:
     communicator: str
     ranks: tuple[int, ...]
     kind: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """Hardware that can be at fault; ``downside_nics`` is the number of NICs below it in the topology."""
-
-    device: str
-    kind: str
-    downside_nics: int | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +131,42 @@ class Job:
         if place is None or place.host is None or not place.nics:
             return (Device(f"nic:rank{rank}", "nic", 1),)
         return tuple(Device(f"nic:{place.host}/{nic}", "nic", 1) for nic in place.nics)
+
+    @cached_property
+    def topology(self) -> Topology | None:
+        """The fabric; None where the job's description has none."""
+        return Topology.of_row(self.row)
+
+    def carriers(self, members: Sequence[int], suspects: Sequence[int] | None = None) -> tuple[Device, ...]:
+        """What carries the traffic between members, or (``suspects``) only what does so on the side of some of them.
+
+        Within a host its NVLinks; between hosts NICs and, where a fabric is described, cables and switches, and the
+        NVLinks of hosts with several members if nobody is suspected.
+        """
+        suspects = members if suspects is None else suspects
+        if self.on_one_host(members):
+            return self._nvlinks(members[0])
+        nics = tuple(dict.fromkeys(nic for rank in suspects for nic in self.nics(rank)))
+        if self.topology is None:
+            return nics
+        others = (nic.device for rank in members for nic in self.nics(rank))
+        wires = self.topology.crossed([nic.device for nic in nics], others)
+        return (*wires, *(self._local_nvlinks(members) if set(suspects) == set(members) else ()))
+
+    def _nvlinks(self, rank: int) -> tuple[Device, ...]:
+        host = self.place[rank].host
+        named = self.topology.nvlinks.get(host or "") if self.topology else None
+        return tuple(Device(name, "nvlink", 0) for name in named or (f"nvlink:{host}",))
+
+    def _local_nvlinks(self, members: Iterable[int]) -> list[Device]:
+        """The NVLinks of the hosts on which several of the members run."""
+        first: dict[str, int] = {}
+        several: dict[str, int] = {}
+        for rank in members:
+            host = self.place[rank].host if rank in self.place else None
+            if host is not None and first.setdefault(host, rank) != rank:
+                several[host] = rank
+        return [device for rank in several.values() for device in self._nvlinks(rank)]
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Job:

@@ -59,12 +59,20 @@ class Evidence:
             **plain,
             ranks=tuple(row.get("ranks") or ()),
             candidates=tuple(tuple(c) for c in row.get("candidates") or ()),
-            devices=tuple(DeviceRef(**d) for d in row.get("devices") or ()),
+            devices=tuple(DeviceRef(**d) for d in row.get("devices") or () if _own(d)),
             stage=Stage(**(row.get("stage") or {})),
             run_excess_ns=row.get("run_excess_ns") or 0,
             share=evidence.get("share") or 0.0,
             coverage=1.0 if row.get("coverage") is None else row["coverage"],
         )
+
+
+def _own(device: Mapping[str, Any]) -> bool:
+    """Whether a device serves one NIC at most: a switch serves many, and one NIC's slowness is no evidence on it.
+
+    What several findings say of a switch together is for the ranking over iterations to weigh.
+    """
+    return (device["downside_nics"] or 0) <= 1
 
 
 _PLAIN = (

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from diagnosis.job import Device, Job
+from diagnosis.job import Job
 from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.attribution import Walk, walk
 from diagnosis.operator_graph.delays import Floats, measure
@@ -23,6 +23,7 @@ from diagnosis.operator_graph.logs import Answer, Logs, Needs
 from diagnosis.operator_graph.separation import SeparationSettings, separate
 from diagnosis.operators import Ints, Operators
 from diagnosis.ranking.irregularity_rate import irregularity_rate
+from diagnosis.topology import Device
 
 COMPUTE = "compute_slow"
 NETWORK = "communication_slow"
@@ -176,16 +177,12 @@ def _transferring(job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[in
     """The member that could be told apart, else the group with its candidates."""
     ranks = told or members
     alone = len(ranks) == 1
-    local = job.on_one_host(members)
-    devices = [Device(f"nvlink:{job.place[rank].host}", "nvlink", 0) for rank in ranks[:1]] if local else []
-    for rank in () if local else ranks:
-        devices.extend(job.nics(rank))
     return Culprit(
         cause=NETWORK,
         level="device" if alone else "group",
         ranks=ranks,
         candidates=() if alone else tuple((rank,) for rank in ranks),
-        devices=tuple(devices),
+        devices=job.carriers(members, ranks),
         operator=leaf.operator,
         excess_ns=min(leaf.excess_ns, excess_ns),
         share=min(1.0, leaf.excess_ns / excess_ns),

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.job import Communicator, Device, Job, Layout, Place, pivots
+from diagnosis.job import Communicator, Job, Layout, Place, pivots
+from diagnosis.topology import Device
 from schemas.catalogue import JOBS
 from schemas.message import decode, encode
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,8 @@ _number = st.integers(0, 2**31 - 1)
 _maybe = st.none() | _number
 _text = st.none() | st.text(max_size=4)
 _ranks = st.lists(_number, max_size=4).map(tuple)
-_devices = st.lists(st.builds(DeviceRef, st.text(max_size=4), st.sampled_from(["gpu", "nic"]), _maybe), max_size=2)
+_below = st.none() | st.integers(0, 1)
+_devices = st.lists(st.builds(DeviceRef, st.text(max_size=4), st.sampled_from(["gpu", "nic"]), _below), max_size=2)
 _stages = st.builds(Stage, _text, _maybe, _maybe, _text)
 _share = st.floats(0, 1)
 _evidence = st.builds(
@@ -90,6 +92,14 @@ def test_what_a_row_leaves_out() -> None:
     evidence = Evidence.from_row(told)
     assert (evidence.ranks, evidence.candidates, evidence.devices, evidence.stage) == ((), (), (), Stage())
     assert (evidence.share, evidence.coverage, evidence.run_excess_ns) == (0.0, 1.0, 0)
+
+
+def test_an_incident_names_no_switch_for_one_of_its_nics() -> None:
+    kinds = {"nic": 1, "link": 1, "tor": 32, "spine": 512, "nvlink": 0, "gpu": None}
+    devices = [{"device": kind, "kind": kind, "downside_nics": below} for kind, below in kinds.items()]
+    lists: dict[str, Any] = {"ranks": [3], "candidates": [], "waits": []}
+    row = {"id": "x", "method": "operator_graph", "active": True, "found_ns": 5, **lists, "devices": devices}
+    assert [device.kind for device in Evidence.from_row(row).devices] == ["nic", "link", "nvlink", "gpu"]
 
 
 @given(_evidence)

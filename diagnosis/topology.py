@@ -1,0 +1,110 @@
+"""Which hardware the traffic between NICs crosses, as a job's description tells it: cables, switches, ECMP sets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_STEPS_UP = {("nic", "tor"), ("tor", "spine")}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Hardware that can be at fault; ``downside_nics`` is the number of NICs below it in the topology."""
+
+    device: str
+    kind: str
+    downside_nics: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A fabric of NICs below ToRs below spines.
+
+    ``uplinks`` are the (cable, ToR) pairs of each NIC, ``trunks`` those of each ToR to a spine, ``spines`` the ECMP
+    set of each ToR, ``below`` the number of NICs below each device, ``nvlinks`` the NVLinks of each host.
+    """
+
+    uplinks: Mapping[str, tuple[tuple[str, str], ...]]
+    trunks: Mapping[str, tuple[tuple[str, str], ...]]
+    spines: Mapping[str, frozenset[str]]
+    below: Mapping[str, int]
+    nvlinks: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Topology | None:
+        """Read ``devices``, ``links`` and ``paths`` of a row of control.jobs; None where no cable is described.
+
+        Ends of cables are names of listed devices; a cable to anything else carries nothing between NICs. A path
+        rule names the spines that a ToR's traffic may take; a ToR without one may take those it is cabled to.
+        """
+        links = row.get("links") or ()
+        if not links:
+            return None
+        kinds = {device["device"]: device["kind"] for device in row.get("devices") or ()}
+        cables: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for link in links:
+            for lower, upper in ((link["a"], link["b"]), (link["b"], link["a"])):
+                if (kinds.get(lower), kinds.get(upper)) in _STEPS_UP:
+                    cables[lower].append((link["link"], upper))
+        spines: dict[str, frozenset[str]] = {}
+        for rule in row.get("paths") or ():
+            if rule["tor"] is not None:
+                spines[rule["tor"]] = spines.get(rule["tor"], frozenset()) | frozenset(rule["spines"] or ())
+        trunks = {lower: tuple(of) for lower, of in cables.items() if kinds[lower] == "tor"}
+        for tor, of in trunks.items():
+            spines.setdefault(tor, frozenset(spine for _, spine in of))
+        uplinks = {lower: tuple(of) for lower, of in cables.items() if kinds[lower] == "nic"}
+        nvlinks: dict[str, list[str]] = defaultdict(list)
+        for device in row.get("devices") or ():
+            if device["kind"] == "nvlink" and device.get("host") is not None:
+                nvlinks[device["host"]].append(device["device"])
+        return cls(
+            uplinks=uplinks,
+            trunks=trunks,
+            spines=spines,
+            below=_below(uplinks, trunks, spines),
+            nvlinks={host: tuple(of) for host, of in nvlinks.items()},
+        )
+
+    def crossed(self, nics: Sequence[str], others: Iterable[str] = ()) -> tuple[Device, ...]:
+        """What the traffic of some NICs, among themselves and with others, crosses on their side.
+
+        These are the NICs, their cables and ToRs, and the spines (and cables to them) that lead to another ToR.
+        Which spine of an ECMP set the traffic took is not known: all of them count.
+        """
+        cables = [cable for nic in nics for cable in self.uplinks.get(nic, ())]
+        tors = list(dict.fromkeys(tor for _, tor in cables))
+        reached = {*tors, *(tor for nic in others for _, tor in self.uplinks.get(nic, ()))}
+        taken: set[str] = set()
+        for tor in tors:
+            own = self.spines.get(tor, frozenset())
+            taken.update(*(own & self.spines.get(other, frozenset()) for other in reached - {tor}))
+        trunks = [cable for tor in tors for cable, spine in self.trunks.get(tor, ()) if spine in taken]
+        links = dict.fromkeys([*(cable for cable, _ in cables), *trunks])
+        kinds = {"nic": dict.fromkeys(nics), "link": links, "tor": tors, "spine": sorted(taken)}
+        return tuple(Device(name, kind, self.below.get(name, 1)) for kind, names in kinds.items() for name in names)
+
+
+def _below(
+    uplinks: Mapping[str, Iterable[tuple[str, str]]],
+    trunks: Mapping[str, Iterable[tuple[str, str]]],
+    spines: Mapping[str, frozenset[str]],
+) -> dict[str, int]:
+    """How many NICs are below each device; a cable has as many as its lower end."""
+    of_tor: dict[str, set[str]] = defaultdict(set)
+    of_spine: dict[str, set[str]] = defaultdict(set)
+    counts: dict[str, int] = {}
+    for nic, cables in uplinks.items():
+        counts[nic] = 1
+        for cable, tor in cables:
+            counts[cable] = 1
+            of_tor[tor].add(nic)
+    for tor, above in spines.items():
+        for spine in above:
+            of_spine[spine] |= of_tor[tor]
+    for tor, cables in trunks.items():
+        counts |= {cable: len(of_tor[tor]) for cable, _ in cables}
+    return counts | {switch: len(nics) for switch, nics in {**of_tor, **of_spine}.items()}
