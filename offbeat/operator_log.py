@@ -191,8 +191,6 @@ class OperatorLog:
 
     def close(self) -> None:
         """Say that no more will come: the agent then tells the last iteration without waiting for a next one."""
-        for ring in self._rings:
-            ring.close()
         self._silence()
         if self._presence is not None:
             self._presence.leave()

@@ -19,9 +19,9 @@ MAGIC = b"OFFBEAT1"
 HEADER_BYTES = 4096
 HEADER = struct.Struct("@8sqq")
 """Magic, bytes of a record, records."""
-DROPPED_AT, CLOSED_AT, TAIL_AT = 64, 72, 128
-"""Where the header's words are: records dropped, whether no more will come, and, in a cache line of its own, the next
-number that the agent needs. The reader writes the last one, the writer all else."""
+DROPPED_AT, TAIL_AT = 64, 128
+"""Where the header's words are, each in a cache line of its own: records dropped, which the writer counts, and the next
+number that the agent needs, which the reader says."""
 
 CALLED = struct.Struct("@qqqqHBBiiiq")
 """call_ns, bytes, seq, p2p_seq, communicator, op, phase, iteration, peer, microbatch, number; -1: not known."""
@@ -32,7 +32,7 @@ RECORD_BYTES = CALLED.size + DONE.size
 DEFAULT_CAPACITY = 1 << 15
 """Three iterations of 10,000 operators, in 2.5 MiB."""
 
-_DROPPED, _CLOSED, _TAIL = DROPPED_AT // 8, CLOSED_AT // 8, TAIL_AT // 8
+_DROPPED, _TAIL = DROPPED_AT // 8, TAIL_AT // 8
 _pack_called, _pack_done = CALLED.pack_into, DONE.pack_into
 
 
@@ -95,10 +95,6 @@ class RingWriter:
         if self.appended - number <= self._capacity:
             at = HEADER_BYTES + CALLED.size + number % self._capacity * RECORD_BYTES
             _pack_done(self._buffer, at, start_ns, end_ns, number + 1)
-
-    def close(self) -> None:
-        """Say that no more will come. The memory stays for those who still hold it."""
-        self._words[_CLOSED] = 1
 
     def _has_room(self) -> bool:
         """Look at what has been released meanwhile; a record that still finds no room is counted."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from producers.live.fence import fence
-from producers.live.ring import CLOSED_AT, DROPPED_AT, HEADER, HEADER_BYTES, MAGIC, RECORD_BYTES, TAIL_AT
+from producers.live.ring import DROPPED_AT, HEADER, HEADER_BYTES, MAGIC, RECORD_BYTES, TAIL_AT
 from schemas.errors import InputError
 
 RECORD = np.dtype(
@@ -64,11 +64,6 @@ class RingReader:
     def dropped(self) -> int:
         """Records that the writer found no room for."""
         return int(self._words[DROPPED_AT // 8])
-
-    @property
-    def closed(self) -> bool:
-        """Whether the writer said that no more will come."""
-        return bool(self._words[CLOSED_AT // 8])
 
     def look(self) -> None:
         """See what has been appended meanwhile."""

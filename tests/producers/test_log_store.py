@@ -1,6 +1,8 @@
 """Where logs are kept: how iterations close, which rows come, and how far they are all."""
 
-from typing import Any
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pytest
 from diagnosis.job import Communicator, Job, Place
 from producers.log_index import LogIndex
 from producers.log_store import LogStore, RecordingStore
+from tests.producers.live.made import live_store
 from tests.training_log import BUSY_NS, ITERATION_NS, STARTED_NS, Training
 
 TRAINING = Training(iterations=6)
@@ -21,11 +24,30 @@ JOB = Job(
 )
 
 
-def store(table: pa.Table = TABLE, *, closed: int | None = None, **options: Any) -> LogStore:
-    made = RecordingStore(JOB, LogIndex(table), **options)
-    while made.closed != closed and made.advance():
-        pass
-    return made
+def recorded(folder: Path, table: pa.Table, **options: Any) -> LogStore:
+    return RecordingStore(JOB, LogIndex(table), **options)
+
+
+def live(folder: Path, table: pa.Table, **options: Any) -> LogStore:
+    return live_store(JOB, table, folder, **options)
+
+
+class Make(Protocol):
+    def __call__(self, table: pa.Table = TABLE, *, closed: int | None = None, **options: Any) -> LogStore: ...
+
+
+@pytest.fixture(params=[recorded, live])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Makes stores of one kind: every kind must pass the tests that ask for this."""
+    folders = (tmp_path / str(number) for number in count())
+
+    def make(table: pa.Table = TABLE, *, closed: int | None = None, **options: Any) -> LogStore:
+        made: LogStore = request.param(next(folders), table, **options)
+        while made.closed != closed and made.advance():
+            pass
+        return made
+
+    return make
 
 
 def keys(rows: pa.Table) -> list[tuple[int, str, int]]:
@@ -37,8 +59,8 @@ def where(condition: pc.Expression) -> pa.Table:
     return TABLE.filter(condition)
 
 
-def test_iterations_close_one_at_a_time() -> None:
-    made = RecordingStore(JOB, LogIndex(TABLE))
+def test_iterations_close_one_at_a_time(store: Make) -> None:
+    made = store(closed=-1)
     assert (made.closed, made.watermark_ns, made.ended) == (-1, 0, False)
     seen = []
     while made.advance():
@@ -60,33 +82,33 @@ def test_stores_of_one_index_advance_in_step() -> None:
     assert other.ended
 
 
-def test_rows_of_ranks_and_iterations() -> None:
+def test_rows_of_ranks_and_iterations(store: Make) -> None:
     rows, outcome = store().rows([6, 1, 1], 2, 3)
     expected = where(pc.is_in(pc.field("rank"), pa.array([1, 6], pa.int32())) & pc.field("iteration").isin([2, 3]))
     assert keys(rows) == keys(expected)
     assert outcome == "complete"
 
 
-def test_rows_of_one_communicator_and_some_numbers() -> None:
+def test_rows_of_one_communicator_and_some_numbers(store: Make) -> None:
     rows, outcome = store().rows([0, 1], 0, 5, "tp0", 10, 20)
     assert keys(rows) == [(rank, "tp0", seq) for rank in (0, 1) for seq in range(10, 21)]
     assert outcome == "complete"
     assert store().rows([0], 0, 5, "nowhere") == (rows.slice(0, 0), "complete")
 
 
-def test_rows_of_other_ranks_do_not_come() -> None:
+def test_rows_of_other_ranks_do_not_come(store: Make) -> None:
     rows, outcome = store(ranks=[0, 1]).rows([1, 2], 0, 0)
     assert set(rows.column("rank").to_pylist()) == {1}
     assert outcome == "complete"
 
 
-def test_what_is_not_closed_does_not_come() -> None:
+def test_what_is_not_closed_does_not_come(store: Make) -> None:
     rows, outcome = store(closed=2).rows([0], 1, 4)
     assert set(rows.column("iteration").to_pylist()) == {1, 2}
     assert outcome == "partial"
 
 
-def test_an_iteration_that_a_rank_lacks_makes_it_partial() -> None:
+def test_an_iteration_that_a_rank_lacks_makes_it_partial(store: Make) -> None:
     made = store(where(~((pc.field("rank") == 3) & (pc.field("iteration") == 2))))
     assert made.rows([2], 1, 3)[1] == "complete"
     assert made.rows([2, 3], 1, 3)[1] == "partial"
@@ -94,7 +116,7 @@ def test_an_iteration_that_a_rank_lacks_makes_it_partial() -> None:
     assert made.rows([3], 4, 5)[1] == "complete"
 
 
-def test_a_lost_line_makes_only_what_holds_it_partial() -> None:
+def test_a_lost_line_makes_only_what_holds_it_partial(store: Make) -> None:
     gone = (pc.field("rank") == 0) & (pc.field("communicator") == "tp0") & (pc.field("seq") == 2 * 16 + 5)
     made = store(where(~gone))
     assert made.rows([0], 2, 2)[1] == "partial"
@@ -105,7 +127,7 @@ def test_a_lost_line_makes_only_what_holds_it_partial() -> None:
     assert made.rows([1], 2, 2)[1] == "complete"
 
 
-def test_a_store_may_forget() -> None:
+def test_a_store_may_forget(store: Make) -> None:
     made = store(keep_iterations=2)
     rows, outcome = made.rows([0], 2, 3)
     assert (rows.num_rows, outcome) == (0, "overwritten")
@@ -115,12 +137,12 @@ def test_a_store_may_forget() -> None:
     assert made.rows([0], 4, 5)[1] == "complete"
 
 
-def test_an_answer_has_a_bound() -> None:
+def test_an_answer_has_a_bound(store: Make) -> None:
     rows, outcome = store(max_rows=10).rows([0], 0, 5)
     assert (rows.num_rows, outcome) == (10, "partial")
 
 
-def test_spans_are_a_row_a_rank() -> None:
+def test_spans_are_a_row_a_rank(store: Make) -> None:
     spans = store().spans(1)
     assert spans.rank.tolist() == list(range(8))
     assert (spans.start_ns == STARTED_NS + ITERATION_NS + np.arange(8)).all()
@@ -129,7 +151,7 @@ def test_spans_are_a_row_a_rank() -> None:
     assert (np.abs(last.end_ns - last.start_ns - BUSY_NS) < BUSY_NS / 20).all()
 
 
-def test_without_ends_the_last_iteration_is_open() -> None:
+def test_without_ends_the_last_iteration_is_open(store: Make) -> None:
     at = TABLE.schema.get_field_index("end_ns")
     table = TABLE.set_column(at, TABLE.schema.field(at), pa.nulls(TABLE.num_rows, pa.int64()))
     made = store(table)
@@ -137,14 +159,14 @@ def test_without_ends_the_last_iteration_is_open() -> None:
     assert (made.spans(4).end_ns > 0).all()
 
 
-def test_rows_outside_of_iterations_stay_away() -> None:
+def test_rows_outside_of_iterations_stay_away(store: Make) -> None:
     table = Training(iterations=6, warm_up=2).table()
     rows, outcome = store(table).rows(range(8), 0, 5)
     assert rows.num_rows == TABLE.num_rows
     assert outcome == "complete"
 
 
-def test_rows_of_an_iteration_come_together_however_they_were_called() -> None:
+def test_rows_of_an_iteration_come_together_however_they_were_called(store: Make) -> None:
     """An iteration's last operators may be called after the next one's first."""
     order = np.arange(TABLE.num_rows)
     iteration = TABLE.column("iteration").to_numpy()
@@ -155,13 +177,13 @@ def test_rows_of_an_iteration_come_together_however_they_were_called() -> None:
     assert rows.num_rows == TABLE.num_rows // 48
 
 
-def test_no_rows_are_a_log_that_has_ended() -> None:
-    made = RecordingStore(JOB, LogIndex(TABLE.slice(0, 0)))
+def test_no_rows_are_a_log_that_has_ended(store: Make) -> None:
+    made = store(TABLE.slice(0, 0))
     assert made.ended
     assert not made.advance()
 
 
 @pytest.mark.parametrize("ranks", [[], [99]])
-def test_nobody_asked_is_nothing_answered(ranks: list[int]) -> None:
+def test_nobody_asked_is_nothing_answered(store: Make, ranks: list[int]) -> None:
     rows, outcome = store().rows(ranks, 0, 5)
     assert (rows.num_rows, outcome) == (0, "complete")

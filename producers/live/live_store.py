@@ -1,0 +1,268 @@
+"""The log store of a host whose training processes run: iterations close as they end, and the newest are kept on disk.
+
+An iteration is closed once every rank of the host is beyond it. Its rows then leave the rings for a segment file, in
+the order and with the positions of ``LogIndex``; of what was closed before, that needs the two iterations before it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from diagnosis.columns import Ints, codes, integers
+from diagnosis.job import Job
+from producers.live.losses import Losses
+from producers.live.rank_log import RankLog
+from producers.log_index import LogIndex
+from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Spans
+from producers.segments import Frame, Segments
+from schemas.catalogue import COMM_OPS
+from schemas.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+WANTED_ITERATIONS = 100
+"""Iterations that statistics and series of operators want (Holmes 4.3.3)."""
+
+SILENT_AFTER = 3
+"""A rank that logs nothing is awaited until another one is so many iterations ahead: ranks move in lockstep."""
+
+_ABOUT = b"offbeat.iteration"
+_WINDOW = 2
+_DECODED = 8
+"""Iterations whose rows stay decoded: requests for several ranks ask for the same ones."""
+_WRITE = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A closed iteration."""
+
+    frame: Frame
+    spans: Spans
+
+
+class LiveStore:
+    """The logs of a job's ranks on this host, a ``LogStore``. One thread at a time.
+
+    ``ranks`` are those to be awaited; their logs are given by ``add`` as they appear. What ``segments`` hold of an
+    earlier life of this agent is known again.
+    Raises ``StoreError`` where an iteration cannot be put on disk.
+    """
+
+    def __init__(self, job: Job, ranks: Sequence[int], segments: Segments, *, max_rows: int = MAX_ROWS) -> None:
+        self.job = job
+        self.ranks = tuple(sorted(ranks))
+        self.closed = -1
+        self.watermark_ns = 0
+        self._first: int | None = None
+        self._segments = segments
+        self._max_rows = max_rows
+        self._logs: list[RankLog] = []
+        self._losses = Losses()
+        self._kept: dict[int, _Kept] = {}
+        self._calls: dict[int, int] = {}
+        self._decoded: OrderedDict[int, pa.Table] = OrderedDict()
+        self._recent: deque[pa.Table] = deque(maxlen=_WINDOW)
+        for frame in segments.frames:
+            self._recall(frame)
+        self._recent.extend(self._table(iteration) for iteration in sorted(self._kept)[-_WINDOW:])
+
+    @property
+    def logs(self) -> Sequence[RankLog]:
+        """The processes that were added."""
+        return self._logs
+
+    @property
+    def ended(self) -> bool:
+        """Whether all processes are gone and all that they logged is told."""
+        return all(not log.alive and log.oldest is None for log in self._logs)
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether iterations that were closed are no longer kept."""
+        return self._first is not None and self._first not in self._kept
+
+    @property
+    def kept(self) -> int:
+        """Iterations that can be asked for."""
+        return len(self._kept)
+
+    def add(self, rank_log: RankLog) -> None:
+        """Take the log of a process of this job; what it holds of closed iterations is passed over."""
+        rank_log.look()
+        rank_log.release(self.closed)
+        rank_log.look()
+        self._logs.append(rank_log)
+
+    def advance(self) -> bool:
+        """Look at the rings, and close the next iteration if it has ended. Raises ``InputError`` or ``OSError``."""
+        for rank_log in self._logs:
+            rank_log.look()
+        iteration = self._due()
+        if iteration is None:
+            return False
+        self._close(iteration)
+        for rank_log in self._logs:
+            rank_log.release(iteration)
+            rank_log.look()
+        return True
+
+    def spans(self, iteration: int) -> Spans:
+        if iteration not in self._kept:
+            nothing: Ints = np.zeros(0, dtype=np.int64)
+            return Spans(nothing, nothing, nothing, nothing)
+        return self._kept[iteration].spans
+
+    def rows(
+        self,
+        ranks: Iterable[int],
+        iteration_from: int,
+        iteration_to: int,
+        communicator: str | None = None,
+        seq_from: int | None = None,
+        seq_to: int | None = None,
+    ) -> tuple[pa.Table, str]:
+        asked = sorted(set(ranks) & set(self.ranks))
+        seqs = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
+        iterations = [i for i in sorted(self._kept) if iteration_from <= i <= iteration_to]
+        table = _sorted([_chosen(self._table(i), asked, communicator, seqs) for i in iterations])
+        if self.forgotten and iteration_to < min(self._kept, default=self.closed + 1):
+            return table.slice(0, 0), OVERWRITTEN
+        seen = sum(int(np.isin(asked, self._kept[i].spans.rank).sum()) for i in iterations)
+        whole = (
+            (not self.forgotten or iteration_from >= min(self._kept))
+            and iteration_to <= self.closed
+            and seen == len(asked) * len(iterations)
+            and table.num_rows <= self._max_rows
+            and not self._losses.hit(asked, (iteration_from, iteration_to), communicator, seqs)
+        )
+        return table.slice(0, self._max_rows), COMPLETE if whole else PARTIAL
+
+    def _due(self) -> int | None:
+        """The iteration to be closed now."""
+        oldest = min((o for o in (rank_log.oldest for rank_log in self._logs) if o is not None), default=None)
+        if oldest is None:
+            return None
+        if max(rank_log.newest for rank_log in self._logs) >= oldest + SILENT_AFTER:
+            return oldest
+        all_here = {rank_log.rank for rank_log in self._logs} >= set(self.ranks)
+        return oldest if all_here and all(rank_log.is_done_with(oldest) for rank_log in self._logs) else None
+
+    def _close(self, iteration: int) -> None:
+        index = LogIndex(_joined([*self._recent, *(rank_log.rows(iteration) for rank_log in self._logs)]))
+        blocks, own = index.blocks, index.blocks.iteration == iteration
+        spans = Spans(blocks.rank[own], blocks.start_ns[own], blocks.end_ns[own], blocks.lost[own])
+        parts = [index.table.slice(a, b - a) for a, b in zip(blocks.first[own], blocks.last[own], strict=True)]
+        table = self._numbered(_joined([index.table.slice(0, 0), *parts]))
+        self.closed = iteration
+        self._first = iteration if self._first is None else self._first
+        self.watermark_ns = max([self.watermark_ns, *blocks.latest_ns[own].tolist()])
+        about = {
+            **{name: getattr(spans, name).tolist() for name in ("rank", "start_ns", "end_ns", "lost")},
+            "watermark_ns": self.watermark_ns,
+            "first": self._first,
+            "calls": list(self._calls.items()),
+            **self._losses.note(table, iteration),
+        }
+        payload = _payload(table.replace_schema_metadata({_ABOUT: json.dumps(about)}))
+        try:
+            gone = self._segments.append(iteration, payload)
+        except OSError as error:
+            raise StoreError(
+                f"iteration {iteration} of {self.job.job} cannot be kept: {error}: make room, or set a lower "
+                "OFFBEAT_LIVE__KEEP_BYTES"
+            ) from error
+        self._kept[iteration] = _Kept(self._segments.frames[-1], spans)
+        self._forget([frame.number for frame in gone])
+        self._recent.append(table)
+        self._remember(iteration, table)
+
+    def _forget(self, iterations: Sequence[int]) -> None:
+        if not iterations:
+            return
+        first_time = not self.forgotten
+        for iteration in iterations:
+            self._kept.pop(iteration, None)
+            self._decoded.pop(iteration, None)
+        self._losses.forget(min(self._kept, default=0))
+        if first_time and len(self._kept) < WANTED_ITERATIONS:
+            log.warning(
+                "%s: %d iterations fit into the bytes that are kept; %d are wanted: raise OFFBEAT_LIVE__KEEP_BYTES",
+                self.job.job,
+                len(self._kept),
+                WANTED_ITERATIONS,
+            )
+
+    def _numbered(self, table: pa.Table) -> pa.Table:
+        """Rows, sorted by rank, with the ordinals of their calls."""
+        rank = integers(table, "rank")
+        ordinal = np.arange(len(rank))
+        for each in np.unique(rank).tolist():
+            low, high = np.searchsorted(rank, [each, each + 1])
+            ordinal[low:high] += self._calls.get(each, 0) - low
+            self._calls[each] = self._calls.get(each, 0) + int(high - low)
+        at = table.schema.get_field_index("call_order")
+        return table.set_column(at, table.schema.field(at), pa.array(ordinal))
+
+    def _recall(self, frame: Frame) -> None:
+        with pa.ipc.open_stream(self._segments.read(frame)) as stream:
+            about = json.loads(stream.schema.metadata[_ABOUT])
+        spans = Spans(*(np.array(about[name], dtype=np.int64) for name in ("rank", "start_ns", "end_ns", "lost")))
+        self._kept[frame.number] = _Kept(frame, spans)
+        self._losses.recall(about, frame.number)
+        self._calls = dict(about["calls"])
+        self.closed, self.watermark_ns, self._first = frame.number, about["watermark_ns"], about["first"]
+
+    def _table(self, iteration: int) -> pa.Table:
+        """The rows of a kept iteration, sorted by rank and call order."""
+        if iteration not in self._decoded:
+            with pa.ipc.open_stream(self._segments.read(self._kept[iteration].frame)) as stream:
+                self._remember(iteration, stream.read_all().replace_schema_metadata(None))
+        self._decoded.move_to_end(iteration)
+        return self._decoded[iteration]
+
+    def _remember(self, iteration: int, table: pa.Table) -> None:
+        self._decoded[iteration] = table
+        while len(self._decoded) > _DECODED:
+            self._decoded.popitem(last=False)
+
+
+def _payload(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
+        writer.write_table(table)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables one after the other, with one dictionary a column."""
+    return pa.concat_tables([COMM_OPS.schema.empty_table(), *tables]).unify_dictionaries().combine_chunks()
+
+
+def _chosen(table: pa.Table, ranks: Sequence[int], communicator: str | None, seqs: tuple[int, int]) -> pa.Table:
+    """The rows of some ranks, of one communicator, with numbers between bounds."""
+    low, high = np.searchsorted(integers(table, "rank"), [[rank, rank + 1] for rank in ranks] or [[0, 0]]).T
+    parts = _joined([table.slice(a, b - a) for a, b in zip(low, high, strict=True)])
+    wanted = np.ones(parts.num_rows, dtype=np.bool_)
+    if communicator is not None:
+        own, names = codes(parts, "communicator")
+        wanted &= own == (names.index(communicator) if communicator in names else len(names))
+    if seqs != (0, np.iinfo(np.int64).max):
+        seq = integers(parts, "seq")
+        wanted &= (seq >= seqs[0]) & (seq <= seqs[1])
+    return parts if wanted.all() else parts.filter(pa.array(wanted))
+
+
+def _sorted(tables: Sequence[pa.Table]) -> pa.Table:
+    """Rows of several iterations by rank, iteration and call order."""
+    joined = _joined(tables)
+    order = np.argsort(integers(joined, "rank"), kind="stable")
+    return joined.take(pa.array(order))

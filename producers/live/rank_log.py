@@ -1,0 +1,155 @@
+"""The operators of one training process, as the agent of its host sees them: its rings, read side by side."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from diagnosis.columns import Ints, nullable
+from producers.live.registration import OPS, PHASES, RING, Registration, is_alive
+from producers.live.ring_reader import RECORD, Records, RingReader
+from schemas.catalogue import COMM_OPS
+from schemas.topic import LATEST_NS, MOST
+
+MAX_TAKEN = 1 << 21
+"""Records of iterations that are not closed yet, outside of the rings; of more the oldest are forgotten."""
+
+
+class RankLog:
+    """What a process has logged of iterations that are not closed yet.
+
+    It stays in the rings until its iteration is closed, so that nothing is lost with the agent. Only where a ring is
+    half full, because an iteration is longer than that, its operators are taken out before.
+    Raises ``ValueError`` or ``OSError`` for a folder that is no process's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.registration = Registration.read(folder)
+        self.alive = True
+        self.forgotten = 0
+        """Operators that were taken out and never belonged to an iteration that was closed."""
+        self._rings: dict[Path, RingReader] = {}
+        self._taken = np.zeros(0, dtype=RECORD)
+        self._closed = -1
+        self._iteration: Ints = np.zeros(0, dtype=np.int64)
+        self._unfinished: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+
+    @property
+    def rank(self) -> int:
+        return self.registration.rank
+
+    @property
+    def appended(self) -> int:
+        """Operators that were logged so far."""
+        return sum(ring.head for ring in self._rings.values())
+
+    @property
+    def dropped(self) -> int:
+        """Operators that found a ring full."""
+        return sum(ring.dropped for ring in self._rings.values())
+
+    @property
+    def newest(self) -> int:
+        """The newest iteration that an operator was seen of; -1: none."""
+        return int(self._iteration.max(initial=-1))
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest iteration that is not closed and has an operator here."""
+        waiting = self._iteration[self._iteration > self._closed]
+        return int(waiting.min()) if len(waiting) else None
+
+    def look(self) -> None:
+        """See what was logged meanwhile. Raises ``InputError`` or ``OSError`` for a ring that is none."""
+        self.alive = self.alive and is_alive(self._folder)  # first: all that a dead process logged is seen below
+        for path in sorted(self._folder.glob(f"{RING}*")):
+            if path not in self._rings:
+                self._rings[path] = RingReader(path)
+        for ring in self._rings.values():
+            ring.look()
+            self._relieve(ring)
+        rings = self._rings.values()
+        self._iteration = np.concatenate(
+            [self._taken["iteration"].astype(np.int64), *(ring.column("iteration") for ring in rings)]
+        )
+        self._unfinished = np.concatenate([self._taken["done"] == 0, *(ring.unfinished() for ring in rings)])
+
+    def is_done_with(self, iteration: int) -> bool:
+        """Whether nothing more of an iteration is to be awaited here.
+
+        The process is beyond it and all of its operators have ended, or it is two beyond it, or it is no more.
+        """
+        newest = self.newest
+        if not self.alive or newest > iteration + 1:
+            return True
+        return newest > iteration and not self._unfinished[self._iteration == iteration].any()
+
+    def rows(self, iteration: int) -> pa.Table:
+        """Rows of telemetry.comm_ops in call order: the iteration's, and after them the first of the next one.
+
+        Their ``position`` and ``call_order`` are null.
+        """
+        records = np.concatenate([self._taken, *(ring.records() for ring in self._rings.values())])
+        records = records[np.argsort(records["call_ns"], kind="stable")]
+        following = np.flatnonzero(records["iteration"] == iteration + 1)[:1]
+        return self._table(records[np.append(np.flatnonzero(records["iteration"] == iteration), following)])
+
+    def release(self, iteration: int) -> None:
+        """Let go of an iteration, and of all before it."""
+        self._closed = iteration
+        self._taken = self._taken[self._taken["iteration"] > iteration]
+        for ring in self._rings.values():
+            beyond = ring.column("iteration") > iteration
+            ring.release(ring.tail + int(beyond.argmax()) if beyond.any() else ring.head)
+
+    def remove(self) -> None:
+        """Clear away what a process has left that is no more."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _relieve(self, ring: RingReader) -> None:
+        waiting = ring.head - ring.tail
+        if 2 * waiting <= ring.capacity:
+            return
+        unfinished = ring.unfinished()
+        take = waiting if 4 * waiting > 3 * ring.capacity or not unfinished.any() else int(unfinished.argmax())
+        records = ring.records()[:take]
+        records["done"] = np.where(unfinished[:take], 0, 1)
+        self._taken = np.concatenate([self._taken, records[records["iteration"] > self._closed]])
+        ring.release(ring.tail + take)
+        if len(self._taken) > MAX_TAKEN:
+            self.forgotten += len(self._taken) - MAX_TAKEN
+            self._taken = self._taken[-MAX_TAKEN:]
+
+    def _table(self, records: Records) -> pa.Table:
+        if len(records) and records["communicator"].max() >= len(self.registration.groups):
+            self.registration = Registration.read(self._folder)
+        names = [group.communicator for group in self.registration.groups]
+        readable = (records["communicator"] < len(names)) & (records["op"] < len(OPS))
+        records = records[readable & (records["phase"] <= len(PHASES)) & (records["call_ns"] <= LATEST_NS)]
+        call, start, end = (records[name].astype(np.int64) for name in ("call_ns", "start_ns", "end_ns"))
+        # Times may be given by hand, and clocks be set back: what lies before the call was not seen.
+        ended = (end >= call) & (end <= LATEST_NS)
+        started = (start >= call) & (start <= np.where(ended, end, LATEST_NS))
+        columns = {
+            "rank": np.full(len(records), self.rank, dtype=np.int32),
+            "communicator": _named(records["communicator"], names),
+            "op": _named(records["op"], OPS),
+            "phase": _named(records["phase"].astype(np.int32) - 1, PHASES),
+            "call_ns": call,
+            "start_ns": pa.array(start, mask=~started),
+            "end_ns": pa.array(end, mask=~ended),
+        }
+        for name in ("seq", "bytes", "p2p_seq", "iteration", "peer", "microbatch"):
+            values = records[name].astype(np.int64)
+            columns[name] = nullable(values, (values >= 0) & (values <= MOST), COMM_OPS.schema.field(name).type)
+        return pa.Table.from_batches([COMM_OPS.batch(columns)])
+
+
+def _named(codes: NDArray[np.generic], names: list[str] | tuple[str, ...]) -> pa.DictionaryArray:
+    indices = codes.astype(np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), pa.array(list(names), pa.string()))

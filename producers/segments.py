@@ -1,0 +1,137 @@
+"""Frames of bytes in files of one folder, in order and bounded: the oldest file goes first.
+
+What is appended survives the end of this process, however it ends, but not that of the machine. A file that was cut
+short or damaged is cut where its last whole frame ends.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_FRAME = struct.Struct("<4sIIq")
+"""Magic, bytes of the payload, checksum of number and payload, number."""
+_MAGIC = b"OFB1"
+_SUFFIX = ".frames"
+_FILES = 16
+"""The bound is shared by so many files: what goes at once is a part of what is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where a payload is."""
+
+    number: int
+    path: Path
+    offset: int
+    size: int
+
+
+class Segments:
+    """Numbered frames, oldest first; ``cut_bytes`` is what was found damaged at the start, and thrown away.
+
+    Raises ``OSError`` where the folder cannot be used.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._file: Path | None = None
+        self._sizes: dict[Path, int] = {}
+        self.cut_bytes = 0
+        self.frames: list[Frame] = []
+        for path in sorted(folder.glob(f"*{_SUFFIX}")):
+            self._open(path)
+        self._bound()
+
+    @property
+    def total_bytes(self) -> int:
+        """What is on disk."""
+        return sum(self._sizes.values())
+
+    def append(self, number: int, payload: bytes) -> list[Frame]:
+        """Add a frame, whose number is above all before it; returns those that had to go for it.
+
+        Raises ``OSError`` where the disk takes it not; then nothing was added.
+        """
+        if self._file is None or self._sizes[self._file] + len(payload) > self._max_bytes // _FILES:
+            self._file = self._folder / f"{number:020d}{_SUFFIX}"
+        path, offset = self._file, self._sizes.get(self._file, 0)
+        try:
+            with path.open("ab") as file:
+                file.write(_FRAME.pack(_MAGIC, len(payload), _checksum(number, payload), number) + payload)
+        except OSError:
+            if path.exists():
+                os.truncate(path, offset)
+            raise
+        self._sizes[path] = offset + _FRAME.size + len(payload)
+        self.frames.append(Frame(number, path, offset + _FRAME.size, len(payload)))
+        return self._bound()
+
+    def read(self, frame: Frame) -> bytes:
+        """A frame's payload. Raises ``OSError`` where it can no longer be read."""
+        with frame.path.open("rb") as file:
+            file.seek(frame.offset - _FRAME.size)
+            header, payload = file.read(_FRAME.size), file.read(frame.size)
+        if len(payload) < frame.size or _FRAME.unpack(header)[2] != _checksum(frame.number, payload):
+            raise OSError(f"{frame.path}: the frame {frame.number} is damaged")
+        return payload
+
+    def discard(self, before: int) -> None:
+        """Let go of the frames whose numbers are below; their files go once none of their frames is needed."""
+        self.frames = [frame for frame in self.frames if frame.number >= before]
+        needed = {frame.path for frame in self.frames}
+        for path in [path for path in self._sizes if path not in needed]:
+            self._remove(path)
+
+    def _bound(self) -> list[Frame]:
+        """Remove the oldest files beyond the bound, never the newest one."""
+        gone: list[Path] = []
+        while self.total_bytes > self._max_bytes and len(self._sizes) > 1:
+            gone.append(min(self._sizes))
+            self._remove(gone[-1])
+        forgotten = [frame for frame in self.frames if frame.path in gone]
+        self.frames = self.frames[len(forgotten) :]
+        return forgotten
+
+    def _remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        del self._sizes[path]
+        if path == self._file:
+            self._file = None
+
+    def _open(self, path: Path) -> None:
+        content = path.read_bytes()
+        end = 0
+        for frame in _whole(path, content, self.frames[-1].number if self.frames else -1):
+            self.frames.append(frame)
+            end = frame.offset + frame.size
+        if end < len(content):
+            self.cut_bytes += len(content) - end
+            os.truncate(path, end)
+        if end:
+            self._sizes[path] = end
+        else:
+            path.unlink()
+
+
+def _whole(path: Path, content: bytes, last: int) -> Iterator[Frame]:
+    """The frames up to the first that is damaged."""
+    at = 0
+    while at + _FRAME.size <= len(content):
+        magic, size, checksum, number = _FRAME.unpack_from(content, at)
+        at += _FRAME.size
+        payload = content[at : at + size]
+        if magic != _MAGIC or len(payload) < size or number <= last or checksum != _checksum(number, payload):
+            return
+        yield Frame(number, path, at, size)
+        at, last = at + size, number
+
+
+def _checksum(number: int, payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(number.to_bytes(8, "little", signed=True)))
