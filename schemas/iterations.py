@@ -29,6 +29,13 @@ TOPIC = Topic(
             "pattern_ordinal", pa.int32(), "Which irregular iteration of the run, from 1.", nullable=True, minimum=1
         ),
         Column(
+            "step_ordinal",
+            pa.int32(),
+            "Which iteration since the run's iterations became longer still, from 1; null: they have not.",
+            nullable=True,
+            minimum=1,
+        ),
+        Column(
             "pattern_state",
             pa.string(),
             "open on a run's irregular iterations, closed on the record that ends it, quiet when the last is long ago.",

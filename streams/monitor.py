@@ -15,7 +15,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 
-FORMAT = "monitor/2"
+FORMAT = "monitor/3"
 
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
@@ -148,6 +148,7 @@ class Monitor:
                 "pattern_from": run.first,
                 "pattern_to": run.last,
                 "pattern_ordinal": run.ordinal,
+                "step_ordinal": run.step_ordinal or None,
                 "pattern_state": "closed" if judgement.closed else "open",
                 "excess_ns": run.excess_ns,
                 "baseline": list(run.baseline),

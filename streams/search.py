@@ -74,7 +74,10 @@ class _JobSearches:
 
 
 class Search:
-    """Searches irregular iterations; of an open run of them the 1st, 2nd, 4th, 8th and so on."""
+    """Searches irregular iterations; of an open run of them the 1st, 2nd, 4th, 8th and so on.
+
+    Where a run's iterations become longer still, a second fault has come on top, and counting begins anew.
+    """
 
     name = "search"
     reads: tuple[Topic, ...] = (catalogue.ITERATIONS, catalogue.COMM_OPS)
@@ -128,9 +131,8 @@ class Search:
             "expected_ns": row["expected_ns"],
             "found_ns": message.timestamp_ns,
         }
-        ordinal = row["pattern_ordinal"] or 0
         durations = [r["duration_ns"] for r in rows if r["duration_ns"] is not None]
-        if row["irregular"] and durations and ordinal <= self._settings.last_ordinal and ordinal & (ordinal - 1) == 0:
+        if row["irregular"] and durations and self._due(row["pattern_ordinal"] or 0, row["step_ordinal"]):
             duration = median_low(durations)
             irregularity = Irregularity(
                 iteration=row["iteration"],
@@ -143,6 +145,12 @@ class Search:
         over = tuple(_over(message.job, row, columns))
         if over:
             yield _Task(message.offset, message.watermark_ns, None, columns, over)
+
+    def _due(self, ordinal: int, step_ordinal: int | None) -> bool:
+        """Whether an irregular iteration is searched, by its place in its run and on the run's latest step."""
+        return ordinal <= self._settings.last_ordinal and (
+            _power_of_two(ordinal) or (step_ordinal is not None and _power_of_two(step_ordinal))
+        )
 
     def _answered(self, message: Message) -> Iterator[Message]:
         request_id = message.headers.get("request_id")
@@ -201,6 +209,10 @@ class Search:
     def _findings(self, job: Job, task: _Task, rows: list[dict[str, Any]]) -> Message:
         batch = catalogue.FINDINGS.from_rows(rows)
         return encode(catalogue.FINDINGS, batch, job=job.job, watermark_ns=task.watermark_ns)
+
+
+def _power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
 
 
 def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -22,7 +22,8 @@ class MonitorSettings:
 
     ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
     ``closed_after`` regular ones in a row, and ``quiet_after`` regular ones in a row mean that nothing is left
-    (100 iterations: the span that Holmes correlates over).
+    (100 iterations: the span that Holmes correlates over). An iteration longer than ``step_delta`` times what the
+    run's iterations took of late is a step: something else has come on top.
     """
 
     delta: float = 1.1
@@ -32,11 +33,16 @@ class MonitorSettings:
     degradation_after: int = 5
     closed_after: int = 2
     quiet_after: int = 100
+    step_delta: float = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Irregular iterations with at most a short break between them: one fault's footprint in time."""
+    """Irregular iterations with at most a short break between them: one fault's footprint in time.
+
+    The latest ``level_length`` of them took about equally long, ``level_ns`` in all beyond the expected. They are on
+    a step above those before as long as ``step_ordinal``, which counts them, is not 0.
+    """
 
     first: int
     last: int
@@ -46,6 +52,9 @@ class Run:
     baseline: tuple[int, ...]
     regular_since: int = 0
     degraded: bool = False
+    level_ns: int = 0
+    level_length: int = 0
+    step_ordinal: int = 0
 
     @property
     def pattern(self) -> str:
@@ -91,7 +100,7 @@ class IterationMonitor:
                 self._learn(iteration, duration_ns)
             return Judgement(iteration, duration_ns, None, None)
         if duration_ns > self.settings.delta * expected:
-            self.run = self._extended(iteration, duration_ns - expected)
+            self.run = self._extended(iteration, duration_ns, expected)
             self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, self.run)
         self._learn(iteration, duration_ns)
@@ -151,10 +160,11 @@ class IterationMonitor:
         while len(self.baseline) > self.settings.window:
             self.baseline.popleft()
 
-    def _extended(self, iteration: int, excess_ns: int) -> Run:
-        run = self.run
+    def _extended(self, iteration: int, duration_ns: int, expected_ns: int) -> Run:
+        run, excess_ns = self.run, duration_ns - expected_ns
         if run is None:
-            return Run(iteration, iteration, 1, 1, excess_ns, tuple(i for i, _ in self.baseline))
+            baseline = tuple(i for i, _ in self.baseline)
+            return Run(iteration, iteration, 1, 1, excess_ns, baseline, level_ns=excess_ns, level_length=1)
         in_a_row = run.in_a_row + 1
         return _with(
             run,
@@ -164,7 +174,21 @@ class IterationMonitor:
             excess_ns=run.excess_ns + excess_ns,
             regular_since=0,
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
+            **self._level(run, duration_ns, expected_ns),
         )
+
+    def _level(self, run: Run, duration_ns: int, expected_ns: int) -> dict[str, int]:
+        """Whether a run's next irregular iteration steps up from its level, falls from it, or is of it."""
+        excess_ns, usual_ns = duration_ns - expected_ns, expected_ns + run.level_ns // run.level_length
+        if duration_ns > self.settings.step_delta * usual_ns:
+            return {"level_ns": excess_ns, "level_length": 1, "step_ordinal": 1}
+        if usual_ns > self.settings.step_delta * duration_ns:
+            return {"level_ns": excess_ns, "level_length": 1, "step_ordinal": 0}
+        return {
+            "level_ns": run.level_ns + excess_ns,
+            "level_length": run.level_length + 1,
+            "step_ordinal": run.step_ordinal + (run.step_ordinal > 0),
+        }
 
 
 def _with(run: Run, **changes: Any) -> Run:

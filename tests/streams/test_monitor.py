@@ -113,6 +113,12 @@ def test_what_an_irregular_run_is_told_as() -> None:
     assert {row["expected_ns"] for row in found[3 * READY :]} == {100}
 
 
+def test_what_comes_on_top_of_a_run_is_told() -> None:
+    durations = [100] * READY + [200, 200, 300, 300]
+    found = [row["step_ordinal"] for row in judged(all_pivots(i, d) for i, d in enumerate(durations))]
+    assert found[3 * READY :: 3] == [None, None, 1, 2]
+
+
 def test_a_duration_that_nobody_knows_is_unknown() -> None:
     found = judged([*(all_pivots(i) for i in range(READY)), all_pivots(READY, None)])
     assert [(row["duration_ns"], row["irregular"]) for row in found[-3:]] == [(None, None)] * 3
@@ -207,7 +213,7 @@ def test_a_state_of_another_form_is_refused() -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/2'"):
+    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/3'"):
         monitor().restore({"j": replace(state, format="monitor/1")})
 
 

@@ -258,6 +258,15 @@ def test_of_a_run_the_first_second_fourth_and_so_on_are_searched(ordinal: int, i
     assert held(search) == (0 if is_searched else 1)
 
 
+@pytest.mark.parametrize(
+    ("ordinal", "step", "is_searched"), [(9, 1, True), (10, 2, True), (11, 3, False), (63, 4, True), (65, 1, False)]
+)
+def test_what_comes_on_top_of_a_run_is_searched_anew(ordinal: int, step: int, is_searched: bool) -> None:
+    searching = Search({A.name: A.job})
+    record = replace(A.irregular(ordinal, step_ordinal=step), offset=0)
+    assert bool(list(searching.process(record))) == is_searched
+
+
 RUN = {"pattern": "persistent_degradation", "pattern_from": 3, "pattern_to": 8, "excess_ns": 77}
 
 

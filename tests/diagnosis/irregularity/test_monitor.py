@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -88,6 +89,31 @@ def test_the_baseline_of_a_run_is_told_from_its_first_iteration_on() -> None:
     assert [j.run.baseline for j in judgements if j.run] == [(2, 3, 4, 5)] * 3
 
 
+def steps(durations: Iterable[int | None]) -> list[int]:
+    """The step ordinals of irregular iterations."""
+    settings = replace(SETTINGS, step_delta=1.5)
+    return [j.run.step_ordinal for j in judged([*READY, *durations], settings) if j.irregular and j.run]
+
+
+def test_iterations_that_are_longer_still_are_a_step_of_their_run() -> None:
+    assert steps([200, 210, 190, 290, 350, 360, 340]) == [0, 0, 0, 0, 1, 2, 3]
+    assert steps([200, 200, 320, 600, 600]) == [0, 0, 1, 1, 2]
+
+
+def test_what_is_as_long_as_the_run_usually_is_is_no_step() -> None:
+    assert steps([200, 290, 300, 340, 400]) == [0] * 5  # it is compared with the mean since the run began
+    assert steps([200, 300]) == [0, 0]
+
+
+def test_a_step_ends_when_iterations_are_short_again() -> None:
+    assert steps([200, 400, 400, 200, 200, 400]) == [0, 1, 2, 0, 0, 1]
+
+
+def test_regular_and_unknown_iterations_between_do_not_end_a_step() -> None:
+    assert steps([200, 400, None, 400, 100, 400]) == [0, 1, 2, 3]
+    assert steps([200, 400, 100, 100, 400]) == [0, 1, 0]  # that is another run
+
+
 def test_unknown_durations_change_nothing() -> None:
     plain = judged([*READY, 200, 200, 100, 200, 100, 100])
     holes = judged([*READY, None, 200, None, 200, 100, None, 200, None, 100, None, 100, None])
@@ -117,6 +143,7 @@ all_settings = st.builds(
     degradation_after=st.integers(1, 5),
     closed_after=st.integers(1, 3),
     quiet_after=st.integers(1, 8),
+    step_delta=st.floats(1.0, 2.0),
 )
 
 

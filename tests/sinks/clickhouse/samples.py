@@ -167,6 +167,7 @@ def iterations() -> list[dict[str, Any]]:
                 "pattern": "persistent_degradation" if slow else None,
                 "pattern_from": 10 if slow else None,
                 "pattern_ordinal": iteration - 9 if slow else None,
+                "step_ordinal": iteration - 14 if 15 <= iteration < 20 else None,
                 "pattern_state": "open" if slow else None,
                 "excess_ns": 400_000_000 * (iteration - 9) if slow else None,
                 "baseline": list(range(5, 10)) if slow else None,
