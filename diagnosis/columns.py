@@ -16,6 +16,11 @@ def integers(table: pa.Table, name: str) -> Ints:
     return np.asarray(values.to_numpy(), dtype=np.int64)
 
 
+def sizes(table: pa.Table) -> Ints:
+    """Bytes of each operator; elements in a log that knows no bytes at all; -1 where neither is known."""
+    return integers(table, "count" if table.column("bytes").null_count == table.num_rows else "bytes")
+
+
 def codes(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
     """A dictionary-encoded column as codes (-1 where it is null) and what they stand for."""
     encoded = table.column(name).combine_chunks()

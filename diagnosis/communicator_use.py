@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from diagnosis.columns import codes, integers
+from diagnosis.columns import codes, integers, sizes
 
 Ints = NDArray[np.int64]
 
@@ -109,7 +109,7 @@ class _Sample:
             iteration=integers(table, "iteration"),
             communicator=communicator,
             op=op,
-            size=integers(table, "bytes"),
+            size=sizes(table),
             phase=phase,
             call_ns=call,
             done_ns=np.where(end >= 0, end, call),

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from diagnosis.anchors import LIGHT_SHARE, RankLog
-from diagnosis.columns import codes, integers, joint_codes
+from diagnosis.columns import codes, integers, joint_codes, sizes
 from diagnosis.cycle import Cycle, cycle_of_marks, find_cycle
 from diagnosis.iteration_numbers import Meetings, number
 from diagnosis.repetition import LEAST_REPEATS
@@ -153,12 +153,12 @@ class _Logs:
         paired = np.isin(op, [code for code, name in enumerate(ops) if name in _POINT_TO_POINT])
         counted = frozenset(np.unique(communicator[seq < 0]).tolist())
         seq = _counted(rank, communicator, seq)
-        size = integers(table, "bytes")
+        size = sizes(table)
         return cls(
             rows={int(rank[a]): slice(int(a), int(b)) for a, b in zip(heads, tails, strict=True)},
             communicator=communicator,
             seq=seq,
-            token=_tokens(communicator, op, size, integers(table, "peer")),
+            token=looks(communicator, op, size, integers(table, "peer")),
             size=np.maximum(size, 0),
             call_ns=integers(table, "call_ns"),
             end_ns=integers(table, "end_ns"),
@@ -212,7 +212,7 @@ def _counted(rank: Ints, communicator: Ints, seq: Ints) -> Ints:
     return counted
 
 
-def _tokens(communicator: Ints, op: Ints, size: Ints, peer: Ints) -> Ints:
+def looks(communicator: Ints, op: Ints, size: Ints, peer: Ints) -> Ints:
     """A code a row for what an operator looks like: op, peer, and bytes unless they change from call to call."""
     kind = joint_codes(communicator, op)
     sized = joint_codes(kind, size)

@@ -31,6 +31,8 @@ def infer_layout(uses: Sequence[CommunicatorUse], pairs: Pairs, ranks: Sequence[
     scatters in the passes is taken for sharded data parallelism, not for a tensor group with sequence parallelism.
     """
     world = len(ranks)
+    if world > 1 and not any(len(use.ranks) > 1 for use in uses):
+        return None
     chains = {len(chain) for chain in _connected(pairs)} or {1}
     if len(chains) > 1:
         return None

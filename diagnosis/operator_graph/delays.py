@@ -25,13 +25,19 @@ LEAST_BASELINE = 3
 """An operator seen less often in the baseline has no usual duration."""
 
 
+QUEUED_SHARE = 0.05
+"""Collectives that a member leaves before all have called, above which calls are taken to be queued."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delays:
     """Time of each operator beyond what is usual, in ns; every array has shape (n,), NaN: not known.
 
     ``compute`` is spent before the call, ``exposed`` within the operator; ``exposed = wait + transfer`` where all
-    members were seen. ``awaited`` is the rank that entered last, ``meeting`` the communication
-    (``meeting_keys``), ``channel`` what it runs over: the communicator, or the two ends of a send or recv.
+    members were seen. ``behind`` is how much later than the first member the rank went on, known where calls are
+    queued (``_queued``): there all that the GPU had to do is within the operator. ``awaited`` is the rank that entered
+    last, ``meeting`` the communication (``meeting_keys``), ``channel`` what it runs over: the communicator, or the two
+    ends of a send or recv.
     """
 
     operators: Operators
@@ -41,6 +47,7 @@ class Delays:
     exposed: Floats
     wait: Floats
     transfer: Floats
+    behind: Floats
     awaited: Ints
     transfer_usual: Floats
 
@@ -99,6 +106,7 @@ def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
     of_operator = numbered(operators.rank, operators.communicator, operators.position)
     of_gap = numbered(of_operator, np.r_[UNKNOWN, of_operator[:-1]])
     transfer_usual = _usual(spent.transfer, of_operator, in_baseline)
+    behind = _behind(operators, met)
     return Delays(
         operators=operators,
         meeting=met.keys,
@@ -107,6 +115,7 @@ def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
         exposed=spent.exposed - _usual(spent.exposed, of_operator, in_baseline),
         wait=spent.wait - _usual(spent.wait, of_operator, in_baseline),
         transfer=spent.transfer - transfer_usual,
+        behind=behind - _usual(behind, of_operator, in_baseline),
         awaited=np.where(met.complete, operators.rank[met.last], UNKNOWN),
         transfer_usual=transfer_usual,
     )
@@ -127,12 +136,14 @@ def end_times(logs: Logs, clocks: Clocks) -> Ints:
 class _Met:
     """Every operator and those that it meets; arrays of shape (n,), times on a clock that those share.
 
-    ``last`` is the row of the member that entered last, ``entered`` when it did; ``complete``: all members were seen,
+    ``following`` is when the rank went on after it (UNKNOWN: not known), ``last`` the row of the member that entered
+    last, ``entered`` when it did; ``complete``: all members were seen,
     on clocks that can be compared.
     """
 
     keys: Ints
     call: Ints
+    following: Ints
     end: Ints
     last: Ints
     entered: Ints
@@ -147,8 +158,10 @@ def _meet(logs: Logs, clocks: Clocks) -> _Met:
     last, entered, seen = last_callers(keys, call)
     complete = seen >= _expected_members(operators, logs.job)
     complete &= _alike(keys, clocks.islands(logs.clock_of_rank, operators.rank))
+    following = next_calls(operators)
+    following = np.where(following == UNKNOWN, UNKNOWN, following - shift)
     end = _ends(operators, keys, shift, entered, complete)
-    return _Met(keys, call, end, last, entered, complete)
+    return _Met(keys, call, following, end, last, entered, complete)
 
 
 def _split(operators: Operators, met: _Met) -> Split:
@@ -169,6 +182,28 @@ def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete
     told = _first_to_go_on(operators, keys, shift, entered)
     end = np.where(operators.ended, operators.end_ns - shift, told)
     return np.where(operators.ended | complete, end, UNKNOWN)
+
+
+def _behind(operators: Operators, met: _Met) -> Floats:
+    """How much later than the first member each rank went on after a collective; NaN where calls are not queued."""
+    chosen = met.complete & (met.keys != UNKNOWN) & (met.following != UNKNOWN)
+    chosen &= ~operators.ended & ~operators.point_to_point
+    behind = np.full(len(operators), np.nan)
+    if not chosen.any():
+        return behind
+    first = np.full(int(met.keys.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, met.keys[chosen], met.following[chosen])
+    first_of_row = first[np.maximum(met.keys, 0)]
+    if _queued(first_of_row[chosen], met.entered[chosen]):
+        behind[chosen] = (met.following - first_of_row)[chosen]
+    return behind
+
+
+def _queued(first: Ints, entered: Ints) -> bool:
+    """Whether calls only queue operators, and return before these have run: a member goes on (``first``) before the
+    last one has ``entered`` more often than lines are wrong.
+    """
+    return float((first < entered).mean()) > QUEUED_SHARE
 
 
 def _channels(operators: Operators) -> Ints:

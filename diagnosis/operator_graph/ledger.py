@@ -23,7 +23,8 @@ class AttributionSettings:
     rank can await one and the same delay of several others); ``sigmas`` makes it no chance.
 
     ``most_ranks`` bounds a walk; ``explained_share`` of a delay must be found in the iteration itself, else
-    the walk looks into the iteration before.
+    the walk looks into the iteration before. ``straggler_share`` of a queued channel's delay must end with one member
+    to be that one's; operators with less than ``straggler_least`` of its longest one are left out.
     """
 
     material_share: float = 0.25
@@ -31,6 +32,8 @@ class AttributionSettings:
     sigmas: float = 3.0
     explained_share: float = 0.5
     most_ranks: int = 64
+    straggler_share: float = 0.75
+    straggler_least: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,38 @@ class Ledger:
             members = delays.members(int(chosen[0]), self._logs.job)
             common = self._common("transfer", members)
             if self._material(delays.transfer, chosen, stand.rank, delays.channel == channel, common):
+                late = self._straggler(chosen, members)
+                if late is not None:
+                    yield self._late_leaf(stand, chosen, late, common)
+                    continue
                 name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
                 yield self._leaf(stand, delays.transfer, chosen, name, members, common)
+
+    def _straggler(self, rows: Ints, members: tuple[int, ...]) -> int | None:
+        """The member that keeps the others, where calls are queued; None where they are not, or nobody does.
+
+        A collective's kernels end on all members at once, so what a member does after that shows alone: whose GPU is
+        slow goes on last, time after time, and by more than chance; a slow channel releases all alike.
+        """
+        delays, operators = self._delays, self._delays.operators
+        excess = np.nan_to_num(delays.transfer[rows])
+        slow = rows[excess >= self._settings.straggler_least * excess.max(initial=1.0)]
+        at = np.flatnonzero(np.isin(delays.meeting, delays.meeting[slow]) & ~np.isnan(delays.behind))
+        if not len(at):
+            return None
+        weight = np.zeros(int(delays.meeting.max()) + 1)
+        weight[delays.meeting[slow]] = delays.transfer[slow]
+        order = at[np.lexsort((delays.behind[at], delays.meeting[at]))]
+        final = order[np.r_[np.diff(delays.meeting[order]) != 0, True]]
+        share = np.bincount(operators.rank[final], weights=weight[delays.meeting[final]])
+        rank = int(share.argmax())
+        if share[rank] < self._settings.straggler_share * share.sum():
+            return None
+        own = (operators.rank == rank) & (delays.channel == delays.channel[rows[0]])
+        own &= np.isin(operators.position, operators.position[slow])
+        now = delays.behind[own & (operators.iteration == self._iteration)]
+        chance = self._settings.sigmas * delays.spread(delays.behind, own, self._baseline)
+        return rank if float(np.nansum(now)) > chance else None
 
     def waits(self, stand: Stand, rows: Ints) -> Iterator[tuple[Wait, int]]:
         """Material waits for one rank, with the time (its own clock) before which its delay arose."""
@@ -190,3 +223,13 @@ class Ledger:
         iteration = int(self._delays.operators.iteration[worst])
         operator = reference(self._delays.operators, worst)
         return Leaf(stand.rank, communicator, members, excess, iteration, operator, (*stand.path, stand.rank))
+
+    def _late_leaf(self, stand: Stand, rows: Ints, late: int, common: float) -> Leaf:
+        """The delay of a queued channel, where it is one member's."""
+        delays, path = self._delays, (*stand.path, stand.rank)
+        worst = int(rows[np.nanargmax(delays.transfer[rows])])
+        own = (delays.meeting == delays.meeting[worst]) & (delays.operators.rank == late)
+        operator = reference(delays.operators, int(np.flatnonzero(own)[0]) if own.any() else worst)
+        excess = int(np.nansum(delays.transfer[rows]) - common)
+        iteration = int(delays.operators.iteration[worst])
+        return Leaf(late, None, (late,), excess, iteration, operator, path if path[-1] == late else (*path, late))

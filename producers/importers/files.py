@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from schemas.errors import InputError
+
+_THREADS = min(4, os.cpu_count() or 1)
+
+_HEAD_BYTES = 4096
+
+Work = TypeVar("Work")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,33 @@ def line_blocks(files: Sequence[Path], limits: Limits) -> Iterator[Block]:
                     "diagnose a part of it"
                 )
             yield block
+
+
+def in_order(work: Callable[[Work], Result], blocks: Iterable[Work]) -> Iterator[Result]:
+    """Results of ``work`` in the order of the blocks, a few of which are under way at a time, on several threads."""
+    under_way: deque[Future[Any]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        try:
+            for block in blocks:
+                under_way.append(pool.submit(work, block))
+                if len(under_way) > 2 * _THREADS:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+def first_lines(path: Path, limits: Limits | None = None) -> list[str]:
+    """The first lines of a file that say something, to tell its format by; none where it cannot be read."""
+    limits = limits or Limits()
+    try:
+        with _open(path, limits) as file:
+            head = _read(file, _HEAD_BYTES, path)
+    except InputError:
+        return []
+    return [line.strip() for line in head.decode(errors="replace").splitlines() if line.strip()]
 
 
 def _blocks_of(path: Path, limits: Limits) -> Iterator[Block]:

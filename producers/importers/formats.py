@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from producers.importers.files import Limits, expand
 from producers.importers.jsonl import JsonLines
+from producers.importers.megatrace import Megatrace
 from schemas.errors import InputError
 
 
@@ -30,7 +31,7 @@ class Format(Protocol):
         ...
 
 
-FORMATS: dict[str, Format] = {format_.name: format_ for format_ in (JsonLines(),)}
+FORMATS: dict[str, Format] = {format_.name: format_ for format_ in (JsonLines(), Megatrace())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,14 @@ def read_job_file(folder: Path) -> Job | None:
         raise InputError(f"{path}: not a row of control.jobs: {error}") from error
 
 
-def complete_job(table: pa.Table, name: str, described: Job | None, layout: Layout | None) -> Job:
+def complete_job(
+    table: pa.Table, name: str, described: Job | None, layout: Layout | None, matched: Layout | None = None
+) -> Job:
     """The job of rows, with what is given by hand and what is described of it taken first, the rest inferred.
 
     Ranks are those that logged something or were met as peers; hosts come from the description, else from the
-    column ``host``, and are never made up. Raises ``ValueError`` for a contradiction.
+    column ``host``, and are never made up. ``matched`` is the layout by which streams were
+    matched. Raises ``ValueError`` for a contradiction.
     """
     rank, peer = integers(table, "rank"), integers(table, "peer")
     communicator, names = codes(table, "communicator")
@@ -59,7 +62,7 @@ def complete_job(table: pa.Table, name: str, described: Job | None, layout: Layo
         places=_places(job, table, rank, peer),
         started_ns=job.started_ns if job.started_ns is not None else int(integers(table, "call_ns").min()),
     )
-    layout = layout or job.layout
+    layout = layout or job.layout or matched
     if layout is None:
         layout = infer_layout(uses, pairs, job.ranks)
     else:

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Job, Layout
+from producers.importers.about import about
 from producers.importers.files import Limits, common_folder
 from producers.importers.formats import recognise
 from producers.importers.job_of_rows import complete_job, read_job_file
 from producers.importers.tidy import tidy
-from producers.labels import label
+from producers.importers.unnamed import label_and_name, name_streams
 from schemas.errors import InputError
 
 
@@ -63,18 +64,21 @@ def load(
     if not raw.num_rows:
         raise InputError(f"{paths[0]}: holds no operator")
     folder = common_folder(recognised.files)
-    described = read_job_file(folder)
     try:
-        tidied = tidy(raw)
-        labelled = label(tidied.table, None if iteration_end is None else OperatorPattern.parse(iteration_end))
-        job = complete_job(labelled.table, folder.name or "recording", described, layout)
+        said = about(raw.schema)
+        described = read_job_file(folder) if said.job is None else Job.from_row(said.job)
+        ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
+        tidied = tidy(name_streams(raw))
+        given = layout or (None if described is None else described.layout)
+        labelled, inferred = label_and_name(tidied.table, given, ends_with)
+        job = complete_job(labelled.table, folder.name or "recording", described, layout, inferred)
     except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error
     return Recording(
         job=job,
-        table=labelled.table.drop_columns(["host"]),
-        lost_lines=tidied.lost_lines,
-        duplicates=tidied.duplicates,
-        iterations_source=labelled.iterations_source,
+        table=labelled.table.drop_columns(["host"]).replace_schema_metadata(None),
+        lost_lines=tidied.lost_lines + said.lost_lines,
+        duplicates=tidied.duplicates + said.duplicates,
+        iterations_source=said.iterations_source or labelled.iterations_source,
         files=recognised.files,
     )

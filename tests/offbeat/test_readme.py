@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from offbeat import wiring
 from offbeat.settings import Settings
+from producers.importers.columns import ALIASES, PHASES
 from producers.importers.files import Limits
-from producers.importers.json_fault import ALIASES, PHASES
 from producers.importers.jsonl import JsonLines
 from schemas import catalogue
 from schemas.tables import TABLES

@@ -1,0 +1,173 @@
+"""The streams of all ranks of a log that names no communicators, and what runs on each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from diagnosis.columns import Ints, codes, integers, sizes
+from diagnosis.communicator_use import CommunicatorUse, communicator_uses
+from diagnosis.iterations import looks
+from diagnosis.rank_distance import Calls
+
+Bools = NDArray[np.bool_]
+
+SCALARS = 4096
+"""More elements than this are gradients."""
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams of all ranks: those of one rank together, in the order in which it first used them.
+
+    ``rank``, ``paired`` (sends and receives only), ``alone`` (its numbers stand still: one rank), ``look`` (a
+    number for what runs on it in an iteration) and ``load`` (elements an iteration) have an entry a stream.
+    """
+
+    ranks: tuple[int, ...]
+    names: list[str]
+    rank: Ints
+    paired: Bools
+    alone: Bools
+    look: Ints
+    load: Ints
+    use: Mapping[int, CommunicatorUse]
+    _began: Ints
+    _numbered: Bools
+    _rows: Mapping[int, Ints]
+    _columns: Mapping[str, Ints]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Streams:
+        stream, names = codes(table, "communicator")
+        op, ops = codes(table, "op")
+        rank, iteration, call = (integers(table, name) for name in ("rank", "iteration", "call_ns"))
+        order = np.argsort(stream, kind="stable")
+        heads = np.flatnonzero(np.diff(stream[order], prepend=-1))
+        rows = dict.fromkeys(range(len(names)), order[:0])
+        rows |= {int(stream[part[0]]): part for part in np.split(order, heads[1:]) if len(part)}
+        of_rank = np.full(len(names), -1)
+        of_rank[stream] = rank
+        between = np.isin(op, [code for code, name in enumerate(ops) if name in ("send", "recv")])
+        seq = integers(table, "seq")
+        numbered = np.bincount(stream[seq >= 0], minlength=len(names)) > 0
+        size = sizes(table)
+        look = looks(op, op, size, integers(table, "peer"))
+        following = np.append(np.where(np.diff(rank) == 0, call[1:], -1), -1)
+        columns = {
+            "key": (iteration * (int(integers(table, "position").max(initial=0)) + 1) + integers(table, "position")),
+            "iteration": iteration,
+            "call_ns": call,
+            "following_ns": following,
+            "send": (op == ops.index("send")).astype(np.int64) if "send" in ops else np.zeros(len(op), dtype=np.int64),
+        }
+        seen = {int(d): part[iteration[part] >= 0] for d, part in rows.items()}
+        looked = {d: _usual(iteration[part], look[part], np.maximum(size[part], 0)) for d, part in seen.items()}
+        found = cls(
+            ranks=tuple(np.unique(rank).tolist()),
+            names=names,
+            rank=of_rank,
+            paired=np.array([bool(len(rows[d]) and between[rows[d]].all()) for d in range(len(names))]),
+            alone=~numbered & bool(numbered.any()),
+            look=np.array([looked[d][0] for d in range(len(names))], dtype=np.int64),
+            load=np.array([looked[d][1] for d in range(len(names))], dtype=np.int64),
+            use={},
+            _began=np.array([int(rows[d][0]) if len(rows[d]) else len(rank) for d in range(len(names))]),
+            _numbered=numbered,
+            _rows=seen,
+            _columns=columns,
+        )
+        return replace(found, use=found._uses(table, rank))
+
+    def _uses(self, table: pa.Table, rank: Ints) -> dict[int, CommunicatorUse]:
+        """The use of each stream: worked out on one of the ranks whose streams look alike, and theirs is the same."""
+        programs: dict[tuple[int, ...], dict[int, int]] = {}
+        examples = []
+        by_rank: dict[int, list[int]] = {}
+        for stream in sorted(self._rows, key=lambda d: int(self._rows[d][0]) if len(self._rows[d]) else -1):
+            by_rank.setdefault(int(self.rank[stream]), []).append(stream)
+        for of_rank, streams in by_rank.items():
+            program = tuple(sorted(int(self.look[d]) for d in streams))
+            if program not in programs:
+                programs[program] = {}
+                examples.append(of_rank)
+        chosen = table.filter(pa.array(np.isin(rank, examples)))
+        found = {use.communicator: use for use in communicator_uses(chosen, {})}
+        for of_rank in examples:
+            program = tuple(sorted(int(self.look[d]) for d in by_rank[of_rank]))
+            programs[program] = {int(self.look[d]): d for d in by_rank[of_rank] if self.names[d] in found}
+        uses = {}
+        for streams in by_rank.values():
+            example = programs[tuple(sorted(int(self.look[d]) for d in streams))]
+            for d in streams:
+                if int(self.look[d]) in example:
+                    uses[d] = found[self.names[example[int(self.look[d])]]]
+        return uses
+
+    @property
+    def tensor(self) -> dict[int, int]:
+        """The stream of each rank that may be its tensor group's: the busiest one in the passes of microbatches."""
+        best: dict[int, int] = {}
+        for d, use in self.use.items():
+            if self.paired[d] or self.alone[d] or use.in_step or "all_to_all" in use.ops:
+                continue
+            rank = int(self.rank[d])
+            if rank not in best or use.calls > self.use[best[rank]].calls:
+                best[rank] = d
+        return best
+
+    def first_of_each_rank(self, chosen: Bools) -> dict[int, int]:
+        """The chosen stream of each rank that has one."""
+        return {int(self.rank[d]): d for d in reversed(range(len(self.names))) if chosen[d]}
+
+    def alike(self) -> list[dict[int, int]]:
+        """Streams of collectives that look alike, one of each rank: {rank: stream}."""
+        classes: dict[tuple[int, int], dict[int, int]] = {}
+        for d in range(len(self.names)):
+            if d in self.use and not self.paired[d] and not self.alone[d]:
+                rank, nth = int(self.rank[d]), 0
+                while rank in classes.setdefault((int(self.look[d]), nth), {}):
+                    nth += 1
+                classes[int(self.look[d]), nth][rank] = d
+        return list(classes.values())
+
+    def first(self, alike: Mapping[int, int]) -> bool:
+        """Whether each of these streams is the one that its rank used first."""
+        return all(self._began[d] == min(self._began[self.rank == self.rank[d]]) for d in alike.values())
+
+    def heaviest_of_step(self, alike: Mapping[int, int]) -> bool:
+        """Whether, on the ranks that have them, these streams carry most of what the optimizer step moves."""
+        rank, stream = next(iter(alike.items()))
+        others = [d for d, use in self.use.items() if self.rank[d] == rank and use.in_step and not self.alone[d]]
+        return bool(self.load[stream] > SCALARS and self.load[stream] == max(self.load[d] for d in others))
+
+    def begins_with_send(self, stream: int) -> bool:
+        """Whether the iterations of a pipeline's stream usually begin with a send."""
+        rows = self._rows[stream]
+        heads = np.flatnonzero(np.diff(self._columns["iteration"][rows], prepend=-1))
+        return bool(len(heads) and self._columns["send"][rows[heads]].mean() > 0.5)
+
+    def calls(self, stream: int) -> Calls:
+        """The calls on a stream; where they are only counted, of iterations that have as many as usual."""
+        rows = self._rows[stream]
+        if not self._numbered[stream]:
+            _, of_row, counts = np.unique(self._columns["iteration"][rows], return_inverse=True, return_counts=True)
+            rows = rows[(counts == np.bincount(counts).argmax())[of_row]] if len(rows) else rows
+        rows = rows[np.unique(self._columns["key"][rows], return_index=True)[1]]
+        return Calls(*(self._columns[name][rows] for name in ("key", "call_ns", "following_ns")))
+
+
+def _usual(iteration: Ints, look: Ints, size: Ints) -> tuple[int, int]:
+    """What usually runs in an iteration, as a number that does not depend on the order, and how much it moves."""
+    if not len(iteration):
+        return -1, 0
+    heads = np.flatnonzero(np.diff(iteration, prepend=-1))
+    mixed = (look + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    totals = np.add.reduceat(mixed, heads) >> np.uint64(1)
+    found, counts = np.unique(totals, return_counts=True)
+    return int(found[counts.argmax()]), int(np.median(np.add.reduceat(size, heads)))

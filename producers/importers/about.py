@@ -1,0 +1,51 @@
+"""What a recording says of itself beside its rows: it travels in the metadata of the table's schema.
+
+Parquet keeps that metadata, so that a converted recording says the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+_KEY = b"offbeat"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """``lost_lines`` are known to be missing beyond what holes in the sequence numbers show.
+
+    ``job`` is a row of control.jobs. ``iterations_source`` is set where the rows have been labelled already; then
+    ``name`` is the recording's own and ``duplicates`` were dropped from it.
+    """
+
+    lost_lines: int = 0
+    duplicates: int = 0
+    job: Mapping[str, Any] | None = None
+    iterations_source: str | None = None
+
+
+def described(table: pa.Table, about: About) -> pa.Table:
+    """The table with what is said of it."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: json.dumps(asdict(about)).encode()})
+
+
+def about(schema: pa.Schema) -> About:
+    """What a schema's metadata says; nothing where it says nothing. Raises ``ValueError`` for what cannot be."""
+    text = (schema.metadata or {}).get(_KEY)
+    if text is None:
+        return About()
+    said = json.loads(text)
+    try:
+        found = About(**said)
+        whole = found.lost_lines >= 0 and found.duplicates >= 0
+        sourced = found.iterations_source in {None, "given", "inferred"}
+    except TypeError as error:
+        raise ValueError(f"the metadata is not Offbeat's: {error}") from error
+    if not (whole and sourced and (found.job is None or isinstance(found.job, dict))):
+        raise ValueError("the metadata is not Offbeat's")
+    return found

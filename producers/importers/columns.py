@@ -1,0 +1,118 @@
+"""The columns that every format fills, other spellings of them, and whether values can be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from schemas import comm_ops
+from schemas.errors import ImpossibleValue
+from schemas.topic import ID, Column
+
+ALIASES: Mapping[str, str] = {"comm": "communicator"}
+"""Other spellings of columns."""
+
+PHASES: Mapping[str, str] = {"F": "forward", "B": "backward", "DP": "gradient", "OTHER": "other"}
+"""Other spellings of phases."""
+
+COLUMNS = (*comm_ops.TOPIC.columns, Column("host", ID, "Host that the rank runs on.", nullable=True))
+"""What a row may hold: the columns of telemetry.comm_ops, and the rank's host."""
+
+SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS])
+"""What a reader returns: these columns, all nullable."""
+
+_TIMES = ("call_ns", "start_ns", "end_ns")
+"""In the order in which they must lie."""
+_SHOWN = 60
+"""Characters of a wrong value that a message shows."""
+
+
+def plain(column: Column) -> pa.DataType:
+    """A column's type without its dictionary."""
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+
+
+def conform(columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
+    """The columns in their own types and under their own names; absent ones are null.
+
+    Raises ``pa.ArrowException`` where a value is not of its column's type.
+    """
+    known = dict(columns)
+    for alias, name in ALIASES.items():
+        if alias in known and known[alias].null_count < rows:
+            known[name] = known[alias] if name not in known else known[name].fill_null(known[alias])
+    if "phase" in known:
+        phase = known["phase"].dictionary_encode()
+        names = [PHASES.get(name, name) for name in phase.dictionary.to_pylist()]
+        known["phase"] = pa.array(names, pa.string()).take(phase.indices)
+    arrays = [_encoded(known[f.name], f.type) if f.name in known else pa.nulls(rows, f.type) for f in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def check(batch: pa.RecordBatch, *, unnamed: bool = False) -> None:
+    """Raise ``ImpossibleValue`` where rows hold what cannot be.
+
+    ``unnamed``: communicators may be left to inference.
+    """
+    for column in COLUMNS:
+        values = batch.column(column.name)
+        if values.null_count and not column.nullable and not (unnamed and column.name == "communicator"):
+            raise ImpossibleValue(f"field {column.name} is missing")
+        if pa.types.is_dictionary(values.type):
+            values.dictionary.validate(full=True)
+        column.check(values, comm_ops.TOPIC.name)
+    if comm_ops.TOPIC.check is not None:
+        comm_ops.TOPIC.check(batch)
+
+
+def row_fault(row: Mapping[str, Any], *, unnamed: bool = False) -> str | None:
+    """What is wrong with one row, and in which field; None where nothing is."""
+    for column in COLUMNS:
+        if unnamed and column.name == "communicator" and row.get(column.name) is None:
+            continue
+        if fault := _column_fault(column, row.get(column.name)):
+            return fault
+    return _time_fault(row)
+
+
+def _encoded(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if values.null_count == len(values):
+        return pa.nulls(len(values), target)
+    if pa.types.is_dictionary(target) and not pa.types.is_dictionary(values.type):
+        return values.cast(target.value_type).dictionary_encode().cast(target)
+    return values.cast(target)
+
+
+def _column_fault(column: Column, value: Any) -> str | None:
+    if value is None:
+        return None if column.nullable else f"field {column.name} is missing"
+    if pa.types.is_dictionary(column.type):
+        if not isinstance(value, str):
+            return f"field {column.name} is {shown(value)}, not a string"
+        if column.choices and value not in column.choices:
+            return f"field {column.name} is {shown(value)}; known are {', '.join(column.choices)}"
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return f"field {column.name} is {shown(value)}, not a whole number"
+    if value.bit_length() >= column.type.bit_width:
+        return f"field {column.name} is {shown(value)}, more than {column.type} holds"
+    if column.minimum is not None and value < column.minimum:
+        return f"field {column.name} is {value}; the least possible value is {column.minimum}"
+    if column.maximum is not None and value > column.maximum:
+        return f"field {column.name} is {value}; the greatest possible value is {column.maximum}"
+    return None
+
+
+def _time_fault(row: Mapping[str, Any]) -> str | None:
+    known = [name for name in _TIMES if row.get(name) is not None]
+    return next((f"field {b} lies before {a}" for a, b in pairwise(known) if row[b] < row[a]), None)
+
+
+def shown(value: object) -> str:
+    """A wrong value as a message shows it."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

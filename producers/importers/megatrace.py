@@ -1,0 +1,119 @@
+"""Megatrace API logs: the NCCL calls of a rank, a line each, with the time of the call and nothing of its end.
+
+``[save_count 3] [1755590104.253968145] [Rank 0] Fun AllReduce Data 1 stream 0x55.. opCount 8 groupHash -595..``;
+there are logs without save_count, opCount and groupHash, logs without groupHash, and logs with all; newer ones put
+the node's address and name in front and more fields into brackets. Blocks of lines go through one expression
+at once and become columns; only where a line does not fit are lines looked at one by one (megatrace_fault.py).
+
+What lines lack: which communicator a call is on (the group's hash where there is one, cut with the line at 128
+characters; else the rank's stream, which inference takes from there), bytes, peers, ends. A ring of 10,000 lines is
+written over silently: what jumps in opCount and save_count show to be gone is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from producers.importers.about import About, described
+from producers.importers.columns import SCHEMA, check, conform
+from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks
+from producers.importers.megatrace_calls import number
+from producers.importers.megatrace_fault import CUT_TAILS, LINE, MOST_CHARACTERS, OPS, find_fault
+from schemas.errors import ImpossibleValue, InputError
+from schemas.topic import ID
+
+RAW = pa.schema(
+    [
+        ("rank", pa.int32()),
+        ("op", pa.string()),
+        ("count", pa.int64()),
+        ("stream", ID),
+        ("call_ns", pa.int64()),
+        ("op_count", pa.int64()),
+        ("hash", ID),
+        ("save_count", pa.int64()),
+        ("host", pa.string()),
+        ("cut", pa.bool_()),
+    ]
+)
+"""What lines say. ``cut``: the line may end before its end."""
+
+
+class Megatrace:
+    """The logger of Megatrace and VenusTrace."""
+
+    name = "megatrace"
+    what = "*.log or *.log.gz, lines as [sec.nsec] [Rank r] Fun AllReduce Data 8 stream 0x.."
+
+    def matches(self, path: Path) -> bool:
+        """Whether a file is of this format, by its name and its first line."""
+        if not path.name.endswith((".log", ".log.gz")):
+            return False
+        return any(LINE.match(line) for line in first_lines(path))
+
+    def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
+        """All rows of the files, in the files' order; ``communicator`` is null where a line does not name it.
+
+        Raises ``InputError`` that names file, line and field.
+        """
+        tables, partial = [RAW.empty_table()], 0
+        for table, ends_within in in_order(_columns_of, line_blocks(files, limits)):
+            tables.append(table)
+            partial += ends_within
+        lines = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        try:
+            calls = number(lines)
+        except ValueError as error:
+            raise InputError(f"{files[0].parent}: {error}") from error
+        batch = conform(calls.columns, calls.rows)
+        check(batch, unnamed=True)
+        return described(pa.Table.from_batches([batch], SCHEMA), About(lost_lines=calls.lost_lines + partial))
+
+
+def _columns_of(block: Block) -> tuple[pa.Table, bool]:
+    """The block's lines, and whether it ends within one: the file was still written, or its writer died."""
+    try:
+        text = block.data.decode()
+        ends_within = not text.endswith("\n") and LINE.match(text[text.rfind("\n") + 1 :]) is None
+        lines = text.split("\n")
+        trimmed = pc.utf8_trim_whitespace(pa.array(lines[:-1] if ends_within else lines, pa.string()))
+        return _parsed(trimmed.filter(pc.greater(pc.binary_length(trimmed), 0))), ends_within
+    except (UnicodeDecodeError, pa.ArrowException, ImpossibleValue) as error:
+        raise InputError(find_fault(block) or f"{block.path}: near line {block.line}: {error}") from error
+
+
+def _parsed(lines: pa.Array) -> pa.Table:
+    fields = pc.extract_regex(lines, LINE.pattern)
+    if fields.null_count:
+        raise ImpossibleValue("a line that is none of the format")
+
+    def text(name: str) -> pa.Array:
+        values = fields.field(name)
+        return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+
+    functions = fields.field("function").dictionary_encode()
+    names = functions.dictionary.to_pylist()
+    if unknown := [name for name in names if name not in OPS]:
+        raise ImpossibleValue(f"function {unknown[0]} is not known")
+    cut = pc.greater_equal(pc.utf8_length(lines), MOST_CHARACTERS)
+    tail = fields.field("tail")
+    if pc.any(pc.invert(pc.or_(pc.equal(tail, ""), pc.and_(cut, pc.is_in(tail, CUT_TAILS))))).as_py():
+        raise ImpossibleValue("a line that goes on after its end")
+    seconds, nanoseconds = fields.field("seconds").cast(pa.int64()), fields.field("nanoseconds").cast(pa.int64())
+    columns = {
+        "rank": fields.field("rank").cast(pa.int32()),
+        "op": pa.array([OPS[name] for name in names], pa.string()).take(functions.indices),
+        "count": fields.field("count").cast(pa.int64()),
+        "stream": fields.field("stream").dictionary_encode(),
+        "call_ns": pc.add_checked(pc.multiply_checked(seconds, 1_000_000_000), nanoseconds),
+        "op_count": text("op_count").cast(pa.int64()),
+        "hash": text("hash").dictionary_encode(),
+        "save_count": text("save_count").cast(pa.int64()),
+        "host": text("host"),
+        "cut": cut,
+    }
+    return pa.table(columns, schema=RAW)

@@ -1,0 +1,164 @@
+"""From the lines of Megatrace logs to rows: communicators by hashes, sequence numbers by opCount, what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from diagnosis.columns import Ints, codes, integers, joint_codes, nullable
+
+Floats = NDArray[np.float64]
+
+_UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Rows of telemetry.comm_ops as columns; ``lost_lines`` beyond what holes in ``seq`` show."""
+
+    columns: Mapping[str, pa.Array]
+    rows: int
+    lost_lines: int
+
+
+def number(lines: pa.Table) -> Calls:
+    """Rows from lines (``megatrace.RAW``, dictionaries unified), in the lines' order.
+
+    opCount counts on each communicator, and operators of one group call share it; on a communicator of one rank it
+    stands still, and means nothing. A row's ``seq`` is opCount where nothing shares one; each number that is skipped
+    is a lost line. Lines that were cut before their hash, on a stream that carries several communicators, are lost.
+
+    Raises ``ValueError`` where hashes cannot be told apart, or numbers go back.
+    """
+    rank, (stream, streams), (text, hashes) = integers(lines, "rank"), codes(lines, "stream"), codes(lines, "hash")
+    named, lost = bool(hashes), 0
+    counts = integers(lines, "op_count")
+    own = stream
+    if named:
+        cut = lines.column("cut").combine_chunks().to_numpy(zero_copy_only=False)
+        counts = np.where(cut & (text < 0), _UNKNOWN, counts)  # the line may end within the number
+        own = _communicators(rank, stream, text, hashes)
+        if (own < 0).any():
+            lost = int((own < 0).sum())
+            lines, kept = lines.filter(pa.array(own >= 0)), own >= 0
+            rank, stream, counts, own = rank[kept], stream[kept], counts[kept], own[kept]
+    call_ns = integers(lines, "call_ns")
+    seq, skipped = _numbered(joint_codes(rank, own), call_ns, counts, _Place(rank, stream, streams))
+    columns: dict[str, pa.Array] = {
+        name: lines.column(name).combine_chunks() for name in ("rank", "op", "count", "stream", "call_ns", "host")
+    }
+    columns["seq"] = nullable(seq, seq >= 0, pa.int64())
+    columns["group_call"] = nullable(counts, (seq >= 0) & (counts >= 0), pa.int64())
+    if named:
+        columns["communicator"] = pa.DictionaryArray.from_arrays(pa.array(own, pa.int32()), hashes)
+    missing = _missing_flushes(rank, call_ns, integers(lines, "save_count"))
+    shown = np.bincount(rank, weights=skipped, minlength=len(missing))
+    return Calls(columns, lines.num_rows, lost + int(np.maximum(missing - shown, 0).sum()))
+
+
+def _communicators(rank: Ints, stream: Ints, text: Ints, hashes: list[str]) -> Ints:
+    """The code of the whole hash of each line; -1 where it cannot be told.
+
+    A hash that begins another one is taken for that one cut short; of several, for the one that the same stream of the
+    rank carries, or the rank. Raises ``ValueError`` where that leaves several.
+    """
+    triples, of_line = np.unique(np.stack([rank, stream, text]), axis=1, return_inverse=True)
+    whole = _whole_hashes(hashes)
+    on_stream: dict[tuple[int, int], set[int]] = {}
+    on_rank: dict[int, set[int]] = {}
+    for r, s, h in triples.T.tolist():
+        if h >= 0 and len(whole[h]) == 1:
+            on_stream.setdefault((r, s), set()).update(whole[h])
+            on_rank.setdefault(r, set()).update(whole[h])
+    resolved = []
+    for r, s, h in triples.T.tolist():
+        own = on_stream.get((r, s), set())
+        found = own if h < 0 else _narrowed(whole[h], own, on_rank.get(r, set()))
+        if h >= 0 and len(found) > 1:
+            raise ValueError(f"groupHash {hashes[h]} of rank {r} is cut short and fits several communicators")
+        resolved.append(min(found) if len(found) == 1 else _UNKNOWN)
+    return np.array(resolved, dtype=np.int64)[of_line.reshape(-1)]
+
+
+def _narrowed(candidates: Collection[int], *preferred: Collection[int]) -> set[int]:
+    found = set(candidates)
+    for some in preferred:
+        found = found & set(some) or found
+    return found
+
+
+def _whole_hashes(hashes: list[str]) -> list[set[int]]:
+    """For each hash those that it begins and that begin no other."""
+    order = sorted(range(len(hashes)), key=hashes.__getitem__)
+    whole: list[set[int]] = [set() for _ in hashes]
+    open_: list[int] = []
+    for i, h in enumerate(order):
+        while open_ and not hashes[h].startswith(hashes[open_[-1]]):
+            open_.pop()
+        open_.append(h)
+        following = order[i + 1] if i + 1 < len(order) else None
+        if following is None or not hashes[following].startswith(hashes[h]):
+            for shorter in open_:
+                whole[shorter].add(h)
+    return whole
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    rank: Ints
+    stream: Ints
+    streams: list[str]
+
+    def of(self, row: int) -> str:
+        return f"rank {self.rank[row]}, stream {self.streams[self.stream[row]]}"
+
+
+def _numbered(pair: Ints, call_ns: Ints, counts: Ints, place: _Place) -> tuple[Ints, Floats]:
+    """Sequence number of each line (-1: not known), and how many are skipped right before it.
+
+    ``pair`` is a code a rank and communicator; members count alike, as group calls are the same on all.
+    """
+    order = np.lexsort((call_ns, pair))
+    pair, counts = pair[order], _filled(pair[order], counts[order])
+    new = np.diff(pair, prepend=-1) != 0
+    step = np.where(new, 0, np.diff(counts, prepend=0))
+    if (step < 0).any():
+        row = int(order[np.flatnonzero(step < 0)[0]])
+        raise ValueError(
+            f"{place.of(row)}: opCount goes back to {counts[np.flatnonzero(step < 0)[0]]}: the stream carries several "
+            "communicators (which only groupHash tells apart), or the log holds two runs; diagnose each by itself"
+        )
+    heads = np.flatnonzero(new)
+    size = np.diff(np.append(heads, len(pair)))
+    skipped = np.maximum(step - 1, 0)
+    running = np.cumsum(skipped)
+    ordinal = np.arange(len(pair)) - np.repeat(heads, size)
+    seq = np.repeat(counts[heads] - running[heads], size) + running + ordinal
+    last = np.repeat(counts[heads + size - 1], size) if len(heads) else counts
+    still = (np.repeat(size, size) > 1) & (last == np.repeat(counts[heads], size))
+    unknown = still | (counts < 0)
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return np.where(unknown, _UNKNOWN, seq)[back], np.where(unknown, 0, skipped)[back].astype(np.float64)
+
+
+def _filled(pair: Ints, counts: Ints) -> Ints:
+    """Counts with single unknown ones taken for the one after their predecessor's."""
+    before = np.roll(counts, 1)
+    follows = (np.diff(pair, prepend=-1) == 0) & (counts < 0) & (before >= 0)
+    return np.where(follows, before + 1, counts)
+
+
+def _missing_flushes(rank: Ints, call_ns: Ints, save_count: Ints) -> Ints:
+    """Values that save_count skips, by rank: at least a line each was lost with them."""
+    missing = np.zeros(int(rank.max(initial=-1)) + 1, dtype=np.int64)
+    order = np.lexsort((call_ns, rank))
+    order = order[save_count[order] >= 0]
+    step = np.diff(save_count[order])
+    same = np.diff(rank[order]) == 0
+    np.add.at(missing, rank[order][1:][same], np.maximum(step[same] - 1, 0))
+    return missing

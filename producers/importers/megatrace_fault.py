@@ -1,0 +1,75 @@
+"""What a line of a Megatrace log looks like, and which line of a block does not, and why: the slow way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from producers.importers.columns import row_fault, shown
+from producers.importers.files import Block
+
+OPS: Mapping[str, str] = {
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "Broadcast": "broadcast",
+    "Bcast": "broadcast",
+    "Reduce": "reduce",
+    "AllToAll": "all_to_all",
+    "Send": "send",
+    "Recv": "recv",
+}
+"""Operators by the functions' names."""
+
+LINE = re.compile(
+    r"^(?:\[[^\] ]*\] )*?(?:(?:\[(?P<host>[^\] ]+)\] )?\[save_count (?P<save_count>[0-9]{1,18})\] )?"
+    r"\[(?P<seconds>[0-9]{1,12})\.(?P<nanoseconds>[0-9]{1,9})\] \[Rank (?P<rank>[0-9]{1,9})\] (?:\[PCI [^\]]*\] )?"
+    r"\[?Func? (?:nccl)?(?P<function>[A-Za-z]+)\]? \[?Data (?P<count>[0-9]{1,18})\]? "
+    r"\[?stream (?P<stream>[0-9A-Za-z()]+)\]?"
+    r"(?: \[?opCount (?P<op_count>[0-9]{1,18})\]?(?: \[?groupHash (?P<hash>-?[0-9A-Fa-fx]*)\]?)?)?(?P<tail>.*)$"
+)
+"""A line; the expression is understood alike by Python and by RE2. ``tail`` is empty unless the line is cut."""
+
+MOST_CHARACTERS = 127
+"""A line that is as long may be cut."""
+
+_TAILS = [f" {name} "[:end] for name in ("opCount", "groupHash") for end in range(1, len(name) + 3)]
+CUT_TAILS = pa.array(_TAILS, pa.string())
+"""What stands after the last field of a line that was cut within a field's name."""
+
+_PARTS = (
+    (r"\[[0-9]{1,12}\.[0-9]{1,9}\]", "no time as [1755590104.253968145]"),
+    (r"\[Rank [0-9]{1,9}\]", "no rank as [Rank 3]"),
+    (r"Func? [A-Za-z]+", "no function as Fun AllReduce"),
+    (r"Data [0-9]{1,18}[\] ]", "no element count as Data 4096"),
+    (r"stream [0-9A-Za-z()]+", "no stream as stream 0x55919d27b4b0"),
+)
+
+
+def find_fault(block: Block) -> str | None:
+    """What is wrong with the first bad line, with its file, line and field; None where all lines are good."""
+    for number, line in enumerate(block.data.split(b"\n"), start=block.line):
+        if line.strip() and (fault := _fault(line)):
+            return f"{block.path}:{number}: {fault}"
+    return None
+
+
+def _fault(raw: bytes) -> str | None:
+    try:
+        line = raw.decode().strip()
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    found = LINE.match(line)
+    if found is None:
+        missing = next((says for part, says in _PARTS if not re.search(part, line)), "not a line of a Megatrace log")
+        return f"{missing} in {shown(line)}"
+    function = found["function"]
+    if function not in OPS:
+        return f"function {shown(function)}; known are {', '.join(OPS)}"
+    if found["tail"] and (len(line) < MOST_CHARACTERS or found["tail"] not in _TAILS):
+        return f"{shown(found['tail'])} after the last field"
+    row = {name: int(found[name]) for name in ("rank", "count")}
+    call_ns = int(found["seconds"]) * 1_000_000_000 + int(found["nanoseconds"])
+    return row_fault({**row, "op": OPS[function], "call_ns": call_ns}, unnamed=True)

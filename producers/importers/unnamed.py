@@ -1,0 +1,88 @@
+"""Completes logs that do not say which communicator a call is on, or whom a send or recv meets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnosis.columns import codes, integers, nullable
+from diagnosis.iterations import OperatorPattern
+from diagnosis.job import Layout
+from diagnosis.pipeline_peers import infer_peers
+from diagnosis.unnamed_communicators import match_streams
+from producers.labels import Labelled, label
+
+_OWN = "/"
+"""Parts rank and stream in the name of a communicator that is known on one rank only."""
+
+
+def name_streams(table: pa.Table) -> pa.Table:
+    """The table with each communicator that is not named called after its rank and stream.
+
+    Raises ``ValueError`` where there is no stream either.
+    """
+    named = table.column("communicator")
+    if not named.null_count:
+        return table
+    rank, stream = (table.column(name).cast(pa.string()) for name in ("rank", "stream"))
+    own = pc.binary_join_element_wise(rank, stream, _OWN)
+    names = pc.coalesce(named.cast(pa.string()), own)
+    if names.null_count:
+        raise ValueError("operators that name neither a communicator nor a stream; which rank meets which is not known")
+    return _replaced(table, "communicator", names)
+
+
+def label_and_name(
+    table: pa.Table, layout: Layout | None, ends_with: OperatorPattern | None
+) -> tuple[Labelled, Layout | None]:
+    """Label the rows of a tidy table (labels.py), name the communicators that are only streams so far, and peers.
+
+    The layout is the one that naming found; None where it found none, or every communicator had its name.
+    Raises ``ValueError`` that says what to give by hand.
+    """
+    labelled = label(table, ends_with)
+    found = None
+    if _streams_only(table):
+        matched = match_streams(labelled.table, layout)
+        found = matched.layout
+        if matched.communicator:
+            own, names = codes(table, "communicator")
+            renamed = pa.array([matched.communicator.get(name, name) for name in names], pa.string())
+            table = _replaced(table, "communicator", renamed.take(pa.array(own)))
+            labelled = label(table, ends_with)
+    return Labelled(_with_peers(labelled.table), labelled.iterations_source), found
+
+
+def _streams_only(table: pa.Table) -> bool:
+    rank, (own, names) = integers(table, "rank"), codes(table, "communicator")
+    stream, streams = codes(table, "stream")
+    if (stream < 0).any():
+        return False
+    first = np.unique(own, return_index=True)[1]
+    return all(names[own[i]] == f"{rank[i]}{_OWN}{streams[stream[i]]}" for i in first)
+
+
+def _with_peers(table: pa.Table) -> pa.Table:
+    """The table with the peers of sends and recvs, where their communicator's ranks tell them."""
+    between = pc.is_in(table.column("op").cast(pa.string()), pa.array(["send", "recv"]))
+    if not pc.any(pc.and_(between, table.column("peer").is_null())).as_py():
+        return table
+    rank, (communicator, names) = integers(table, "rank"), codes(table, "communicator")
+    pairs = np.unique(np.stack([communicator, rank])[:, between.to_numpy()], axis=1)
+    chains: dict[str, list[int]] = {}
+    for code, of_rank in pairs.T.tolist():
+        chains.setdefault(names[code], []).append(of_rank)
+    peers = infer_peers(table, {name: ranks for name, ranks in chains.items() if len(ranks) > 1})
+    for name, values in (("peer", peers.peer), ("p2p_seq", peers.p2p_seq)):
+        table = _replaced(table, name, nullable(values, values >= 0, table.schema.field(name).type))
+    return table
+
+
+def _replaced(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    field = table.schema.field(at)
+    if pa.types.is_dictionary(field.type):
+        whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        values = whole.dictionary_encode().cast(field.type)
+    return table.set_column(at, field, values)
