@@ -15,8 +15,9 @@ import pyarrow as pa
 from diagnosis.job import Job
 from producers.iteration_summaries import summarise
 from producers.labels import label
+from producers.log_answers import answers
 from producers.log_index import LogIndex
-from producers.log_store import PARTIAL, LogStore, RecordingStore
+from producers.log_store import LogStore, RecordingStore
 from producers.parts import encode_parts
 from schemas import catalogue
 from schemas.message import Message, decode
@@ -47,14 +48,14 @@ class LogAgent:
     """One host's agent: a source of telemetry (``advance``) and a processor that answers log requests.
 
     ``pivots`` are the ranks whose rows are published unasked; others than this host's are ignored. Answers carry
-    the headers request_id, outcome, host, ranks (those of this host that were asked for, comma-separated), part
-    (from 0) and parts. A request for iterations that are not closed yet is held back until they are; at the end
-    of the log what there is is answered. A live agent will also publish an empty record for every second of
-    silence: ``advance`` is where those come from.
+    the headers request_id, outcome, host, ranks (those of this host that were asked for and are so complete,
+    comma-separated), part (from 0) and parts. A request for iterations that are not closed yet is held back until
+    they are; at the end of the log what there is is answered. A live agent will also publish an empty record for
+    every second of silence: ``advance`` is where those come from.
     """
 
     reads: tuple[Topic, ...] = (catalogue.LOG_REQUESTS,)
-    writes: tuple[Topic, ...] = (catalogue.ITERATION_SUMMARIES, catalogue.COMM_OPS)
+    writes: tuple[Topic, ...] = (catalogue.ITERATION_SUMMARIES, catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS)
 
     def __init__(self, store: LogStore, host: str, pivots: Collection[int]) -> None:
         self.name = f"log-agent-{host}"
@@ -137,19 +138,12 @@ class LogAgent:
         return self._encode(catalogue.ITERATION_SUMMARIES, pa.Table.from_batches([batch]), {})
 
     def _answer(self, key: tuple[str, str], held: _Held) -> list[Message]:
-        ranks = sorted({rank for row in held.rows for rank in row["ranks"]} & set(self.ranks))
-        tables, outcomes = [], set()
-        for row in held.rows:
-            wanted = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
-            table, outcome = self._store.rows(row["ranks"], *(row[name] for name in wanted))
-            tables.append(table)
-            outcomes.add(outcome)
-        headers = {
-            "request_id": key[1],
-            "outcome": outcomes.pop() if len(outcomes) == 1 else PARTIAL,
-            "ranks": ",".join(map(str, ranks)),
-        }
-        return self._encode(catalogue.COMM_OPS, pa.concat_tables(tables), headers)
+        messages: list[Message] = []
+        for answer in answers(self._store, held.rows):
+            ranks = ",".join(map(str, answer.ranks))
+            headers = {"request_id": key[1], "outcome": answer.outcome, "ranks": ranks}
+            messages += self._encode(answer.topic, answer.rows, headers)
+        return messages
 
     def _encode(self, topic: Topic, rows: pa.Table, headers: Mapping[str, str]) -> list[Message]:
         own = {"host": self.host, **headers}

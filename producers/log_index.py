@@ -75,10 +75,10 @@ class LogIndex:
         self.iterations: Ints = np.unique(self.blocks.iteration)
 
     def of(self, rank: int, iteration_from: int, iteration_to: int) -> tuple[int, int]:
-        """First and last (excluded) block of a rank's iterations."""
+        """First and last (excluded) block of a rank's iterations; none where these end before they begin."""
         low, high = np.searchsorted(self.blocks.rank, [rank, rank + 1])
         first, last = np.searchsorted(self.blocks.iteration[low:high], [iteration_from, iteration_to + 1])
-        return int(low + first), int(low + last)
+        return int(low + first), int(low + max(first, last))
 
     @cached_property
     def holes(self) -> Holes:

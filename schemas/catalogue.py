@@ -11,6 +11,7 @@ from schemas import (
     iterations,
     jobs,
     log_requests,
+    operator_windows,
     state,
 )
 from schemas.topic import Topic
@@ -19,6 +20,7 @@ JOBS = jobs.TOPIC
 LOG_REQUESTS = log_requests.TOPIC
 STATE = state.TOPIC
 COMM_OPS = comm_ops.TOPIC
+OPERATOR_WINDOWS = operator_windows.TOPIC
 ITERATION_SUMMARIES = iteration_summaries.TOPIC
 ITERATIONS = iterations.TOPIC
 FINDINGS = findings.TOPIC
@@ -32,6 +34,7 @@ TOPICS: dict[str, Topic] = {
         LOG_REQUESTS,
         STATE,
         COMM_OPS,
+        OPERATOR_WINDOWS,
         ITERATION_SUMMARIES,
         ITERATIONS,
         FINDINGS,

@@ -6,7 +6,11 @@ import pyarrow as pa
 
 from schemas.topic import TIME, Column, Key, Topic
 
-WHAT = ("rows",)
+WHAT = ("rows", "statistics", "series")
+"""The rows themselves; of each operator, statistics of its durations in the iterations asked for; or, of one operator,
+these durations beside the iterations'. The rows of a request that ask for the same statistics or series, of several
+stretches of iterations, are answered as one window.
+"""
 
 TOPIC = Topic(
     name="control.log_requests",
@@ -22,6 +26,13 @@ TOPIC = Topic(
         Column("communicator", pa.string(), "Only operators of this communicator; null: all.", nullable=True),
         Column("seq_from", pa.int64(), "First sequence number; null: from the first.", nullable=True, minimum=0),
         Column("seq_to", pa.int64(), "Last sequence number, included; null: to the last.", nullable=True, minimum=0),
+        Column(
+            "position",
+            pa.int32(),
+            "Only the operator in this place of each iteration and communicator; null: all. A series needs it.",
+            nullable=True,
+            minimum=0,
+        ),
         Column("what", pa.string(), "What to send.", choices=WHAT),
         Column("deadline_ns", TIME, "After this the search goes on without.", "ns since the epoch", minimum=0),
     ),

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 from diagnosis.job import Communicator, Job, Place
@@ -12,7 +14,7 @@ from producers.importers.recording import Recording
 from producers.job_source import JobSource, job_message
 from producers.log_agent import UNKNOWN_HOST, LogAgent, agents
 from producers.parts import encode_parts
-from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS
+from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS, OPERATOR_WINDOWS
 from schemas.message import Message, decode, encode
 from schemas.processor import Processor
 from tests.training_log import ITERATION_NS, STARTED_NS, Training
@@ -187,6 +189,111 @@ def test_rows_of_one_request_make_one_answer() -> None:
     both = encode(LOG_REQUESTS, LOG_REQUESTS.from_rows(batches), job="job")
     (answer,) = agent.process(both)
     assert {row["iteration"] for row in rows([answer], COMM_OPS)} == {0, 3}
+
+
+def test_ranks_that_are_differently_complete_are_answered_apart() -> None:
+    """What is lost of one rank must not be told of another."""
+    table = TRAINING.table()
+    gone = (pa.compute.field("rank") == 5) & (pa.compute.field("iteration") == 2)
+    agent = agents_of(table.filter(~gone))[1]
+    drained(agent)
+    told = list(agent.process(request([4, 5, 6], 1, 2)))
+    assert {(m.headers["ranks"], m.headers["outcome"]) for m in told} == {("4,6", "complete"), ("5", "partial")}
+    for message in told:
+        assert {str(row["rank"]) for row in rows([message], COMM_OPS)} == set(message.headers["ranks"].split(","))
+
+
+def test_a_log_that_was_overwritten_is_told_so() -> None:
+    (agent,) = agents(job_of(TRAINING, None), TRAINING.table(), (), keep_iterations=2)
+    drained(agent)
+    (answer,) = agent.process(request([0, 3], 0, 1))
+    assert (answer.headers["outcome"], answer.headers["ranks"]) == ("overwritten", "0,3")
+    assert rows([answer], COMM_OPS) == []
+    (partly,) = agent.process(request([0], 2, 3))
+    assert partly.headers["outcome"] == "partial"
+
+
+def test_rows_of_one_place_are_those_of_one_operator_an_iteration() -> None:
+    agent = agents_of(TRAINING.table())[0]
+    drained(agent)
+    (answer,) = agent.process(request([0], 1, 3, communicator="tp0", position=2))
+    got = rows([answer], COMM_OPS)
+    assert [(row["iteration"], row["communicator"], row["position"]) for row in got] == [
+        (i, "tp0", 2) for i in (1, 2, 3)
+    ]
+
+
+def windows(agent: LogAgent, *asked: Message) -> list[dict[str, Any]]:
+    batches = [decode(message, LOG_REQUESTS).to_pylist()[0] for message in asked]
+    both = encode(LOG_REQUESTS, LOG_REQUESTS.from_rows(batches), job="job")
+    messages = list(agent.process(both))
+    assert {m.topic for m in messages} == {OPERATOR_WINDOWS.name}
+    return rows(messages, OPERATOR_WINDOWS)
+
+
+def lasted(agent: LogAgent, rank: int, *stretches: tuple[int, int]) -> dict[int, int]:
+    """How long the operator in the fourth place of its tensor communicator took in each iteration."""
+    told = [
+        rows(agent.process(request([rank], *s, communicator=f"tp{rank // 2}", position=3)), COMM_OPS) for s in stretches
+    ]
+    return {row["iteration"]: row["end_ns"] - row["call_ns"] for of in told for row in of}
+
+
+def test_statistics_are_of_all_stretches_of_a_window_together() -> None:
+    agent = agents_of(TRAINING.table())[1]
+    drained(agent)
+    told = windows(agent, *(request([4, 0], first, last, what="statistics") for first, last in ((0, 1), (3, 4))))
+    assert {row["rank"] for row in told} == {4}
+    assert sum(row["samples"] for row in told) == 4 * TRAINING.table().num_rows // 40
+    row = next(row for row in told if (row["communicator"], row["position"]) == ("tp2", 3))
+    durations = np.array([*lasted(agent, 4, (0, 1), (3, 4)).values()])
+    expected = [durations.mean(), durations.std(ddof=1), *np.quantile(durations, [0.25, 0.5, 0.75])]
+    assert [row[f"{name}_ns"] for name in ("mean", "std", "q1", "q2", "q3")] == pytest.approx(expected, abs=0.5)
+    assert (row["samples"], row["series"]) == (4, None)
+
+
+def test_statistics_of_one_place_are_one_row() -> None:
+    agent = agents_of(TRAINING.table())[0]
+    drained(agent)
+    told = windows(agent, request([0, 1], 0, 4, what="statistics", communicator="tp0", position=3))
+    assert [(row["rank"], row["communicator"], row["position"], row["samples"]) for row in told] == [
+        (0, "tp0", 3, 5),
+        (1, "tp0", 3, 5),
+    ]
+
+
+def test_a_series_is_an_operators_durations_beside_its_iterations() -> None:
+    agent = agents_of(TRAINING.table())[0]
+    summaries = {s["iteration"]: s for s in rows(drained(agent), ITERATION_SUMMARIES) if s["rank"] == 1}
+    (row,) = windows(agent, request([1], 1, 99, what="series", communicator="tp0", position=3))
+    assert row["series"] == [
+        {
+            "iteration": iteration,
+            "operator_ns": duration,
+            "iteration_ns": summaries[iteration]["end_ns"] - summaries[iteration]["start_ns"],
+        }
+        for iteration, duration in lasted(agent, 1, (1, 4)).items()
+    ]
+    assert (row["samples"], row["mean_ns"]) == (4, None)
+
+
+def test_what_has_no_end_has_no_statistics() -> None:
+    table = TRAINING.table()
+    at = table.schema.get_field_index("end_ns")
+    agent = agents_of(table.set_column(at, table.schema.field(at), pa.nulls(len(table), pa.int64())))[0]
+    drained(agent)
+    assert windows(agent, request([0], 0, 4, what="statistics")) == []
+    assert windows(agent, request([0], 0, 4, what="series", communicator="tp0", position=3)) == []
+    assert windows(agent, request([0], 0, 4, what="series")) == []  # of no operator in particular
+
+
+def test_rows_and_statistics_of_one_request_are_an_answer_each() -> None:
+    agent = agents_of(TRAINING.table())[0]
+    drained(agent)
+    asked = [request([0], 3, 3), request([0, 1], 0, 2, what="statistics")]
+    both = LOG_REQUESTS.from_rows([decode(message, LOG_REQUESTS).to_pylist()[0] for message in asked])
+    told = list(agent.process(encode(LOG_REQUESTS, both, job="job")))
+    assert [(m.topic, m.headers["ranks"]) for m in told] == [(COMM_OPS.name, "0"), (OPERATOR_WINDOWS.name, "0,1")]
 
 
 def test_ranks_of_unknown_hosts_share_an_agent() -> None:

@@ -1,0 +1,123 @@
+"""What a log agent answers a request with: for whom, how completely, and what."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from producers import operator_windows
+from producers.log_store import COMPLETE, PARTIAL, LogStore
+from schemas import catalogue
+from schemas.topic import Topic
+
+Asked = Mapping[str, Any]
+"""A row of control.log_requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogAnswer:
+    """Records of ``topic`` for those of the asked ranks of whom they are equally complete."""
+
+    topic: Topic
+    ranks: tuple[int, ...]
+    outcome: str
+    rows: pa.Table
+
+
+def answers(store: LogStore, request: Sequence[Asked]) -> Iterator[LogAnswer]:
+    """What a store knows of a request's rows; every rank that it keeps is answered once a topic.
+
+    Ranks differ in how far their logs are complete, so there is an answer for each outcome.
+    """
+    rows = [asked for asked in request if asked["what"] == "rows"]
+    windows = [asked for asked in request if asked["what"] != "rows"]
+    if rows:
+        parts = [_looked_up(store, asked) for asked in rows]
+        yield from _by_outcome(catalogue.COMM_OPS, parts)
+    if windows:
+        yield from _by_outcome(catalogue.OPERATOR_WINDOWS, _windows(store, windows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Records of some ranks, and how complete each rank's are."""
+
+    rows: pa.Table
+    outcomes: Mapping[int, str]
+
+
+def _looked_up(store: LogStore, asked: Asked, columns: Sequence[str] | None = None) -> _Part:
+    """The rows asked for. Where not all are there, rank by rank, so that no rank's loss is told of another."""
+    ranks = sorted(set(asked["ranks"] or ()) & set(store.ranks))
+    found = _rows(store, asked, ranks, columns)
+    if len(ranks) < 2 or found[1] == COMPLETE:
+        return _Part(found[0], dict.fromkeys(ranks, found[1]))
+    of_rank = {rank: _rows(store, asked, [rank], columns) for rank in ranks}
+    rows = pa.concat_tables([table for table, _ in of_rank.values()])
+    return _Part(rows, {rank: outcome for rank, (_, outcome) in of_rank.items()})
+
+
+def _rows(store: LogStore, asked: Asked, ranks: Sequence[int], columns: Sequence[str] | None) -> tuple[pa.Table, str]:
+    where = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
+    table, outcome = store.rows(ranks, *(asked[name] for name in where))
+    if asked["position"] is not None:
+        table = table.filter(pc.equal(table.column("position"), asked["position"]))
+    return (table if columns is None else table.select(list(columns))), outcome
+
+
+def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
+    """Statistics and series; what is asked of several stretches of iterations is one window."""
+    stretches: dict[Hashable, list[Asked]] = defaultdict(list)
+    for asked in request:
+        stretches[(asked["what"], tuple(asked["ranks"] or ()), asked["communicator"], asked["position"])].append(asked)
+    for window in stretches.values():
+        what, communicator, position = (window[0][name] for name in ("what", "communicator", "position"))
+        if what == "statistics":
+            yield from _each_rank(store, window, operator_windows.statistics)
+        elif communicator is not None and position is not None:
+
+            def one(rows: pa.Table, communicator: str = communicator, position: int = position) -> pa.RecordBatch:
+                return operator_windows.series(store, rows, communicator, position)
+
+            yield from _each_rank(store, window, one)
+        else:  # of no operator in particular: there is nothing that could be told
+            empty = catalogue.OPERATOR_WINDOWS.schema.empty_table()
+            yield _Part(empty, dict.fromkeys(sorted(set(window[0]["ranks"]) & set(store.ranks)), PARTIAL))
+
+
+def _each_rank(store: LogStore, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[_Part]:
+    """Rank by rank: a window of all ranks of a host at once would take gigabytes."""
+    for rank in sorted(set(window[0]["ranks"] or ()) & set(store.ranks)):
+        parts = [_looked_up(store, {**asked, "ranks": [rank]}, operator_windows.COLUMNS) for asked in window]
+        rows = pa.concat_tables([part.rows for part in parts]).unify_dictionaries().combine_chunks()
+        yield _Part(pa.Table.from_batches([made(rows)]), {rank: _joint(part.outcomes[rank] for part in parts)})
+
+
+def _by_outcome(topic: Topic, parts: Iterable[_Part]) -> Iterator[LogAnswer]:
+    parts = list(parts)
+    told: dict[int, set[str]] = defaultdict(set)
+    for part in parts:
+        for rank, outcome in part.outcomes.items():
+            told[rank].add(outcome)
+    ranks_of: dict[str, list[int]] = defaultdict(list)
+    for rank in sorted(told):
+        ranks_of[_joint(told[rank])].append(rank)
+    rows = pa.concat_tables([topic.schema.empty_table(), *(part.rows for part in parts)]).unify_dictionaries()
+    for outcome, ranks in ranks_of.items():
+        own = rows if len(ranks_of) == 1 else rows.filter(_of(rows, ranks))
+        yield LogAnswer(topic, tuple(ranks), outcome, own)
+
+
+def _joint(outcomes: Iterable[str]) -> str:
+    """How complete several answers of one rank are together."""
+    distinct = set(outcomes)
+    return distinct.pop() if len(distinct) == 1 else PARTIAL
+
+
+def _of(rows: pa.Table, ranks: Collection[int]) -> pa.ChunkedArray:
+    return pc.is_in(rows.column("rank"), pa.array(sorted(ranks), pa.int32()))
