@@ -15,7 +15,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 
-FORMAT = "monitor/3"
+FORMAT = "monitor/4"
 
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
@@ -136,7 +136,7 @@ class Monitor:
         columns: dict[str, Any] = {
             "iteration": judgement.iteration,
             "expected_ns": judgement.expected_ns,
-            "delta": self._settings.delta,
+            "delta": judgement.delta,
             "irregular": judgement.irregular,
             "last": last or None,
         }
@@ -150,6 +150,7 @@ class Monitor:
                 "pattern_ordinal": run.ordinal,
                 "step_ordinal": run.step_ordinal or None,
                 "pattern_state": "closed" if judgement.closed else "open",
+                "period": run.period,
                 "excess_ns": run.excess_ns,
                 "baseline": list(run.baseline),
             }

@@ -54,6 +54,8 @@ def _when(incident: Incident) -> str:
     first, last, runs = incident.first_iteration, incident.last_iteration, len(incident.runs)
     if incident.pattern == "persistent_degradation":
         return f"since iteration {first}" if incident.state == "open" else f"from iteration {first} to {last}"
+    if incident.pattern == "performance_fluctuation":
+        return f"again and again between iterations {first} and {last}"
     if runs > 1:
         return f"in {runs} spikes between iterations {first} and {last}"
     return f"in iteration {first}" if first == last else f"in iterations {first} to {last}"

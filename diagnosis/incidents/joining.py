@@ -20,6 +20,7 @@ from diagnosis.incidents.evidence import (
 )
 
 DEGRADATION = "persistent_degradation"
+FLUCTUATION = "performance_fluctuation"
 _MOST_FINDINGS = 200
 
 
@@ -266,7 +267,9 @@ def _narrowed(incident: Incident, finding: Evidence, ranks: Ranks) -> dict[str, 
 
 
 def _pattern(incident: Incident, finding: Evidence) -> str | None:
-    return DEGRADATION if DEGRADATION in (incident.pattern, finding.pattern) else incident.pattern
+    """What lasts longer counts: a fluctuation begins as spikes, and so may a degradation."""
+    both = (incident.pattern, finding.pattern)
+    return next((pattern for pattern in (DEGRADATION, FLUCTUATION) if pattern in both), incident.pattern)
 
 
 def _lost(finding: Evidence) -> int:

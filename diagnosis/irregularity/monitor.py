@@ -2,6 +2,8 @@
 
 A windowed mean as the paper words it absorbs a degradation that lasts longer than the window, so irregular
 iterations never enter the baseline; neither do warm-up iterations nor those whose duration a gap in the log hides.
+A fluctuation has a smaller delta of its own, which counts only while there is evidence that it recurs
+(``fluctuation``): noise alone exceeds it now and then.
 """
 
 from __future__ import annotations
@@ -9,9 +11,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from typing import Any
 
+from diagnosis.irregularity.fluctuation import FluctuationSettings, period_of
+
 SPIKE = "abnormal_spike"
+FLUCTUATION = "performance_fluctuation"
 DEGRADATION = "persistent_degradation"
 
 
@@ -34,11 +40,14 @@ class MonitorSettings:
     closed_after: int = 2
     quiet_after: int = 100
     step_delta: float = 1.1
+    fluctuation: FluctuationSettings = field(default_factory=FluctuationSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """Irregular iterations with at most a short break between them: one fault's footprint in time.
+
+    ``period``: they come again after so many iterations, and the break may be as long.
 
     The latest ``level_length`` of them took about equally long, ``level_ns`` in all beyond the expected. They are on
     a step above those before as long as ``step_ordinal``, which counts them, is not 0.
@@ -55,11 +64,14 @@ class Run:
     level_ns: int = 0
     level_length: int = 0
     step_ordinal: int = 0
+    period: float | None = None
 
     @property
     def pattern(self) -> str:
-        """What the run is called (Holmes 3.1.1, 3.1.3)."""
-        return DEGRADATION if self.degraded else SPIKE
+        """What the run is called (Holmes 3.1.1 to 3.1.3)."""
+        if self.degraded:
+            return DEGRADATION
+        return SPIKE if self.period is None else FLUCTUATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +79,14 @@ class Judgement:
     """What one iteration is; ``irregular`` and ``expected_ns`` are None where that cannot be told.
 
     ``run`` is the open run that the iteration belongs to; with ``closed`` it is the one that ended here.
-    ``quiet``: the last irregular iteration has just become long ago.
+    ``quiet``: the last irregular iteration has just become long ago. ``delta`` is what was judged by.
     """
 
     iteration: int
     duration_ns: int | None
     expected_ns: int | None
     irregular: bool | None
+    delta: float
     run: Run | None = None
     closed: bool = False
     quiet: bool = False
@@ -88,30 +101,34 @@ class IterationMonitor:
     baseline: deque[tuple[int, int]] = field(default_factory=deque)
     run: Run | None = None
     regular_in_a_row: int | None = None
+    recent: deque[int | None] = field(default_factory=deque)
 
     def judge(self, iteration: int, duration_ns: int | None) -> Judgement:
         """Take the next iteration in; a duration of None is not known and changes nothing but the count."""
         self.seen += 1
+        self._remember(duration_ns)
         expected = self._expected()
+        period = self._period(duration_ns, expected)
+        delta = self.settings.delta if period is None else self.settings.fluctuation.delta
         if duration_ns is None:
-            return Judgement(iteration, None, expected, None, self.run)
+            return Judgement(iteration, None, expected, None, delta, self.run)
         if expected is None:
             if not self._outlier(duration_ns):
                 self._learn(iteration, duration_ns)
-            return Judgement(iteration, duration_ns, None, None)
-        if duration_ns > self.settings.delta * expected:
-            self.run = self._extended(iteration, duration_ns, expected)
+            return Judgement(iteration, duration_ns, None, None, delta)
+        if duration_ns > delta * expected:
+            self.run = _with(self._extended(iteration, duration_ns, expected), period=period)
             self.regular_in_a_row = 0
-            return Judgement(iteration, duration_ns, expected, True, self.run)
+            return Judgement(iteration, duration_ns, expected, True, delta, self.run)
         self._learn(iteration, duration_ns)
         quiet = self._counts_as_quiet()
         if self.run is None:
-            return Judgement(iteration, duration_ns, expected, False, quiet=quiet)
+            return Judgement(iteration, duration_ns, expected, False, delta, quiet=quiet)
         since = self.run.regular_since + 1
-        ended = since >= self.settings.closed_after
+        ended = since >= self._closed_after(self.run)
         run = _with(self.run, regular_since=since, in_a_row=0)
         self.run = None if ended else run
-        return Judgement(iteration, duration_ns, expected, False, run, closed=ended, quiet=quiet)
+        return Judgement(iteration, duration_ns, expected, False, delta, run, closed=ended, quiet=quiet)
 
     def to_state(self) -> dict[str, Any]:
         """What a restart needs to judge as if there had been none."""
@@ -120,6 +137,7 @@ class IterationMonitor:
             "baseline": [list(entry) for entry in self.baseline],
             "run": asdict(self.run) if self.run else None,
             "regular_in_a_row": self.regular_in_a_row,
+            "recent": list(self.recent),
         }
 
     @classmethod
@@ -132,7 +150,31 @@ class IterationMonitor:
             baseline=deque((iteration, duration) for iteration, duration in state["baseline"]),
             run=Run(**{**run, "baseline": tuple(run["baseline"])}) if run else None,
             regular_in_a_row=state["regular_in_a_row"],
+            recent=deque(state["recent"]),
         )
+
+    def _remember(self, duration_ns: int | None) -> None:
+        if self.seen > self.settings.warm_up:
+            self.recent.append(duration_ns)
+        while len(self.recent) > self.settings.fluctuation.window:
+            self.recent.popleft()
+
+    def _period(self, duration_ns: int | None, expected_ns: int | None) -> float | None:
+        """The period of the fluctuation that goes on, or that shows with this iteration; None: there is none."""
+        known = None if self.run is None else self.run.period
+        settings = self.settings.fluctuation
+        if duration_ns is None or expected_ns is None or duration_ns <= settings.delta * expected_ns:
+            return known
+        if self.run is not None and self.run.degraded:
+            return known
+        return period_of(list(self.recent), settings) or known
+
+    def _closed_after(self, run: Run) -> int:
+        """After how many regular iterations a run has ended."""
+        closed_after = self.settings.closed_after
+        if run.period is None:
+            return closed_after
+        return max(closed_after, ceil(self.settings.fluctuation.closed_after_periods * run.period))
 
     def _counts_as_quiet(self) -> bool:
         if self.regular_in_a_row is None:

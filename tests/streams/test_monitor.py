@@ -119,6 +119,16 @@ def test_what_comes_on_top_of_a_run_is_told() -> None:
     assert found[3 * READY :: 3] == [None, None, 1, 2]
 
 
+def test_a_fluctuation_is_told_with_its_period_and_its_own_delta() -> None:
+    durations = [1000] * READY + [1000, 1000, 1000, 1200, 1000] * 8
+    found = [row for row in judged(all_pivots(i, d) for i, d in enumerate(durations)) if row["pivot"] == A]
+    long_ones = [row for row in found if row["irregular"]]
+    assert {(row["pattern"], row["delta"]) for row in long_ones} == {("performance_fluctuation", 1.05)}
+    assert {round(row["period"]) for row in long_ones} == {5}
+    assert len({row["pattern_from"] for row in long_ones}) == 1
+    assert [row["delta"] for row in found[:READY]] == [1.5] * READY
+
+
 def test_a_duration_that_nobody_knows_is_unknown() -> None:
     found = judged([*(all_pivots(i) for i in range(READY)), all_pivots(READY, None)])
     assert [(row["duration_ns"], row["irregular"]) for row in found[-3:]] == [(None, None)] * 3
@@ -213,7 +223,7 @@ def test_a_state_of_another_form_is_refused() -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/3'"):
+    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/4'"):
         monitor().restore({"j": replace(state, format="monitor/1")})
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.incidents.evidence import Evidence, Incident
-from diagnosis.incidents.joining import DEGRADATION, IncidentJoiner, JoiningSettings, compatible
+from diagnosis.incidents.joining import DEGRADATION, FLUCTUATION, IncidentJoiner, JoiningSettings, compatible
 from tests.diagnosis.incidents.findings import SECOND, SPIKE, all_over, found, in_run, run_over
 
 SETTINGS = JoiningSettings(confirmations=2, least_confidence=0.75, agreement=0.34, window=100)
@@ -173,6 +173,11 @@ def test_a_cleared_run_of_spikes_completes_the_run_and_resolves_nothing() -> Non
 def test_a_run_that_became_a_degradation_after_it_was_last_searched() -> None:
     incident = only([in_run(i, 20, 3, pattern=SPIKE) for i in (20, 21, 23)] + [run_over(27, 20, 25)])
     assert (incident.pattern, incident.last_iteration, incident.state) == (DEGRADATION, 25, "resolved")
+
+
+def test_spikes_that_turn_out_to_recur_are_a_fluctuation() -> None:
+    incident = only([found(i, 3, pattern=SPIKE) for i in (20, 27)] + [found(34, 3, pattern=FLUCTUATION)])
+    assert (incident.pattern, incident.state) == (FLUCTUATION, "open")
 
 
 def test_every_culprit_of_a_run_bears_its_share_of_what_was_lost() -> None:

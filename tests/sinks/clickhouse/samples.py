@@ -169,6 +169,7 @@ def iterations() -> list[dict[str, Any]]:
                 "pattern_ordinal": iteration - 9 if slow else None,
                 "step_ordinal": iteration - 14 if 15 <= iteration < 20 else None,
                 "pattern_state": "open" if slow else None,
+                "period": 6.94 if slow else None,
                 "excess_ns": 400_000_000 * (iteration - 9) if slow else None,
                 "baseline": list(range(5, 10)) if slow else None,
                 "last": iteration == 39 or None,

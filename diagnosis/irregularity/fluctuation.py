@@ -1,0 +1,91 @@
+"""Performance fluctuation: small excesses that come again and again (Holmes 3.1.2, appendix B).
+
+One iteration that takes 5 % longer says nothing, noise does as much. Evidence is that such iterations come at even
+distances, that they stand out from those between them, and that the spectrum of the iteration times has its
+strongest line, harmonics included, where the distances say. The line gives the period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+HARMONICS = 3
+"""A train of short pulses shows as a line and its multiples (appendix B: at 0.144, 0.288 and 0.432)."""
+
+_OVERSAMPLING = 8
+"""The spectrum is read between the frequencies of the window's own length: periods are no whole numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class FluctuationSettings:
+    """``delta`` as Holmes' for fluctuation: from it on an iteration counts as one of the recurring ones.
+
+    Of the latest ``window`` iterations at least ``least_peaks`` must; ``even_share`` of the distances between them
+    must lie within a third of their median, and the peaks' mean excess above ``contrast`` standard deviations of
+    all other iterations. The period lies between ``shortest_period`` and ``longest_period`` iterations, and differs
+    from the median distance by at most ``period_tolerance`` of it. A run ends after ``closed_after_periods`` without a
+    peak.
+    """
+
+    delta: float = 1.05
+    window: int = 100
+    least_peaks: int = 6
+    even_share: float = 0.8
+    contrast: float = 3.5
+    shortest_period: float = 3.0
+    longest_period: float = 16.0
+    period_tolerance: float = 0.3
+    closed_after_periods: float = 2.0
+
+
+def period_of(durations_ns: Sequence[int | None], settings: FluctuationSettings) -> float | None:
+    """The period, in iterations, at which long ones come again; None: they do not, or too few came so far.
+
+    ``durations_ns`` are those of consecutive iterations; None: not known.
+    """
+    durations = np.array([np.nan if duration is None else float(duration) for duration in durations_ns])
+    known = ~np.isnan(durations)
+    if known.sum() < settings.least_peaks * settings.shortest_period:
+        return None
+    excess = np.where(known, durations / np.median(durations[known]) - 1, 0.0)
+    long = excess > settings.delta - 1
+    peaks = np.flatnonzero(long & ~np.r_[False, long[:-1]])
+    if len(peaks) < settings.least_peaks:
+        return None
+    distances = np.diff(peaks)
+    median = float(np.median(distances))
+    even = np.abs(distances - median) <= median / 3
+    others = excess[known & ~long]
+    if not settings.shortest_period <= median <= settings.longest_period or even.mean() < settings.even_share:
+        return None
+    if len(others) < 2 or excess[long].mean() <= settings.contrast * others.std():
+        return None
+    period = 1 / strongest_line(np.minimum(excess, 2 * excess[peaks].mean()), settings)
+    return period if abs(period - median) <= settings.period_tolerance * median else None
+
+
+def strongest_line(series: Floats, settings: FluctuationSettings) -> float:
+    """The frequency, per iteration, that carries most of a series, its harmonics included."""
+    frequency, power = spectrum(series)
+    lines = np.flatnonzero((frequency >= 1 / settings.longest_period) & (frequency <= 1 / settings.shortest_period))
+    width = np.ones(_OVERSAMPLING + 1)
+    smooth = np.convolve(power, width, "same")
+    harmonics = [np.where(lines * h < len(power), smooth[np.minimum(lines * h, len(power) - 1)], 0.0) for h in _H]
+    return float(frequency[lines[np.argmax(np.sum(harmonics, axis=0))]])
+
+
+_H = range(1, HARMONICS + 1)
+
+
+def spectrum(series: Floats) -> tuple[Floats, Floats]:
+    """Frequencies per iteration, 0 to 1/2, and the power of a series there (discrete Fourier transform)."""
+    length = len(series) * _OVERSAMPLING
+    windowed = (series - series.mean()) * np.hanning(len(series))
+    power = np.abs(np.fft.rfft(windowed, length)) ** 2
+    return np.fft.rfftfreq(length), np.asarray(power, dtype=np.float64)
