@@ -88,4 +88,4 @@ def spectrum(series: Floats) -> tuple[Floats, Floats]:
     length = len(series) * _OVERSAMPLING
     windowed = (series - series.mean()) * np.hanning(len(series))
     power = np.abs(np.fft.rfft(windowed, length)) ** 2
-    return np.fft.rfftfreq(length), np.asarray(power, dtype=np.float64)
+    return np.asarray(np.fft.rfftfreq(length), dtype=np.float64), np.asarray(power, dtype=np.float64)
