@@ -1,18 +1,32 @@
 """A simulated cluster with injected faults.
 
 scenario, faults, noise    what is simulated
-cluster, schedule          where ranks run, and what each stage does in an iteration
-durations                  what segments and transfers take: mechanism, noise, faults
-engine                     who waits for whom: block and barrier times
+cluster, fabric, schedule  where ranks run, over what they communicate, and what each stage does in an iteration
+network                    what a byte takes between ranks
 calibration                how slow a device must be to slow the job as much as wanted
-rows                       expands block and barrier times into the ranks' logs
 truth                      the same seed without the fault
-run                        all of it: ``simulate(scenario)``
+logged                     what logs hold of an operator, and what loggers do to it
 scenarios                  random scenarios for accuracy runs
 recording, relabel         a run as files; a run under other names
+
+Small jobs are executed event by event: ``simulate(scenario)``
+
+durations                  what segments and transfers take: mechanism, noise, faults
+engine                     who waits for whom
+rows, run                  the logs of all ranks; all of it together
+
+Jobs of thousands of ranks are executed block by block, and expanded where they are asked for: ``LazyRun(scenario)``
+
+parts                      blocks whose members start and end together, in levels
+conditions, totals         what an iteration happens under, and how long its blocks take
+blocks                     who waits for whom between blocks
+inside                     what happens inside a block, given when it begins and ends
+lazy, lazy_log             all of it together; the log of any rank and iteration
 """
 
 from producers.simulation.faults import Fault, Kind, Part, Pattern
+from producers.simulation.lazy import LazyRun
+from producers.simulation.lazy_log import LazyLog
 from producers.simulation.noise import DEFAULT, HARD, PROFILES, SILENT, NoiseProfile
 from producers.simulation.recording import write
 from producers.simulation.run import SimulatedRun, simulate
@@ -28,6 +42,8 @@ __all__ = [
     "Fault",
     "FaultTruth",
     "Kind",
+    "LazyLog",
+    "LazyRun",
     "NoiseProfile",
     "Omissions",
     "Part",

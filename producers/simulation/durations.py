@@ -86,10 +86,9 @@ class Durations:
 
     def _slow_segments(self, program: Program, slow: Sequence[Slowness]) -> Floats:
         """Slowness of compute; shape (segments, worlds, ranks of a stage)."""
+        launching = np.stack([s.launching for s in slow])
         by_phase = {segment.phase: np.stack([s.computing(segment.phase) for s in slow]) for segment in program.segments}
-        factors = np.stack([by_phase[segment.phase] for segment in program.segments])
-        factors[0] *= np.stack([s.launching for s in slow])  # the host loads the data
-        return factors
+        return np.stack([by_phase[s.phase] * (launching if s.by_host else 1.0) for s in program.segments])
 
     def _expert_load(self, stage: int, iteration: int) -> Floats:
         """Relative load of each rank's experts; shape (microbatches, layers, ranks of a stage)."""

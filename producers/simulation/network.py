@@ -62,6 +62,17 @@ class Network:
             nvlink=np.repeat(nvlink, scenario.gpus_per_host, axis=1)[:, : scenario.world],
         )
 
+    def quiet(self) -> Rates:
+        """Without faults and others' traffic."""
+        scenario, shape = self.cluster.scenario, self.fabric.shape
+        return Rates(
+            self,
+            np.zeros(scenario.microbatches + 1, dtype=np.int64),
+            port=np.ones((1, 1, scenario.world)),
+            spines=np.ones((1, 1, shape.spines)),
+            nvlink=np.ones((1, scenario.world)),
+        )
+
     def _slow_down(self, slow: SlowDevice, port: Floats, nvlink: Floats, spines: Floats) -> None:
         kind, rank = slow.fault.kind, slow.fault.rank
         if kind in {Kind.NIC_SLOW, Kind.LINK_SLOW}:

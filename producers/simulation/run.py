@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from producers.simulation import engine, rows
 from producers.simulation.calibration import slow_device
 from producers.simulation.durations import Durations
 from producers.simulation.network import World
+from producers.simulation.noise import Floats
 from producers.simulation.scenario import Scenario
 from producers.simulation.truth import ACTUAL, Truth, abnormal_operators, fault_truths, iteration_lengths
 
@@ -35,18 +37,23 @@ def simulate(scenario: Scenario) -> SimulatedRun:
     Raises ``SettingsError`` for a fault that cannot slow the job as much as it should.
     """
     durations = Durations(scenario)
-    slow = tuple(slow_device(durations, fault) for fault in scenario.faults)
+    fabric = durations.network.fabric
+
+    def length(worlds: Sequence[World], iterations: Sequence[int]) -> Floats:
+        return iteration_lengths(engine.run(durations, worlds, iterations))
+
+    slow = tuple(slow_device(length, fault, fabric.device(fault)) for fault in scenario.faults)
     alone: list[World] = [(device,) for device in slow] if len(slow) > 1 else []
     times = engine.run(durations, [slow, (), *alone], range(scenario.iterations), logged=2)
     lengths = iteration_lengths(times)
     table, kept = rows.expand(durations, times)
     truth = Truth(
         scenario=scenario,
-        faults=fault_truths(durations.network.fabric, slow, lengths),
+        faults=fault_truths(fabric, slow, lengths),
         durations_ns=tuple(int(x * 1e9) for x in lengths[:, 0]),
         healthy_ns=tuple(int(x * 1e9) for x in lengths[:, 1]),
         abnormal=abnormal_operators(times, lengths)[kept],
     )
     ended_ns = durations.cluster.started_ns + int(times[-1].finished[:, ACTUAL].max() * 1e9)
-    job = durations.network.fabric.described(durations.cluster.job(ended_ns))
+    job = fabric.described(durations.cluster.job(ended_ns))
     return SimulatedRun(scenario, job, table, truth)

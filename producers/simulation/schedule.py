@@ -63,12 +63,16 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Compute between two operators; ``work`` in forward passes of one layer."""
+    """Compute between two operators; ``work`` in forward passes of one layer.
+
+    ``by_host``: as fast as the CPU, too, lets it be.
+    """
 
     work: float
     phase: str
     microbatch: int | None = None
     expert_layer: int | None = None
+    by_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,10 @@ class Communicate:
 
 @dataclass
 class Program:
-    """What the ranks of one stage do in every iteration."""
+    """What the ranks of one of ``stages`` stages do in every iteration."""
 
     stage: int
+    stages: int
     steps: list[Compute | Communicate] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
@@ -98,6 +103,11 @@ class Program:
         """Append a segment."""
         self.steps.append(Compute(len(self.segments)))
         self.segments.append(Segment(work, phase, microbatch, expert_layer))
+
+    def load(self) -> None:
+        """Append the loading of an iteration's data."""
+        self.steps.append(Compute(len(self.segments)))
+        self.segments.append(Segment(DATA_LOADING_WORK, OTHER, by_host=True))
 
     def communicate(self, *operators: Operator) -> None:
         """Append operators that are called together; none at all is no step."""
@@ -145,14 +155,14 @@ class _Writer:
         self.first = stage == 0
         self.last = stage == scenario.pp - 1
         self.layers = scenario.layers_of_stage[stage]
-        self.program = Program(stage)
+        self.program = Program(stage, scenario.pp)
         self.tokens = scenario.sequence_length * scenario.micro_batch_size // scenario.cp
         self.activation = self.tokens * scenario.hidden * 2
         self.calls = dict.fromkeys(Scope, 0)
 
     def write(self) -> Program:
         """The whole iteration."""
-        self.program.compute(DATA_LOADING_WORK, OTHER)
+        self.program.load()
         self._one_forward_one_backward()
         self._finish()
         return self.program

@@ -1,0 +1,207 @@
+"""A simulated job of thousands of ranks, expanded where it is asked for.
+
+All ranks' blocks of an iteration are executed at once (``blocks``); what happened inside a block is worked out when
+somebody asks for a rank that took part (``inside``). Everything is a pure function of the scenario, so it does not
+matter what was asked before, nor in which order.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Sequence
+from functools import cached_property, partial
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from diagnosis.job import Job
+from producers.simulation.blocks import Blocks, Execution
+from producers.simulation.calibration import Effort, slow_device
+from producers.simulation.cluster import Cluster, Ints
+from producers.simulation.conditions import Climate, Conditions
+from producers.simulation.fabric import Fabric
+from producers.simulation.inside import Inside, PartDurations, PartTimes
+from producers.simulation.network import SlowDevice, World
+from producers.simulation.noise import Floats, Purpose
+from producers.simulation.parts import plan
+from producers.simulation.scenario import Scenario
+from producers.simulation.schedule import Scope, programs
+from producers.simulation.totals import family_totals
+
+_KEPT_ITERATIONS = 6
+_KEPT_PARTS = 48
+_EFFORT = Effort(samples=3, grid=9, rounds=4)
+
+Worlds = tuple[int, ...]
+"""Worlds by number: what happened, the same without faults, and each of several faults alone."""
+
+
+Thing = TypeVar("Thing")
+
+
+class Recent(Generic[Thing]):
+    """The last few things that were worked out."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._things: OrderedDict[Hashable, Thing] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
+        """The thing of a key, made where it is not there."""
+        if key not in self._things:
+            self._things[key] = make()
+            if len(self._things) > self._most:
+                self._things.popitem(last=False)
+        self._things.move_to_end(key)
+        return self._things[key]
+
+
+class LazyRun:
+    """A job and its faults. ``slow`` are the faults with the factors of their devices.
+
+    Raises ``SettingsError`` for a fault that cannot slow the job as much as it should, and for a layout whose parts
+    do not end together.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.cluster = Cluster(scenario)
+        self.fabric = Fabric(self.cluster)
+        self.programs = programs(scenario)
+        self.plan = plan(self.cluster, self.programs)
+        self.climate = Climate(self.cluster, self.programs)
+        self.insides = [[Inside(self.cluster, kind) for kind in family.kinds] for family in self.plan.families]
+        self.totals = family_totals(self.cluster, self.climate, self.plan, self.insides)
+        self.execution = Execution(self.cluster, self.plan)
+        devices = [(fault, self.fabric.device(fault)) for fault in scenario.faults]
+        self.slow: tuple[SlowDevice, ...] = tuple(
+            slow_device(self._lengths, fault, device, _EFFORT) for fault, device in devices
+        )
+        alone: list[World] = [(device,) for device in self.slow] if len(self.slow) > 1 else []
+        self.worlds: list[World] = [self.slow, (), *alone] if self.slow else [()]
+        self._began: list[Ints] = [np.zeros((scenario.pp, len(self.worlds), self.cluster.stage_ranks), dtype=np.int64)]
+        self._blocks: Recent[Blocks] = Recent(_KEPT_ITERATIONS)
+        self._conditions: Recent[Conditions] = Recent(_KEPT_ITERATIONS)
+        self._parts: Recent[PartTimes] = Recent(_KEPT_PARTS)
+
+    @cached_property
+    def job(self) -> Job:
+        """The job as its scheduler describes it while it runs."""
+        return self.fabric.described(self.cluster.job())
+
+    def began_ns(self, iteration: int) -> Ints:
+        """When ranks began an iteration, since the job's start; (pp, worlds, ranks of a stage), whole ns."""
+        while len(self._began) <= iteration:
+            self._executed(len(self._began) - 1)
+        return self._began[iteration]
+
+    def blocks(self, iteration: int) -> Blocks:
+        """An iteration's blocks; of one world only where all worlds are still alike."""
+        self.began_ns(iteration)
+        return self._blocks.get(iteration, lambda: self._execute(iteration))
+
+    def operators(self, rank: int, iteration: int, scopes: Collection[Scope] | None = None, world: int = 0) -> Ints:
+        """When a rank called, started and ended each operator of its stage's program; (operators, 3), whole ns.
+
+        Of ``scopes`` other than those asked for some may be missing: -1.
+        """
+        stage, within = divmod(rank, self.cluster.stage_ranks)
+        times = np.full((len(self.programs[stage].operators), 3), -1, dtype=np.int64)
+        for f, k in self._kinds[stage]:
+            inside = self.insides[f][k]
+            if scopes is not None and not set(inside.scopes) & set(scopes):
+                continue
+            group = int(inside.grouping.of_rank[within])
+            make = partial(self._times, iteration, f, k, group, world)
+            part = self._parts.get((iteration, f, k, group, world), make)
+            at = inside.kind.stages.index(stage)
+            members = inside.grouping.members[group]
+            column = at * len(members) + int(np.searchsorted(members, within))
+            places = inside.kind.operator_at[at].T
+            for m, moment in enumerate((part.call, part.start, part.end)):
+                times[places, m] = moment[:, :, 0, column]
+        return times
+
+    def expand(
+        self, iteration: int, family: int, kind: int, group: int, worlds: Worlds
+    ) -> tuple[PartDurations, PartTimes]:
+        """All parts of a kind in an iteration, for one group: durations and times, in whole ns."""
+        inside = self.insides[family][kind]
+        blocks = self.blocks(iteration)
+        within = inside.grouping.members[group]
+        came = []
+        chosen = [min(world, blocks.worlds - 1) for world in worlds]
+        for stage in inside.kind.stages:
+            course = self.execution.course(blocks, stage, within)[:, chosen]
+            at = self._place[stage][family][self.plan.families[family].rows[kind]]
+            came.append(course[at])
+            left = course[at + 1][..., 0]
+        drawn = self.drawn(iteration, family, kind, group, worlds)
+        return inside.expand(drawn, np.concatenate(came, axis=-1), left)
+
+    def drawn(self, iteration: int, family: int, kind: int, group: int, worlds: Worlds) -> PartDurations:
+        """The same durations before they are made to fit their blocks, in seconds."""
+        inside = self.insides[family][kind]
+        conditions = self._conditions.get((iteration, worlds), lambda: self._of(iteration, worlds))
+        number = self._first_number[family] + kind
+        place = number * self.scenario.world + int(inside.ranks(group)[0])
+        stream = self.climate.draws.at(Purpose.INSIDE, place, iteration)
+        return inside.drawn(stream, conditions, group, inside.kind.microbatch)
+
+    def _times(self, iteration: int, family: int, kind: int, group: int, world: int) -> PartTimes:
+        return self.expand(iteration, family, kind, group, (world,))[1]
+
+    def _of(self, iteration: int, worlds: Worlds) -> Conditions:
+        return self.climate.of(iteration, [self.worlds[world] for world in worlds])
+
+    def _executed(self, iteration: int) -> None:
+        blocks = self._blocks.get(iteration, lambda: self._execute(iteration))
+        ended = np.broadcast_to(blocks.ended, self._began[0].shape)
+        self._began.append(np.ascontiguousarray(ended))
+
+    def _execute(self, iteration: int) -> Blocks:
+        began, worlds = self._began[iteration], self.worlds
+        active = any(iteration in slow.fault.iterations for slow in self.slow)
+        if not active and (began == began[:, :1]).all():
+            began, worlds = began[:, :1], [()]
+        conditions = self.climate.of(iteration, worlds)
+        return self.execution.run([totals.of(conditions) for totals in self.totals], began, keep=True)
+
+    def _lengths(self, worlds: Sequence[World], iterations: Sequence[int]) -> Floats:
+        """Lengths of consecutive iterations, the first of which begins at once; (iterations, worlds), seconds."""
+        now = np.zeros((self.scenario.pp, len(worlds), self.cluster.stage_ranks), dtype=np.int64)
+        ends = [np.zeros(len(worlds))]
+        for iteration in iterations:
+            conditions = self.climate.of(iteration, worlds)
+            now = self.execution.run([totals.of(conditions) for totals in self.totals], now, keep=False).ended
+            ends.append(now.mean(axis=(0, 2)) / 1e9)
+        return np.diff(np.array(ends), axis=0)
+
+    @cached_property
+    def _kinds(self) -> list[list[tuple[int, int]]]:
+        """Family and number of the kinds with operators that each stage takes part in."""
+        return [
+            [
+                (f, k)
+                for f, insides in enumerate(self.insides)
+                for k, inside in enumerate(insides)
+                if stage in inside.kind.stages and inside.kind.operators
+            ]
+            for stage in range(self.scenario.pp)
+        ]
+
+    @cached_property
+    def _first_number(self) -> list[int]:
+        """Number of each family's first kind."""
+        return [0, *np.cumsum([len(family.kinds) for family in self.plan.families])[:-1].tolist()]
+
+    @cached_property
+    def _place(self) -> list[list[Ints]]:
+        """By stage and family: where in the stage's course each part of the family is, -1: not there."""
+        places = []
+        for course in self.plan.course:
+            of_family = [np.full(len(family.kind), -1, dtype=np.int64) for family in self.plan.families]
+            for at, (family, row) in enumerate(course):
+                of_family[family][row] = at
+            places.append(of_family)
+        return places

@@ -1,0 +1,170 @@
+"""The log that ranks of a lazily expanded job write, rank by rank and iteration by iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from producers.simulation.cluster import Ints
+from producers.simulation.lazy import LazyRun
+from producers.simulation.logged import SCOPES, Clocks, Lines, OperatorFacts, batch, ring_gap
+from producers.simulation.noise import Purpose
+from producers.simulation.schedule import Scope
+from schemas import comm_ops
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which of a rank's rows: those of a communicator, if given, within bounds of ``seq`` (included)."""
+
+    communicator: str | None = None
+    seq_from: int | None = None
+    seq_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One iteration of a rank's log on its host's clock; -1: not known."""
+
+    start_ns: int
+    end_ns: int
+    lost: int
+
+
+class LazyLog:
+    """What the ranks' logs hold. Iterations are numbered by their agents even where rows do not carry them."""
+
+    def __init__(self, run: LazyRun) -> None:
+        self.run = run
+        self.clocks = Clocks.of(run.cluster)
+        self._facts = [OperatorFacts.of(program) for program in run.programs]
+
+    def rows(self, ranks: Iterable[int], iterations: Sequence[int], wanted: Wanted = Wanted()) -> tuple[pa.Table, bool]:
+        """Rows of telemetry.comm_ops by rank, iteration and call order, and whether none of them was lost."""
+        batches, whole = [], True
+        of_stage: dict[int, list[Lines]] = {}
+        for rank in sorted(ranks):
+            for iteration in iterations:
+                lines, complete = self._lines(rank, iteration, wanted)
+                whole &= complete
+                if len(lines.rank):
+                    of_stage.setdefault(rank // self.run.cluster.stage_ranks, []).append(lines)
+        for stage, several in sorted(of_stage.items()):
+            batches.append(batch(self.run.cluster, self._facts[stage], _joined(several)))
+        table = (
+            pa.Table.from_batches(batches, comm_ops.TOPIC.schema) if batches else comm_ops.TOPIC.schema.empty_table()
+        )
+        return table.unify_dictionaries().combine_chunks(), whole
+
+    def span(self, rank: int, iteration: int) -> Span:
+        """When a rank began and ended an iteration, as its log tells.
+
+        It ends with the first call of the next; where a lost line hides either, its end is not known.
+        """
+        lost = self.lost(rank, iteration)
+        if lost.all():
+            return Span(-1, -1, len(lost))
+        last = iteration == self.run.scenario.iterations - 1
+        scopes = None if last else [self._scope(rank, int(np.argmin(lost)))]
+        times = self.run.operators(rank, iteration, scopes)
+        start = self._shown(rank, int(times[np.argmin(lost), 0]))
+        end = -1
+        if last:
+            if not (self.run.scenario.omissions.ends or lost.any()):
+                end = self._shown(rank, int(times[:, 2].max()))
+        elif not (lost[0] or self.lost(rank, iteration + 1)[0]):
+            following = self.run.operators(rank, iteration + 1, [self._scope(rank, 0)])
+            end = self._shown(rank, int(following[0, 0]))
+        return Span(start, end, int(lost.sum()))
+
+    def latest_ns(self, ranks: Iterable[int], iteration: int) -> int:
+        """The latest time that the ranks' clocks show by the end of an iteration."""
+        chosen = np.array(sorted(ranks), dtype=np.int64)
+        ended = self.run.began_ns(iteration + 1)[:, 0].ravel()[chosen]
+        return int(self.clocks.read(chosen, ended).max(initial=0))
+
+    def lost(self, rank: int, iteration: int) -> Bools:
+        """Which operators of a rank's iteration its log does not hold; (operators,)."""
+        profile, draws = self.run.scenario.noise, self.run.climate.draws
+        operators = len(self._facts[rank // self.run.cluster.stage_ranks].op)
+        lost = draws.at(Purpose.LOSS, rank, iteration + 1).random(operators) < profile.lost_share
+        gap_rank, first, last = self._gap
+        if rank == gap_rank:
+            a_rank = operators * self.run.scenario.iterations
+            ordinal = iteration * operators + np.arange(operators)
+            lost |= (ordinal >= int(first * a_rank)) & (ordinal < int(last * a_rank))
+        return lost
+
+    @cached_property
+    def _gap(self) -> tuple[int, float, float]:
+        scenario = self.run.scenario
+        return ring_gap(self.run.climate.draws, scenario.world, scenario.noise.ring_gap_probability)
+
+    def _lines(self, rank: int, iteration: int, wanted: Wanted) -> tuple[Lines, bool]:
+        stage = rank // self.run.cluster.stage_ranks
+        facts = self._facts[stage]
+        asked, scopes = self._asked(rank, iteration, facts, wanted)
+        lost = self.lost(rank, iteration)
+        operator = np.flatnonzero(asked & ~lost)
+        times = self.run.operators(rank, iteration, scopes)[operator] if len(operator) else np.zeros((0, 3), np.int64)
+        who = np.full(len(operator), rank)
+        call, start, end = (self.clocks.read(who, times[:, m]) for m in range(3))
+        lines = Lines(
+            rank=who,
+            iteration=np.full(len(operator), iteration),
+            operator=operator,
+            call_order=iteration * len(facts.op) + operator,
+            position=facts.seq[operator],
+            call_ns=call,
+            start_ns=start,
+            end_ns=end,
+        )
+        return lines, not (asked & lost).any()
+
+    def _asked(
+        self, rank: int, iteration: int, facts: OperatorFacts, wanted: Wanted
+    ) -> tuple[Bools, list[Scope] | None]:
+        asked = np.ones(len(facts.op), dtype=np.bool_)
+        scopes = None
+        if wanted.communicator is not None:
+            scope, members = self._communicators.get(wanted.communicator, (None, frozenset()))
+            if scope is None or rank not in members:
+                return np.zeros_like(asked), []
+            scopes = [scope]
+            asked &= facts.scope == SCOPES.index(scope)
+        seq = iteration * facts.calls + facts.seq
+        if wanted.seq_from is not None:
+            asked &= seq >= wanted.seq_from
+        if wanted.seq_to is not None:
+            asked &= seq <= wanted.seq_to
+        return asked, scopes
+
+    @cached_property
+    def _communicators(self) -> dict[str, tuple[Scope, frozenset[int]]]:
+        cluster = self.run.cluster
+        return {
+            name: (scope, frozenset(group.tolist()))
+            for scope in cluster.scopes
+            for name, group in zip(cluster.communicator_names[scope], cluster.groups(scope), strict=True)
+        }
+
+    def _scope(self, rank: int, operator: int) -> Scope:
+        return SCOPES[int(self._facts[rank // self.run.cluster.stage_ranks].scope[operator])]
+
+    def _shown(self, rank: int, elapsed_ns: int) -> int:
+        return int(self.clocks.read(np.array([rank]), np.array([elapsed_ns]))[0])
+
+
+def _joined(lines: Sequence[Lines]) -> Lines:
+    def column(name: str) -> Ints:
+        return np.concatenate([getattr(one, name) for one in lines])
+
+    names = ("rank", "iteration", "operator", "call_order", "position", "call_ns", "start_ns", "end_ns")
+    return Lines(**{name: column(name) for name in names})
