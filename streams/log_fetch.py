@@ -110,19 +110,21 @@ def stretches(iterations: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class _Whose(NamedTuple):
-    """Which answer a part belongs to: a host that answers twice may cut its rows differently."""
+    """Which answer a part belongs to: a host has one for each outcome, and may cut one that it gives again differently."""
 
     host: str
     producer: str
     parts: int
+    ranks: str
 
 
 def _answer_headers(message: Message) -> tuple[set[int], _Whose, int]:
     try:
-        ranks = {int(rank) for rank in message.headers["ranks"].split(",") if rank}
+        named = message.headers["ranks"]
+        ranks = {int(rank) for rank in named.split(",") if rank}
         part, parts = int(message.headers.get("part", "0")), int(message.headers.get("parts", "1"))
     except (KeyError, ValueError) as error:
         raise WrongSchema(f"{message.topic}: an answer needs the headers ranks, part and parts: {error!r}") from error
     if not 0 <= part < parts:
         raise WrongSchema(f"{message.topic}: part {part} of {parts}")
-    return ranks, _Whose(message.headers.get("host", ""), message.headers.get("producer", ""), parts), part
+    return ranks, _Whose(message.headers.get("host", ""), message.headers.get("producer", ""), parts, named), part
