@@ -110,7 +110,7 @@ def stretches(iterations: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class _Whose(NamedTuple):
-    """Which answer a part belongs to: a host gives one for each outcome, and may cut one that it repeats differently."""
+    """Which answer a part belongs to: a host has one for each outcome, and may cut a repeated one differently."""
 
     host: str
     producer: str
