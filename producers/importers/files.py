@@ -11,12 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
+from urllib.parse import unquote
 
 from schemas.errors import InputError
 
 _THREADS = min(4, os.cpu_count() or 1)
 
 _HEAD_BYTES = 4096
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -122,11 +124,14 @@ def _read(file: BinaryIO, size: int, path: Path) -> bytes:
 
 
 def expand(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """The files that paths name: files themselves, and the files that lie directly in folders; each once."""
+    """The files that paths name, each once: files themselves, and those that lie in folders.
+
+    Of the folders in a folder only those of a partition (``rank=3``) are looked into.
+    """
     files: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            files.update(dict.fromkeys(sorted(child for child in path.iterdir() if child.is_file())))
+            files.update(dict.fromkeys(_in_folder(path)))
         elif path.is_file():
             files[path] = None
         else:
@@ -134,9 +139,25 @@ def expand(paths: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(files)
 
 
+def _in_folder(folder: Path) -> Iterator[Path]:
+    children = sorted(folder.iterdir())
+    yield from (child for child in children if child.is_file())
+    for child in children:
+        if "=" in child.name and child.is_dir() and not child.is_symlink():
+            yield from _in_folder(child)
+
+
+def partitions(path: Path) -> dict[str, str]:
+    """What the names of the folders around a file say of its rows: ``rank=3/part-0.parquet`` says that rank is 3."""
+    pairs = (part.split("=", 1) for part in path.parent.parts if "=" in part)
+    return {name: unquote(value) for name, value in pairs if value != _NO_VALUE}
+
+
 def common_folder(files: Sequence[Path]) -> Path:
-    """The innermost folder that holds all files."""
+    """The innermost folder that holds all files, and is none of a partition."""
     folders = [file.resolve().parent for file in files]
     return next(
-        folder for folder in (folders[0], *folders[0].parents) if all(other.is_relative_to(folder) for other in folders)
+        folder
+        for folder in (folders[0], *folders[0].parents)
+        if "=" not in folder.name and all(other.is_relative_to(folder) for other in folders)
     )

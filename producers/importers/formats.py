@@ -12,6 +12,7 @@ import pyarrow as pa
 from producers.importers.files import Limits, expand
 from producers.importers.jsonl import JsonLines
 from producers.importers.megatrace import Megatrace
+from producers.importers.parquet import Parquet
 from schemas.errors import InputError
 
 
@@ -31,7 +32,7 @@ class Format(Protocol):
         ...
 
 
-FORMATS: dict[str, Format] = {format_.name: format_ for format_ in (JsonLines(), Megatrace())}
+FORMATS: dict[str, Format] = {format_.name: format_ for format_ in (JsonLines(), Parquet(), Megatrace())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from producers.importers.formats import recognise
 from producers.importers.job_of_rows import complete_job, read_job_file
 from producers.importers.tidy import tidy
 from producers.importers.unnamed import label_and_name, name_streams
+from schemas.catalogue import COMM_OPS
 from schemas.errors import InputError
 
 
@@ -70,14 +71,15 @@ def load(
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
         given = layout or (None if described is None else described.layout)
-        labelled, inferred = label_and_name(tidied.table, given, ends_with)
-        job = complete_job(labelled.table, folder.name or "recording", described, layout, inferred)
+        completed = label_and_name(tidied.table, given, ends_with)
+        labelled = completed.labelled
+        job = complete_job(labelled.table, folder.name or "recording", described, layout, completed.layout)
     except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error
     return Recording(
         job=job,
-        table=labelled.table.drop_columns(["host"]).replace_schema_metadata(None),
-        lost_lines=tidied.lost_lines + said.lost_lines,
+        table=labelled.table.select(COMM_OPS.schema.names).cast(COMM_OPS.schema),
+        lost_lines=tidied.lost_lines + said.lost_lines + completed.lost_lines,
         duplicates=tidied.duplicates + said.duplicates,
         iterations_source=said.iterations_source or labelled.iterations_source,
         files=recognised.files,

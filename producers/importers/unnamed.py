@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +13,7 @@ from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Layout
 from diagnosis.pipeline_peers import infer_peers
 from diagnosis.unnamed_communicators import match_streams
+from producers.importers.counted import number_by_position
 from producers.labels import Labelled, label
 
 _OWN = "/"
@@ -33,16 +36,26 @@ def name_streams(table: pa.Table) -> pa.Table:
     return _replaced(table, "communicator", names)
 
 
-def label_and_name(
-    table: pa.Table, layout: Layout | None, ends_with: OperatorPattern | None
-) -> tuple[Labelled, Layout | None]:
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """``labelled`` rows with communicators and peers as far as they can be told.
+
+    ``layout`` is the one by which streams were matched; None: they were not. ``lost_lines`` are missing beyond what
+    holes in the recorded numbers show.
+    """
+
+    labelled: Labelled
+    layout: Layout | None = None
+    lost_lines: int = 0
+
+
+def label_and_name(table: pa.Table, layout: Layout | None, ends_with: OperatorPattern | None) -> Completed:
     """Label the rows of a tidy table (labels.py), name the communicators that are only streams so far, and peers.
 
-    The layout is the one that naming found; None where it found none, or every communicator had its name.
     Raises ``ValueError`` that says what to give by hand.
     """
     labelled = label(table, ends_with)
-    found = None
+    found, lost = None, 0
     if _streams_only(table):
         matched = match_streams(labelled.table, layout)
         found = matched.layout
@@ -51,7 +64,10 @@ def label_and_name(
             renamed = pa.array([matched.communicator.get(name, name) for name in names], pa.string())
             table = _replaced(table, "communicator", renamed.take(pa.array(own)))
             labelled = label(table, ends_with)
-    return Labelled(_with_peers(labelled.table), labelled.iterations_source), found
+    numbered = labelled.table
+    if table.column("seq").null_count:
+        numbered, lost = number_by_position(numbered)
+    return Completed(Labelled(_with_peers(numbered), labelled.iterations_source), found, lost)
 
 
 def _streams_only(table: pa.Table) -> bool:

@@ -1,0 +1,178 @@
+"""Parquet with the columns of telemetry.comm_ops: any writer's, and the one that ``offbeat convert`` writes.
+
+Columns are matched by name, as in JSON lines; others are left alone. A folder may be partitioned
+(``rank=3/part-0.parquet``): what the folders' names say becomes columns. What Offbeat writes carries the job in the
+metadata of its schema (about.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from producers.importers.about import About, about, described
+from producers.importers.columns import ALIASES, COLUMNS, PHASES, SCHEMA, check, conform, plain, row_fault, shown
+from producers.importers.files import Limits, partitions
+from schemas.errors import ImpossibleValue, InputError
+from schemas.topic import TIME, Column
+
+ROWS_A_GROUP = 1 << 17
+"""Rows of a row group that Offbeat writes."""
+
+MOST_ROWS = 16 << 20
+"""Rows of a row group that is read."""
+
+_TEXT = (pa.types.is_string, pa.types.is_large_string)
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating)
+_OWN = frozenset({"op", "call_ns"})
+"""A file with these columns is a log of operators, even if it lacks others."""
+_BY_NAME = {column.name: column for column in COLUMNS} | {
+    alias: next(column for column in COLUMNS if column.name == name) for alias, name in ALIASES.items()
+}
+
+
+class Parquet:
+    """Apache Parquet."""
+
+    name = "parquet"
+    what = "*.parquet with the columns of an operator log"
+
+    def matches(self, path: Path) -> bool:
+        """Whether a file is of this format, by its name and its columns; damaged ones are, to be refused by name."""
+        if path.suffix != ".parquet":
+            return False
+        try:
+            names = set(pq.read_schema(path).names)
+        except (OSError, pa.ArrowException):
+            return True
+        return bool(_OWN & (names | set(partitions(path))))
+
+    def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
+        """All rows of the files, in the files' order; ``communicator`` may be null.
+
+        Raises ``InputError`` that names file, row and field.
+        """
+        tables = [SCHEMA.empty_table()]
+        said = None
+        left = limits.decoded_bytes
+        for path in files:
+            with _opened(path, limits) as file:
+                try:
+                    own = about(file.schema_arrow)
+                except ValueError as error:
+                    raise InputError(f"{path}: {error}") from error
+                said = said or own
+                for batch in _groups(file, path, limits):
+                    tables.append(pa.Table.from_batches([batch]))
+                    left -= batch.nbytes
+                    if left < 0:
+                        raise InputError(
+                            f"{path}: the recording holds more than {limits.decoded_bytes} bytes once decompressed; "
+                            "diagnose a part of it"
+                        )
+        return described(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), said or About())
+
+
+def write(table: pa.Table, path: Path, what: About) -> None:
+    """Write rows with what is said of them; an existing file is replaced once the new one is whole.
+
+    Raises ``OSError`` where it cannot be written.
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        pq.write_table(described(table, what), part, row_group_size=ROWS_A_GROUP, compression="zstd")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _opened(path: Path, limits: Limits) -> pq.ParquetFile:
+    try:
+        size = path.stat().st_size
+        if size > limits.file_bytes:
+            raise InputError(f"{path}: {size} bytes, at most {limits.file_bytes} are read; split it")
+        return pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path}: not Parquet, or damaged: {_first_line(error)}") from error
+
+
+def _groups(file: pq.ParquetFile, path: Path, limits: Limits) -> Iterator[pa.RecordBatch]:
+    """The row groups, one after the other."""
+    names = [name for name in file.schema_arrow.names if name in _BY_NAME]
+    fixed = {name: value for name, value in partitions(path).items() if name in _BY_NAME and name not in names}
+    row = 0
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        if group.num_rows > MOST_ROWS or group.total_byte_size > limits.decoded_bytes:
+            raise InputError(
+                f"{path}: row group {number} has {group.num_rows} rows in {group.total_byte_size} bytes; at most "
+                f"{MOST_ROWS} rows are read at once: write smaller ones"
+            )
+        try:
+            raw = file.read_row_group(number, columns=names)
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{path}: row group {number} is damaged: {_first_line(error)}") from error
+        yield _conformed(raw, fixed, path, row)
+        row += group.num_rows
+
+
+def _conformed(raw: pa.Table, fixed: Mapping[str, str], path: Path, first: int) -> pa.RecordBatch:
+    columns = {}
+    for name in raw.column_names:
+        try:
+            columns[name] = _plain(raw.column(name), _BY_NAME[name])
+        except pa.ArrowException as error:
+            raise InputError(f"{path}: field {name}: {_first_line(error)}") from error
+    for name, text in fixed.items():
+        columns[name] = _repeated(text, _BY_NAME[name], raw.num_rows, path)
+    try:
+        batch = conform(columns, raw.num_rows)
+        check(batch, unnamed=True)
+    except (pa.ArrowException, ImpossibleValue) as error:
+        raise InputError(_first_fault(columns, path, first) or f"{path}: {_first_line(error)}") from error
+    return batch
+
+
+def _plain(values: pa.ChunkedArray, column: Column) -> pa.Array:
+    """A column in its type, without its dictionary; points in time may be Parquet's own, whole numbers floats."""
+    whole = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    if pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_decode()
+    if pa.types.is_timestamp(whole.type) and column.type == TIME:
+        return whole.cast(pa.timestamp("ns", whole.type.tz)).cast(pa.int64())
+    if pa.types.is_floating(whole.type):
+        whole = pc.if_else(pc.is_nan(whole), pa.scalar(None, whole.type), whole)
+    target = plain(column)
+    readable = _TEXT if pa.types.is_string(target) else _NUMBERS
+    if not pa.types.is_null(whole.type) and not any(test(whole.type) for test in readable):
+        raise pa.ArrowInvalid(f"its type is {whole.type}, not {target}")
+    return whole.cast(target)
+
+
+def _repeated(text: str, column: Column, rows: int, path: Path) -> pa.Array:
+    try:
+        return pa.repeat(pa.scalar(text).cast(plain(column)), rows)
+    except pa.ArrowException as error:
+        raise InputError(f"{path}: field {column.name}: the folder says {shown(text)}, not {column.type}") from error
+
+
+def _first_fault(columns: Mapping[str, pa.Array], path: Path, first: int) -> str | None:
+    """What is wrong with the first bad row: the slow way, taken once the fast one has failed."""
+    for batch in pa.table(dict(columns)).to_batches(max_chunksize=1 << 12):
+        for number, row in enumerate(batch.to_pylist(), start=first):
+            for alias, name in ALIASES.items():
+                if row.get(name) is None:
+                    row[name] = row.pop(alias, None)
+            row["phase"] = PHASES.get(row.get("phase"), row.get("phase"))
+            if fault := row_fault(row, unnamed=True):
+                return f"{path}: row {number}: {fault}"
+        first += len(batch)
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
