@@ -15,6 +15,7 @@ from diagnosis.columns import Ints, codes, integers, joint_codes
 from diagnosis.communicator_use import communicator_uses, membership
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout
+from diagnosis.unseen_members import in_doubt
 from schemas.catalogue import JOBS
 from schemas.errors import InputError, MessageError
 from schemas.message import decode, encode
@@ -46,9 +47,10 @@ def complete_job(
 ) -> Job:
     """The job of rows, with what is given by hand and what is described of it taken first, the rest inferred.
 
-    Ranks are those that logged something or were met as peers; hosts come from the description, else from the
-    column ``host``, and are never made up. ``matched`` is the layout by which streams were
-    matched. Raises ``ValueError`` for a contradiction.
+    Ranks are those that logged something or were met as peers, and what lacks between these; hosts come from the
+    description, else from the column ``host``, and are never made up. Who takes part in a communicator that a
+    missing rank may belong to is unknown. ``matched`` is the layout by which streams were matched. Raises
+    ``ValueError`` for a contradiction.
     """
     rank, peer = integers(table, "rank"), integers(table, "peer")
     communicator, names = codes(table, "communicator")
@@ -69,8 +71,12 @@ def complete_job(
         check_layout(layout, pairs, job.ranks)
     kinds = {} if layout is None else communicator_kinds(uses, layout)
     described_kinds = {c.communicator: c.kind for c in job.communicators}
+    logged = set(np.unique(rank).tolist())
+    doubtful = in_doubt(uses, logged, set(job.ranks) - logged, layout)
+    doubtful -= {c.communicator for c in job.communicators if c.ranks}
     communicators = tuple(
-        Communicator(of, ranks, described_kinds.get(of) or kinds.get(of)) for of, ranks in members.items()
+        Communicator(of, () if of in doubtful else ranks, described_kinds.get(of) or kinds.get(of))
+        for of, ranks in members.items()
     )
     return replace(job, layout=layout, communicators=communicators)
 
@@ -87,7 +93,9 @@ def _members(job: Job, seen: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[i
 
 def _places(job: Job, table: pa.Table, rank: Ints, peer: Ints) -> tuple[Place, ...]:
     places = dict(job.place)
-    for of_rank in np.unique(np.concatenate([rank, peer[peer >= 0]])).tolist():
+    met = np.unique(np.concatenate([rank, peer[peer >= 0]]))
+    between = np.arange(met[0], met[-1] + 1)
+    for of_rank in (between if len(between) < 2 * len(met) else met).tolist():
         places.setdefault(of_rank, Place(of_rank))
     for of_rank, host in _hosts(table, rank):
         if places[of_rank].host is None:
