@@ -19,7 +19,9 @@ def configure(level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if sys.stderr.isatty():
-        last: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer()]
+        # The default shows the values of local variables as well, and those may be secret.
+        plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        last: list[structlog.typing.Processor] = [plain]
     else:
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
     handler = logging.StreamHandler(sys.stderr)

@@ -109,3 +109,20 @@ class TestLogs:
             logging.getLogger("streams").exception("failed")
         [line] = self.lines(capsys)
         assert "ZeroDivisionError" in line["exception"]
+
+    def test_on_a_terminal_a_traceback_shows_no_values(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+        logs.configure("info")
+
+        def refused(secret: str) -> None:
+            raise ValueError("no")
+
+        try:
+            refused("hunter2"[::-1])
+        except ValueError:
+            logging.getLogger("streams").exception("failed")
+        err = capsys.readouterr().err
+        assert "ValueError: no" in err
+        assert "2retnuh" not in err
