@@ -12,10 +12,9 @@ from sinks.clickhouse.store import Parameters, Store
 
 DEFAULT_MAX_ROWS = 10_000
 
-# The engine of chDB is its own client: to it, a read-only session may still write an answer into a file.
-_OUTFILE = re.compile(r"\bINTO\s+OUTFILE\b", re.IGNORECASE)
-_ANOTHER = re.compile(r";\s*\S")
-_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+_QUESTIONS = re.compile(r"(?:SELECT|WITH|SHOW|DESCRIBE|EXISTS|EXPLAIN)\b|\(")
+_WRITES = re.compile(r"\bINTO\s+(?:OUTFILE|FUNCTION|TABLE)\b|\bINSERT\s+INTO\b", re.IGNORECASE)
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +28,15 @@ class Answer:
 def ask(store: Store, sql: str, params: Parameters | None = None, *, max_rows: int = DEFAULT_MAX_ROWS) -> Answer:
     """Ask a question that can change nothing; at most ``max_rows`` rows come back.
 
+    The engine's own parser writes the statement anew, without comments and with plain quotes, and that is what is
+    judged and asked: to chDB, which is its own client, a read-only session may still write a file.
+
     Raises ``StoreError`` where the statement is wrong or would write.
     """
-    bare = _QUOTED.sub(" ", sql)
-    if _OUTFILE.search(bare) or _ANOTHER.search(bare):
-        raise StoreError("ask one question at a time and take its answer from here, without INTO OUTFILE")
+    parsed = store.query("SELECT formatQuery({sql:String}) AS sql", {"sql": sql})
+    [statement] = parsed.column("sql").to_pylist()
+    if not _QUESTIONS.match(statement) or _WRITES.search(_QUOTED.sub(" ", statement)):
+        raise StoreError("ask one question at a time (SELECT, WITH, SHOW, DESCRIBE, EXISTS or EXPLAIN), into no file")
     settings = {"readonly": 2, "limit": max_rows + 1}  # readonly 2: a question may bring settings of its own
-    rows = store.query(sql, params, settings)
+    rows = store.query(statement, params, settings)
     return Answer(rows.slice(0, max_rows), rows.num_rows > max_rows)

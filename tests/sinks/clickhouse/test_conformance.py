@@ -338,16 +338,41 @@ def test_a_question_changes_nothing(store: Store, sql: str) -> None:
     store.execute("INSERT INTO kept SELECT 2")  # the guard held for the question alone
 
 
-@pytest.mark.parametrize("clause", ["INTO OUTFILE '{path}'", "into\n outfile '{path}' FORMAT CSV", "; SELECT 2"])
-def test_a_question_is_one_and_its_answer_comes_back(store: Store, tmp_path: Path, clause: str) -> None:
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 INTO OUTFILE '{path}'",
+        "SELECT 1 into\n outfile '{path}' FORMAT CSV",
+        "SELECT $$'$$ INTO OUTFILE '{path}'",
+        "SELECT 1 # '\n INTO OUTFILE '{path}'",
+        "EXPLAIN SELECT 1 INTO OUTFILE '{path}'",
+        "INSERT INTO FUNCTION file('{path}', 'CSV') SELECT 1",
+        "WITH 1 AS one INSERT INTO FUNCTION file('{path}', 'CSV') SELECT one",
+        "CREATE TABLE made ENGINE = File(CSV, '{path}') AS SELECT 1",
+        "SELECT 1; SELECT 2 INTO OUTFILE '{path}'",
+    ],
+)
+def test_a_question_writes_no_file(store: Store, tmp_path: Path, sql: str) -> None:
     path = tmp_path / "answer.csv"
-    with pytest.raises(StoreError, match="one question at a time"):
-        ask(store, f"SELECT 1 {clause.format(path=path)}")
+    with pytest.raises(StoreError, match=r"one question at a time|Multi-statements"):
+        ask(store, sql.format(path=path))
     assert not path.exists()
-    quoted = ask(
-        store, "SELECT 'INTO OUTFILE; x' AS `a; b`, \"into outfile\" FROM (SELECT 1 AS `into outfile`) -- ; no\n;"
-    )
-    assert quoted.rows.to_pylist() == [{"a; b": "INTO OUTFILE; x", "into outfile": 1}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        (
+            "SELECT 'INTO OUTFILE; x' AS `a; b`, 2 AS \"into outfile\" -- ; no\n;",
+            {"a; b": "INTO OUTFILE; x", "into outfile": 2},
+        ),
+        ("WITH 1 AS one SELECT one", {"one": 1}),
+        ("FROM (SELECT 3 AS n) SELECT n", {"n": 3}),
+        ("EXISTS TABLE nowhere", {"result": 0}),
+    ],
+)
+def test_a_question_may_be_asked_in_many_ways(store: Store, sql: str, rows: dict[str, object]) -> None:
+    assert ask(store, sql).rows.to_pylist() == [rows]
 
 
 def test_several_threads_may_share_a_store(store: Store) -> None:
