@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from diagnosis.ranking.devices import RankingSettings
 from offbeat import report, tables, terminal, wiring
 from offbeat.answer import Gathered, Row, as_json, incident_json
 from offbeat.settings import Settings
@@ -50,7 +51,7 @@ def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, pag
     of_folder = settings.store.in_folder(folder)
     with wiring.opened(of_folder) as store, _paging(settings, page_to, simulated) as page_sinks:
         gathered = _watched(simulated, settings, [wiring.store_sink(store, of_folder), *page_sinks])
-        ranking = tables.rows_of(tables.device_ranking(store, simulated.job.job))
+        ranking = tables.rows_of(tables.device_ranking(store, RankingSettings(), simulated.job.job))
     answer = as_json(simulated.job, gathered, ranks_seen=ranks, lost_lines=tidy(simulated.table).lost_lines)
     return {**answer, "injected": _injected(simulated), "ranking": ranking, "data_dir": str(folder)}
 

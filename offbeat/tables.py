@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import math
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from diagnosis.ranking.devices import RankingSettings
 from offbeat import terminal
 from sinks.clickhouse.query import ask
 from sinks.clickhouse.store import Store
@@ -21,18 +23,27 @@ LAST = datetime(2200, 1, 1, tzinfo=UTC)
 """The window that leaves nothing out."""
 
 _RANKING = """
-SELECT place, device, kind, job, findings, irregularity_rate
-FROM device_ranking(window_from = {since:DateTime64(9, 'UTC')}, window_to = {until:DateTime64(9, 'UTC')})
+SELECT place, device, kind, job, round(score, 6) AS score, findings, round(irregularity_rate, 6) AS irregularity_rate,
+    ambiguity_set
+FROM device_ranking(
+    window_from = {since:DateTime64(9, 'UTC')}, window_to = {until:DateTime64(9, 'UTC')},
+    alpha = {alpha:Float64}, epsilon = {epsilon:Float64}, prior = {prior:Bool}, decay = {decay:Bool}, k = {top:UInt32}
+)
 WHERE {job:String} = '' OR job = {job:String}
-ORDER BY job, place, device
+ORDER BY job, place, device_ranking.score DESC, device
 """
 
 
 def device_ranking(
-    store: Store, job: str | None = None, since: datetime | None = None, until: datetime | None = None
+    store: Store,
+    ranking: RankingSettings,
+    job: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> pa.Table:
     """Devices of one job or of all by the evidence against them, first the most suspicious; raises ``StoreError``."""
-    return ask(store, _RANKING, {"since": since or FIRST, "until": until or LAST, "job": job or ""}).rows
+    window = {"since": since or FIRST, "until": until or LAST}
+    return ask(store, _RANKING, {**asdict(ranking), **window, "job": job or ""}).rows
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:

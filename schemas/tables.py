@@ -1,4 +1,4 @@
-"""What is stored: every table and view, declared once.
+"""What is stored: every table, declared once; what is asked of them is in schemas/views.py.
 
 A table holds one topic. Its columns are the job (from the messages' header) and the topic's columns; points in
 time, ``*_ns`` on the bus, are ``*_at`` here and read as dates. The migrations of sinks/clickhouse make a store
@@ -98,15 +98,6 @@ class Table:
         return own
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A stored query. Its parameters, ``{name:Type}``, are all given where it is read: ``view(name = value)``."""
-
-    name: str
-    doc: str
-    sql: str
-
-
 def _stored(column: Column) -> StoredColumn:
     if column.unit == _SINCE_EPOCH:
         name = column.name.removesuffix("_ns") + "_at"
@@ -147,104 +138,3 @@ _COMM_OPS = Table(
 )
 
 TABLES: dict[str, Table] = {table.name: table for table in (_ITERATIONS, _FINDINGS, _INCIDENTS, _COMM_OPS)}
-
-
-_OPEN_INCIDENTS = View(
-    "open_incidents",
-    "The incidents that go on, each as its newest revision tells it.",
-    """
-SELECT
-    job, id, revision, cause, level, ranks, devices.device AS devices, candidates, pattern,
-    first_iteration, last_iteration, confidence, lost_ns, lost_gpu_seconds, stage, network, methods,
-    explanation, opened_at, updated_at
-FROM incidents FINAL
-WHERE state = 'open'
-""",
-)
-_DEVICE_RANKING = View(
-    "device_ranking",
-    "Devices by the evidence against them in a window of time: the irregularity rates of the active findings that"
-    " name each as a culprit's, summed. A rate that is negative or not a number explains nothing and adds nothing;"
-    " devices with equal evidence share a place; places are counted within a job and a device that no finding"
-    " names has none.",
-    f"""
-SELECT
-    job,
-    device.device AS device,
-    device.kind AS kind,
-    count() AS findings,
-    round(sum(rate), 6) AS irregularity_rate,
-    rank() OVER (PARTITION BY job ORDER BY irregularity_rate DESC, findings DESC) AS place
-FROM
-(
-    SELECT
-        job,
-        arrayJoin(devices) AS device,
-        greatest(ifNotFinite(ifNull(evidence.irregularity_rate, 0), 0), 0) AS rate
-    FROM findings FINAL
-    WHERE active AND notEmpty(ranks) AND found_at >= {{window_from:{TIME}}} AND found_at < {{window_to:{TIME}}}
-)
-GROUP BY job, device, kind
-""",
-)
-_TIME_LOST_BY_DEVICE = View(
-    "time_lost_by_device",
-    "What the incidents that name a device have cost. An incident counts in full for each of its devices, so the"
-    " rows of a job do not add up: its own sum is in time_lost_by_job.",
-    """
-SELECT
-    job,
-    device.device AS device,
-    device.kind AS kind,
-    count() AS incidents,
-    countIf(state = 'open') AS open_incidents,
-    sum(incident.lost_ns) AS lost_ns,
-    sum(incident.lost_gpu_seconds) AS lost_gpu_seconds,
-    min(incident.opened_at) AS first_opened_at,
-    max(incident.updated_at) AS last_updated_at
-FROM incidents AS incident FINAL
-ARRAY JOIN devices AS device
-GROUP BY job, device, kind
-""",
-)
-_TIME_LOST_BY_JOB = View(
-    "time_lost_by_job",
-    "What its incidents have cost each job.",
-    """
-SELECT
-    job,
-    count() AS incidents,
-    countIf(state = 'open') AS open_incidents,
-    sum(incident.lost_ns) AS lost_ns,
-    sum(incident.lost_gpu_seconds) AS lost_gpu_seconds,
-    min(incident.opened_at) AS first_opened_at,
-    max(incident.updated_at) AS last_updated_at
-FROM incidents AS incident FINAL
-GROUP BY job
-""",
-)
-_ITERATION_HISTORY = View(
-    "iteration_history",
-    "How long each iteration took as its slowest pivot saw it, what was expected, and whether any pivot found it"
-    " irregular (null: none could say). excess_ns is the most that a pivot found beyond what it expected.",
-    """
-SELECT
-    job,
-    iteration,
-    min(seen.start_at) AS start_at,
-    max(seen.duration_ns) AS duration_ns,
-    max(seen.expected_ns) AS expected_ns,
-    max(seen.irregular) AS irregular,
-    arraySort(groupUniqArray(seen.pattern)) AS patterns,
-    maxIf(seen.duration_ns - seen.expected_ns, seen.irregular) AS excess_ns,
-    countIf(seen.irregular) AS irregular_pivots,
-    count() AS pivots
-FROM iterations AS seen FINAL
-GROUP BY job, iteration
-""",
-)
-
-VIEWS: dict[str, View] = {
-    view.name: view
-    for view in (_OPEN_INCIDENTS, _DEVICE_RANKING, _TIME_LOST_BY_DEVICE, _TIME_LOST_BY_JOB, _ITERATION_HISTORY)
-}

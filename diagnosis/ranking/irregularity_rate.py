@@ -1,8 +1,8 @@
-"""Irregularity rate (Holmes 4.4): how much an operator's time explains the iteration's, and its sum on devices."""
+"""Irregularity rate (Holmes 4.4): how much an operator's time explains the iteration's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,12 @@ def irregularity_rate(operator_ns: npt.ArrayLike, iteration_ns: npt.ArrayLike) -
     return max(0.0, min(1.0, float(x @ y) / scale)) if scale > 0 else 0.0
 
 
-def accumulate(rates: Iterable[float], devices: Iterable[Sequence[str]]) -> Mapping[str, float]:
-    """Sum of the rates of the irregularities that implicate each device."""
-    sums: dict[str, float] = {}
-    for rate, implicated in zip(rates, devices, strict=True):
-        for device in implicated:
-            sums[device] = sums.get(device, 0.0) + rate
-    return sums
+def rate_told(operator_ns: Sequence[float | None], iteration_ns: Sequence[float | None], stored: float | None) -> float:
+    """The rate that a finding tells of: of its series, or the stored one where it carries no pair of series.
+
+    The series decide, because anybody can check them; findings without them (of methods that correlate nothing, or
+    made when series were not kept) would else count for nothing. In [0, 1]; what is not a number explains nothing.
+    """
+    if operator_ns and len(operator_ns) == len(iteration_ns):
+        return irregularity_rate(np.array(operator_ns, dtype=float), np.array(iteration_ns, dtype=float))
+    return min(1.0, max(0.0, stored)) if stored is not None and np.isfinite(stored) else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -64,14 +65,26 @@ def rank(
     job: Annotated[str | None, typer.Option(help="Only devices of this job.")] = None,
     since: Annotated[datetime | None, typer.Option(help="Only findings from then on (UTC).")] = None,
     until: Annotated[datetime | None, typer.Option(help="Only findings before (UTC).")] = None,
+    top: Annotated[int, typer.Option("--top", "-k", min=0, help="Tell so many places of each job; 0: all.")] = 2,
+    alpha: Annotated[float, typer.Option(help="How many irregularities the prior weighs as much as.")] = 1.0,
+    prior: Annotated[bool, typer.Option("--prior/--no-prior", help="Count how often each kind is at fault.")] = True,
+    decay: Annotated[
+        bool, typer.Option("--decay/--no-decay", help="Count less against devices that many NICs share.")
+    ] = True,
+    epsilon: Annotated[float, typer.Option(help="Of the decay; the paper prints 1e-6.")] = math.e,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Rank devices by the evidence against them."""
+    """Rank devices by the evidence against them; what nothing tells apart shares a place."""
+    from diagnosis.ranking.devices import RankingSettings
     from offbeat import tables, wiring
 
+    try:
+        ranking = RankingSettings(alpha=alpha, epsilon=epsilon, prior=prior, decay=decay, top=top)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     with wiring.opened(settings_with(data_dir=data_dir).store, existing=True) as opened:
-        rows = tables.device_ranking(opened, job, _utc(since), _utc(until))
+        rows = tables.device_ranking(opened, ranking, job, _utc(since), _utc(until))
     tables.print_rows(rows, "json" if as_json else "table")
 
 

@@ -58,7 +58,7 @@ def test_incidents_are_told_as_they_open(shown: Result) -> None:
 def test_the_ranking_comes_from_the_store(shown: Result) -> None:
     ranking = shown.stdout.partition("(SQL view device_ranking):\n")[2]
     header, _, *devices = ranking.partition("look further:")[0].splitlines()
-    assert header.split() == ["place", "device", "kind", "job", "findings", "irregularity_rate"]
+    assert header.split() == "place device kind job score findings irregularity_rate ambiguity_set".split()
     assert {line.split()[2] for line in devices[:2]} == {"gpu", "nic"}
 
 

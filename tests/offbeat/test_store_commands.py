@@ -51,6 +51,22 @@ def test_the_culprit_leads_the_ranking(folder: Path) -> None:
     assert json.loads(offbeat("rank", "--data-dir", folder, "--json", "--since", "2001-01-01").stdout) == ranking
 
 
+def test_how_devices_are_ranked_can_be_chosen(folder: Path) -> None:
+    def ranked(*how: str) -> Any:
+        return json.loads(offbeat("rank", "--data-dir", folder, "--json", *how).stdout)
+
+    whole, plain = ranked("--top", "0"), ranked("-k", "0", "--no-prior", "--no-decay")
+    assert [row["place"] for row in ranked("-k", "1")] == [1]
+    assert {row["device"] for row in whole} == {row["device"] for row in plain}
+    assert whole[0]["ambiguity_set"] == ["gpu:rank5"]
+    assert plain[0]["score"] == pytest.approx(
+        plain[0]["irregularity_rate"] / sum(r["irregularity_rate"] for r in plain)
+    )
+    assert ranked("-k", "0", "--alpha", "1e6")[0]["score"] == pytest.approx(74 / 126, abs=1e-3)
+    assert ranked("-k", "0", "--epsilon", "1e-6") != []
+    assert "alpha is -1.0; give 0 or more" in refusal(offbeat("rank", "--data-dir", folder, "--alpha", "-1"))
+
+
 def test_people_get_a_table_and_programs_csv(folder: Path) -> None:
     query = "SELECT 1 AS number, 'a,b' AS text, [1, 2] AS list, NULL AS nothing"
     assert offbeat("sql", query, "--data-dir", folder).stdout.splitlines()[0].split() == [
@@ -87,7 +103,7 @@ def test_a_long_answer_is_cut_and_said_to_be(folder: Path) -> None:
 )
 def test_nothing_can_be_changed(folder: Path, query: str) -> None:
     before = rows(folder, "SELECT count() FROM findings")
-    assert "readonly mode" in refusal(offbeat("sql", query, "--data-dir", folder))
+    assert "ask one question at a time" in refusal(offbeat("sql", query, "--data-dir", folder))
     assert rows(folder, "SELECT count() FROM findings") == before
 
 

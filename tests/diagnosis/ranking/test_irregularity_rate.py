@@ -1,11 +1,11 @@
-"""The irregularity rate and its sum on devices."""
+"""The irregularity rate."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.ranking.irregularity_rate import accumulate, irregularity_rate
+from diagnosis.ranking.irregularity_rate import irregularity_rate, rate_told
 
 series = st.lists(st.integers(-(10**9), 10**9), min_size=3, max_size=20)
 
@@ -58,7 +58,23 @@ def test_it_is_the_positive_part_of_the_correlation(operator: list[int], data: s
     assert irregularity_rate([3 * x + 7 for x in operator], iteration) == pytest.approx(rate, abs=1e-6)
 
 
-def test_rates_add_up_on_every_device_that_an_irregularity_implicates() -> None:
-    sums = accumulate([0.5, 0.25, 1.0], [("gpu:a/0",), ("nic:a/n0", "nic:b/n0"), ("nic:a/n0",)])
-    assert sums == {"gpu:a/0": 0.5, "nic:a/n0": 1.25, "nic:b/n0": 0.25}
-    assert accumulate([], []) == {}
+@pytest.mark.parametrize(
+    ("operator", "iteration", "stored", "told"),
+    [
+        ([1, 2, 9], [10, 20, 90], 0.1, 1.0),
+        ([5, 5, 5], [10, 20, 90], 0.9, 0.0),
+        ([1, None, 2, 9], [10, 15, 20, 90], 0.1, 1.0),
+        ([1, 2], [10, 20], 0.9, 0.0),
+        ([], [], 0.9, 0.9),
+        ([1, 2, 9], [10, 20], 0.9, 0.9),
+        ([], [], None, 0.0),
+        ([], [], float("nan"), 0.0),
+        ([], [], float("inf"), 0.0),
+        ([], [], -0.4, 0.0),
+        ([], [], 1.5, 1.0),
+    ],
+)
+def test_series_decide_and_the_stored_rate_stands_in_for_them(
+    operator: list[float | None], iteration: list[float | None], stored: float | None, told: float
+) -> None:
+    assert rate_told(operator, iteration, stored) == pytest.approx(told)

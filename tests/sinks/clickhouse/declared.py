@@ -1,6 +1,7 @@
 """The SQL that makes a declared table or view: what the migrations must add up to."""
 
-from schemas.tables import StoredColumn, Table, View
+from schemas.tables import StoredColumn, Table
+from schemas.views import View
 
 
 def create_table(table: Table) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from schemas.tables import TABLES, VIEWS
+from schemas.tables import TABLES
+from schemas.views import VIEWS
 from sinks.clickhouse.query import ask
 from sinks.clickhouse.sink import ClickHouseSink
 from sinks.clickhouse.store import Parameter, Store
@@ -70,12 +71,24 @@ def test_why_was_i_paged(filled: Store) -> None:
 
 def test_the_ranking_names_the_gpu_first_and_the_nics_together(filled: Store) -> None:
     rows = answers(filled, after("Which hardware is the evidence against?"))
-    assert [(row["place"], row["device"], row["findings"]) for row in rows] == [
-        (1, "gpu:host1/3", 10),
-        (2, "nic:host2/eth1", 3),
-        (2, "nic:host2/eth2", 3),
+    nics = ["nic:host2/eth1", "nic:host2/eth2"]
+    assert [(row["place"], row["device"], row["findings"], row["ambiguity_set"]) for row in rows] == [
+        (1, "gpu:host1/3", 10, ["gpu:host1/3"]),
+        (2, "nic:host2/eth1", 3, nics),
+        (2, "nic:host2/eth2", 3, nics),
     ]
-    assert rows[0]["irregularity_rate"] == pytest.approx(9.0)
+    assert rows[0]["irregularity_rate"] == pytest.approx(10.0)  # of the series, whatever the stored rates say
+    assert rows[0]["score"] == pytest.approx((10 + 74 / 126) / (10 + 3 + 3 + 1), abs=1e-3)
+
+
+def test_what_prior_and_decay_change(filled: Store) -> None:
+    rows = answers(filled, after("What prior and decay change"))
+    assert [(row["place"], row["place_by_plain_sums"]) for row in rows] == [(1, 1), (2, 2), (2, 2)]
+
+
+def test_a_device_over_all_jobs(filled: Store) -> None:
+    first, *_ = answers(filled, after("Over all jobs"))
+    assert (first["device"], first["jobs"], first["evidence"]) == ("gpu:host1/3", 1, 10.0)
 
 
 def test_time_lost(filled: Store) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from schemas.errors import StoreError
-from schemas.tables import TABLES, VIEWS
+from schemas.tables import TABLES
+from schemas.views import VIEWS
 from sinks.clickhouse.migrate import Migration, known_migrations, migrate, require_migrated
 from sinks.clickhouse.store import Store
 from tests.sinks.clickhouse.declared import create_table, create_view

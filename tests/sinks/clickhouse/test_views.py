@@ -1,31 +1,21 @@
-"""Each view gives what a plain reading of its sentence in schemas/tables.py gives."""
+"""Each view gives what a plain reading of its sentence in schemas/views.py gives."""
 
-import math
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diagnosis.ranking.irregularity_rate import accumulate
-from schemas.catalogue import FINDINGS, INCIDENTS, ITERATIONS
-from schemas.errors import StoreError
+from schemas.catalogue import INCIDENTS, ITERATIONS
 from schemas.tables import TABLES
 from schemas.topic import Topic
 from sinks.clickhouse.rows import stored_rows
 from sinks.clickhouse.store import Store
-from tests.sinks.clickhouse.samples import START_NS, finding, incident, iterations
+from tests.sinks.clickhouse.samples import START_NS, incident, iterations
 
-RANKING = """
-SELECT * FROM device_ranking(
-    window_from = {window_from:DateTime64(9, 'UTC')}, window_to = {window_to:DateTime64(9, 'UTC')}
-)
-ORDER BY job, place, device
-"""
 JOBS = ("one", "two")
 DEVICES = [
     {"device": name, "kind": name[:3], "downside_nics": None} for name in ("gpu:a/0", "gpu:a/1", "nic:a/0", "nic:b/0")
@@ -56,59 +46,6 @@ def newest(rows: Iterable[dict[str, Any]], version: str) -> list[dict[str, Any]]
         if row["id"] not in kept or row[version] >= kept[row["id"]][version]:
             kept[row["id"]] = row
     return list(kept.values())
-
-
-def ranked(rows: Rows, window_from: int, window_to: int) -> list[dict[str, Any]]:
-    """The reference of `device_ranking`."""
-    answer = []
-    for job, told in rows.items():
-        counted = [
-            row
-            for row in newest(told, "found_ns")
-            if row["active"] and row["ranks"] and window_from <= row["found_ns"] < window_to
-        ]
-        rates = [(row["evidence"] or {}).get("irregularity_rate") or 0.0 for row in counted]
-        names = [[device["device"] for device in row["devices"]] for row in counted]
-        sums = accumulate([max(rate, 0.0) if math.isfinite(rate) else 0.0 for rate in rates], names)
-        evidence = {name: (round(total, 6), sum(name in named for named in names)) for name, total in sums.items()}
-        kinds = {device["device"]: device["kind"] for device in DEVICES}
-        answer += [
-            {
-                "job": job,
-                "device": name,
-                "kind": kinds[name],
-                "findings": own[1],
-                "irregularity_rate": own[0],
-                "place": 1 + sum(other > own for other in evidence.values()),
-            }
-            for name, own in evidence.items()
-        ]
-    return sorted(answer, key=lambda row: (row["job"], row["place"], row["device"]))
-
-
-_rates = st.none() | st.sampled_from([math.nan, -0.5, math.inf, 0.0]) | st.integers(1, 4).map(lambda n: n / 4)
-_findings = st.builds(
-    finding,
-    st.integers(0, 5),
-    active=st.booleans() | st.just(True),
-    ranks=st.just([1]) | st.just([]),
-    devices=st.lists(st.sampled_from(DEVICES), max_size=3, unique_by=lambda device: device["device"]),
-    evidence=st.none() | _rates.map(lambda rate: {**finding(0)["evidence"], "irregularity_rate": rate}),
-    found_ns=st.integers(0, 9).map(lambda second: START_NS + second * 10**9),
-)
-
-
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    rows=st.fixed_dictionaries({job: st.lists(_findings, max_size=8) for job in JOBS}),
-    window=st.tuples(*[st.integers(0, 10)] * 2),
-)
-def test_device_ranking(migrated: Store, rows: Rows, window: tuple[int, int]) -> None:
-    window_from, window_to = (START_NS + second * 10**9 for second in window)
-    answer = stored(migrated, FINDINGS, rows).query(
-        RANKING, {"window_from": at(window_from), "window_to": at(window_to)}
-    )
-    assert answer.to_pylist() == ranked(rows, window_from, window_to)
 
 
 _incidents = st.builds(
@@ -207,8 +144,3 @@ def test_iteration_history(migrated: Store, rows: Rows) -> None:
             )
     answer = store.query("SELECT * FROM iteration_history ORDER BY job, iteration").to_pylist()
     assert answer == expected
-
-
-def test_the_ranking_of_a_window_is_needed_whole(migrated: Store) -> None:
-    with pytest.raises(StoreError, match="window_to"):
-        migrated.query("SELECT * FROM device_ranking(window_from = '2026-01-01 00:00:00')")

@@ -1,0 +1,151 @@
+"""Devices by the evidence of many irregularities (Holmes 4.4, D): rates accumulated, decayed, with a prior.
+
+This is the reference of the view ``device_ranking`` (schemas/views.py), which does the same in SQL.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from diagnosis.ranking.prior import share
+from diagnosis.topology import Device
+
+_LEAST_EPSILON = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class RankingSettings:
+    """``top`` is the paper's K: places that are told, 0 all.
+
+    ``alpha`` is how many irregularities the prior weighs as much as. ``epsilon`` is the decay's: with Euler's number
+    a device above one NIC keeps its evidence whole; the paper prints 1e-6. Raises ``ValueError`` for impossible ones.
+    """
+
+    alpha: float = 1.0
+    epsilon: float = math.e
+    prior: bool = True
+    decay: bool = True
+    top: int = 2
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.alpha) and self.alpha >= 0):
+            raise ValueError(f"alpha is {self.alpha}; give 0 or more")
+        if not (math.isfinite(self.epsilon) and self.epsilon >= _LEAST_EPSILON):
+            raise ValueError(f"epsilon is {self.epsilon}; give {_LEAST_EPSILON} or more")
+        if self.top < 0:
+            raise ValueError(f"{self.top} places cannot be told; give 0 for all of them")
+
+
+@dataclass(frozen=True, slots=True)
+class Implication:
+    """One irregularity: its rate, and the devices that it implicates."""
+
+    rate: float
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedDevice:
+    """A device with the evidence against it.
+
+    ``findings`` irregularities implicate it, their rates add up to ``irregularity_rate``, of which it keeps the part
+    ``decay``. ``prior_a`` and ``prior_b`` are the prior Beta distribution's. ``ambiguity_set`` are the devices, itself
+    included, that nothing in the evidence tells from it; they share its place.
+    """
+
+    place: int
+    device: str
+    kind: str
+    score: float
+    findings: int
+    irregularity_rate: float
+    downside_nics: int
+    decay: float
+    prior_a: float
+    prior_b: float
+    ambiguity_set: tuple[str, ...]
+
+
+def rank(implications: Iterable[Implication], settings: RankingSettings | None = None) -> list[RankedDevice]:
+    """The devices of one job by their score, first the most suspicious.
+
+    The score is the mean of the posterior that the paper calls a maximum: (evidence + a) / (all evidence + a + b).
+    A device that no irregularity implicates is not ranked, and one that is implicated by such as explain nothing
+    comes after all others: else the prior alone would put it before a switch found slow again and again.
+    """
+    settings = settings or RankingSettings()
+    sets: dict[tuple[tuple[int, ...], int], list[RankedDevice]] = defaultdict(list)
+    for gathered, device in _scored(_gathered(implications), settings):
+        # as many NICs below, so the same traffic: a NIC and its only cable; a GPU's is that of one NIC
+        sets[tuple(gathered.implicating), max(device.downside_nics, 1)].append(device)
+    merits = {key: max((device.irregularity_rate > 0, device.score) for device in of) for key, of in sets.items()}
+    ascending = sorted(merits.values())
+    ranked: list[RankedDevice] = []
+    for key, of in sets.items():
+        place = 1 + len(ascending) - bisect_right(ascending, merits[key])
+        if not settings.top or place <= settings.top:
+            alike = tuple(sorted(device.device for device in of))
+            ranked += [replace(device, place=place, ambiguity_set=alike) for device in of]
+    return sorted(ranked, key=lambda device: (device.place, -device.score, device.device))
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What implicates one device; rates in trillionths, so that sums depend on no order and equal ones tie."""
+
+    implicating: list[int]
+    trillionths: int = 0
+    downside_nics: int = 0
+
+
+def _gathered(implications: Iterable[Implication]) -> dict[tuple[str, str], _Gathered]:
+    gathered: dict[tuple[str, str], _Gathered] = defaultdict(lambda: _Gathered([]))
+    for number, implication in enumerate(implications):
+        if not 0 <= implication.rate <= 1:
+            raise ValueError(f"a rate is {implication.rate}; it must be from 0 to 1")
+        trillionths = round(implication.rate * 1e12)
+        for device in dict.fromkeys(implication.devices):
+            own = gathered[device.device, device.kind]
+            own.implicating.append(number)
+            own.trillionths += trillionths
+            own.downside_nics = max(own.downside_nics, device.downside_nics or 0)
+    return gathered
+
+
+def _scored(
+    gathered: Mapping[tuple[str, str], _Gathered], settings: RankingSettings
+) -> list[tuple[_Gathered, RankedDevice]]:
+    """The devices with their scores, not placed yet."""
+    decayed = {key: own.trillionths / 1e12 * _decay(own.downside_nics, settings) for key, own in gathered.items()}
+    total = math.fsum(decayed.values())
+    scored = []
+    for (name, kind), own in gathered.items():
+        a = settings.alpha * share(kind) if settings.prior else 0.0
+        b = settings.alpha * (1 - share(kind)) if settings.prior else 0.0
+        weight = total + a + b
+        device = RankedDevice(
+            place=0,
+            device=name,
+            kind=kind,
+            score=(decayed[name, kind] + a) / weight if weight else 0.0,
+            findings=len(own.implicating),
+            irregularity_rate=own.trillionths / 1e12,
+            downside_nics=own.downside_nics,
+            decay=_decay(own.downside_nics, settings),
+            prior_a=a,
+            prior_b=b,
+            ambiguity_set=(),
+        )
+        scored.append((own, device))
+    return scored
+
+
+def _decay(downside_nics: int, settings: RankingSettings) -> float:
+    """What a device keeps of its evidence (H in the paper); all of it where it is above no NIC."""
+    if not settings.decay or not downside_nics:
+        return 1.0
+    return math.log(downside_nics + settings.epsilon - 1) / downside_nics

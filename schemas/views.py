@@ -1,0 +1,185 @@
+"""What is asked of the stored tables most: views, declared once.
+
+The migrations of sinks/clickhouse make a store agree with this file, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.tables import TIME
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A stored query. Its parameters, ``{name:Type}``, are all given where it is read: ``view(name = value)``."""
+
+    name: str
+    doc: str
+    sql: str
+
+
+_OPEN_INCIDENTS = View(
+    "open_incidents",
+    "The incidents that go on, each as its newest revision tells it.",
+    """
+SELECT
+    job, id, revision, cause, level, ranks, devices.device AS devices, candidates, pattern,
+    first_iteration, last_iteration, confidence, lost_ns, lost_gpu_seconds, stage, network, methods,
+    explanation, opened_at, updated_at
+FROM incidents FINAL
+WHERE state = 'open'
+""",
+)
+_DEVICE_RANKING = View(
+    "device_ranking",
+    "Devices by the evidence against them in a window of time, placed within each job (Holmes 4.4 and appendix D;"
+    " diagnosis/ranking is the reference). Each active finding with culprits counts with its irregularity rate: the"
+    " correlation of the series in its evidence, or the stored rate where it carries none; what is negative or not"
+    " a number is 0. A device keeps the part `decay` of the rates against it, the less the more NICs are below it"
+    " (epsilon = exp(1); the paper prints 1e-6), and gets the prior of its kind, which weighs as much as alpha"
+    " irregularities. Devices that the same findings name and that are above as many NICs are one ambiguity set and"
+    " share a place. A device that no finding names is not ranked, and those that are named only by findings which"
+    " explain nothing come last. k is the last place to be told, 0 all.",
+    f"""
+WITH
+    irregularities AS
+    (
+        SELECT
+            job,
+            id,
+            arrayDistinct(devices) AS implicated,
+            if(length(evidence.operator_ns) = length(evidence.iteration_ns), length(evidence.operator_ns), 0) AS pairs,
+            arrayFilter(
+                pair -> isNotNull(pair.1) AND isNotNull(pair.2),
+                arrayZip(arraySlice(evidence.operator_ns, 1, pairs), arraySlice(evidence.iteration_ns, 1, pairs))
+            ) AS known,
+            arrayMap(pair -> toFloat64(assumeNotNull(pair.1)), known) AS x,
+            arrayMap(pair -> toFloat64(assumeNotNull(pair.2)), known) AS y,
+            arrayAvg(x) AS mean_x,
+            arrayAvg(y) AS mean_y,
+            arrayMap(value -> value - mean_x, x) AS dx,
+            arrayMap(value -> value - mean_y, y) AS dy,
+            multiIf(
+                pairs = 0, ifNotFinite(ifNull(evidence.irregularity_rate, 0), 0),
+                length(known) < 3 OR arrayMin(x) = arrayMax(x) OR arrayMin(y) = arrayMax(y), 0,
+                arrayDotProduct(dx, dy) / sqrt(arrayDotProduct(dx, dx) * arrayDotProduct(dy, dy))
+            ) AS rate,
+            toInt128(round(least(greatest(rate, 0), 1) * 1e12)) AS trillionths
+        FROM findings FINAL
+        WHERE active AND notEmpty(ranks) AND found_at >= {{window_from:{TIME}}} AND found_at < {{window_to:{TIME}}}
+    ),
+    accumulated AS
+    (
+        SELECT
+            job,
+            device.device AS name,
+            device.kind AS device_kind,
+            arraySort(groupArray(id)) AS implicating,
+            sum(trillionths) / 1e12 AS rates,
+            max(ifNull(device.downside_nics, 0)) AS below,
+            if({{decay:Bool}} AND below > 0, log(below + {{epsilon:Float64}} - 1) / below, 1) AS kept,
+            ['gpu', 'nic', 'link', 'nvlink', 'tor', 'spine', 'cpu'] AS kinds,
+            transform(device_kind, kinds, [74, 23, 12, 12, 6, 6, 4], 7) / 126 AS share,
+            if({{prior:Bool}}, {{alpha:Float64}} * share, 0) AS a,
+            if({{prior:Bool}}, {{alpha:Float64}} * (1 - share), 0) AS b
+        FROM irregularities
+        ARRAY JOIN implicated AS device
+        GROUP BY job, name, device_kind
+    ),
+    scored AS
+    (
+        SELECT
+            *,
+            sum(rates * kept) OVER (PARTITION BY job) + a + b AS weight,
+            if(weight = 0, 0, (rates * kept + a) / weight) AS own_score
+        FROM accumulated
+    ),
+    ambiguity_sets AS
+    (
+        SELECT
+            job,
+            groupArray((name, device_kind, own_score, length(implicating), rates, below, kept, a, b)) AS members,
+            rank() OVER (PARTITION BY job ORDER BY max(rates > 0) DESC, max(own_score) DESC) AS set_place
+        FROM scored
+        GROUP BY job, implicating, greatest(below, 1)
+    )
+SELECT
+    job,
+    set_place AS place,
+    member.1 AS device,
+    member.2 AS kind,
+    member.3 AS score,
+    member.4 AS findings,
+    member.5 AS irregularity_rate,
+    member.6 AS downside_nics,
+    member.7 AS decay,
+    member.8 AS prior_a,
+    member.9 AS prior_b,
+    arraySort(members.1) AS ambiguity_set
+FROM ambiguity_sets
+ARRAY JOIN members AS member
+WHERE {{k:UInt32}} = 0 OR place <= {{k:UInt32}}
+""",
+)
+_TIME_LOST_BY_DEVICE = View(
+    "time_lost_by_device",
+    "What the incidents that name a device have cost. An incident counts in full for each of its devices, so the"
+    " rows of a job do not add up: its own sum is in time_lost_by_job.",
+    """
+SELECT
+    job,
+    device.device AS device,
+    device.kind AS kind,
+    count() AS incidents,
+    countIf(state = 'open') AS open_incidents,
+    sum(incident.lost_ns) AS lost_ns,
+    sum(incident.lost_gpu_seconds) AS lost_gpu_seconds,
+    min(incident.opened_at) AS first_opened_at,
+    max(incident.updated_at) AS last_updated_at
+FROM incidents AS incident FINAL
+ARRAY JOIN devices AS device
+GROUP BY job, device, kind
+""",
+)
+_TIME_LOST_BY_JOB = View(
+    "time_lost_by_job",
+    "What its incidents have cost each job.",
+    """
+SELECT
+    job,
+    count() AS incidents,
+    countIf(state = 'open') AS open_incidents,
+    sum(incident.lost_ns) AS lost_ns,
+    sum(incident.lost_gpu_seconds) AS lost_gpu_seconds,
+    min(incident.opened_at) AS first_opened_at,
+    max(incident.updated_at) AS last_updated_at
+FROM incidents AS incident FINAL
+GROUP BY job
+""",
+)
+_ITERATION_HISTORY = View(
+    "iteration_history",
+    "How long each iteration took as its slowest pivot saw it, what was expected, and whether any pivot found it"
+    " irregular (null: none could say). excess_ns is the most that a pivot found beyond what it expected.",
+    """
+SELECT
+    job,
+    iteration,
+    min(seen.start_at) AS start_at,
+    max(seen.duration_ns) AS duration_ns,
+    max(seen.expected_ns) AS expected_ns,
+    max(seen.irregular) AS irregular,
+    arraySort(groupUniqArray(seen.pattern)) AS patterns,
+    maxIf(seen.duration_ns - seen.expected_ns, seen.irregular) AS excess_ns,
+    countIf(seen.irregular) AS irregular_pivots,
+    count() AS pivots
+FROM iterations AS seen FINAL
+GROUP BY job, iteration
+""",
+)
+
+VIEWS: dict[str, View] = {
+    view.name: view
+    for view in (_OPEN_INCIDENTS, _DEVICE_RANKING, _TIME_LOST_BY_DEVICE, _TIME_LOST_BY_JOB, _ITERATION_HISTORY)
+}

@@ -1,0 +1,195 @@
+"""Devices by the evidence of many irregularities: sums, decay, prior, places and ambiguity sets."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.ranking.devices import Implication, RankedDevice, RankingSettings, rank
+from diagnosis.ranking.prior import ALL, BAD_DEVICES, OTHERS, share
+from diagnosis.topology import Device
+
+WHOLE = RankingSettings(top=0)
+PLAIN = replace(WHOLE, prior=False, decay=False)
+
+GPU, GPU_TOO = (Device(f"gpu:a/{i}", "gpu", 0) for i in range(2))
+NIC, CABLE = Device("nic:a/0", "nic", 1), Device("link:a/0", "link", 1)
+TOR, SPINE = Device("tor:0", "tor", 32), Device("spine:0", "spine", 1024)
+
+
+def times(count: int, rate: float, *devices: Device) -> list[Implication]:
+    return [Implication(rate, devices)] * count
+
+
+def places(ranked: list[RankedDevice]) -> dict[str, int]:
+    return {device.device: device.place for device in ranked}
+
+
+def test_rates_add_up_on_every_device_that_an_irregularity_implicates() -> None:
+    ranked = rank([*times(2, 0.5, GPU), *times(1, 0.25, NIC, CABLE), *times(3, 1.0, NIC)], PLAIN)
+    assert [(d.device, d.findings, d.irregularity_rate, d.place) for d in ranked] == [
+        ("nic:a/0", 4, 3.25, 1),
+        ("gpu:a/0", 2, 1.0, 2),
+        ("link:a/0", 1, 0.25, 3),
+    ]
+    assert [d.score for d in ranked] == pytest.approx([3.25 / 4.5, 1 / 4.5, 0.25 / 4.5])
+    assert rank([]) == []
+
+
+def test_the_score_is_the_mean_of_the_posterior() -> None:
+    [gpu, tor] = rank([*times(3, 0.8, GPU), *times(4, 1.0, TOR)], replace(WHOLE, alpha=2.0))
+    kept = math.log(32 + math.e - 1) / 32
+    assert [gpu.decay, tor.decay] == pytest.approx([1.0, kept])
+    assert (gpu.prior_a, gpu.prior_b) == pytest.approx((2 * 74 / 126, 2 * 52 / 126))
+    assert gpu.score == pytest.approx((2.4 + 2 * 74 / 126) / (2.4 + 4 * kept + 2))
+    assert tor.score == pytest.approx((4 * kept + 2 * 6 / 126) / (2.4 + 4 * kept + 2))
+
+
+def test_the_prior_is_each_kinds_share_of_what_was_at_fault() -> None:
+    assert share("gpu") == pytest.approx(0.587, abs=5e-4)
+    assert share("nic") == pytest.approx(0.183, abs=5e-4)
+    assert share("fan") == OTHERS / ALL
+    of_table = {kind: count for kind, count in BAD_DEVICES.items() if kind not in {"nvlink", "spine"}}
+    assert sum(map(Fraction, of_table.values())) + OTHERS == ALL  # NVLinks are links, spines switches as ToRs are
+
+
+def test_a_device_above_one_nic_or_none_keeps_its_evidence_whole() -> None:
+    kept = {device.kind: device.decay for device in rank(times(1, 1.0, GPU, NIC, TOR, SPINE), WHOLE)}
+    assert (kept["gpu"], kept["nic"]) == (1.0, 1.0)
+    assert kept["gpu"] > kept["tor"] > kept["spine"] > 0
+
+
+def test_the_printed_epsilon_turns_the_evidence_against_a_nic_around() -> None:
+    printed = replace(WHOLE, epsilon=1e-6)
+    [nic] = [device for device in rank(times(1, 1.0, NIC, TOR), printed) if device.kind == "nic"]
+    assert nic.decay == pytest.approx(-13.8, abs=0.02)
+    assert [device.decay for device in rank(times(1, 1.0, GPU), printed)] == [1.0]
+
+
+def test_what_no_irregularity_implicates_is_not_ranked_and_what_explains_nothing_comes_last() -> None:
+    ranked = rank([*times(1, 0.0, GPU), *times(1, 0.1, SPINE)], WHOLE)
+    assert places(ranked) == {"spine:0": 1, "gpu:a/0": 2}
+    assert ranked[0].score < ranked[1].score  # by the prior alone
+    assert [device.score for device in rank(times(1, 0.0, GPU), PLAIN)] == [0.0]
+
+
+def test_devices_with_the_same_evidence_share_a_place() -> None:
+    ranked = rank([*times(2, 0.7, NIC, CABLE, TOR), *times(1, 0.7, GPU), *times(1, 0.7, GPU_TOO)], WHOLE)
+    assert places(ranked) == {"nic:a/0": 1, "link:a/0": 1, "gpu:a/0": 2, "gpu:a/1": 2, "tor:0": 4}
+    sets = {device.device: device.ambiguity_set for device in ranked}
+    assert sets["nic:a/0"] == sets["link:a/0"] == ("link:a/0", "nic:a/0")
+    assert sets["gpu:a/0"] == ("gpu:a/0",)  # as much evidence, but not the same
+    assert sets["tor:0"] == ("tor:0",)  # the same findings, but it carries more
+
+
+def test_only_the_first_places_are_told() -> None:
+    evidence = [*times(3, 1.0, NIC, CABLE), *times(2, 1.0, GPU), *times(1, 1.0, GPU_TOO)]
+    assert places(rank(evidence, RankingSettings(top=1))) == {"nic:a/0": 1, "link:a/0": 1}
+    assert set(places(rank(evidence))) == {"nic:a/0", "link:a/0", "gpu:a/0"}
+    assert len(rank(evidence, RankingSettings(top=0))) == 4
+
+
+def test_sums_in_another_order_tie() -> None:
+    rates = [0.1, 0.2, 0.3, 1e-9, 0.7]
+    forth = [Implication(rate, (GPU,)) for rate in rates]
+    back = [Implication(rate, (GPU_TOO,)) for rate in reversed(rates)]
+    assert set(places(rank([*forth, *back], WHOLE)).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"alpha": -1}, {"alpha": math.nan}, {"epsilon": 0}, {"epsilon": -1}, {"epsilon": math.inf}, {"top": -1}]
+)
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"give .* (or more|for all)"):
+        replace(RankingSettings(), **wrong)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan])
+def test_a_rate_that_is_none_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match="a rate is"):
+        rank(times(1, rate, GPU))
+
+
+_device_sets = st.lists(st.sampled_from([GPU, GPU_TOO, NIC, CABLE, TOR, SPINE]), unique=True, min_size=1, max_size=4)
+_implications = st.lists(st.builds(Implication, st.floats(0, 1), _device_sets.map(tuple)), max_size=12)
+
+
+@given(_implications, st.randoms(use_true_random=False))
+def test_the_order_of_irregularities_says_nothing(implications: list[Implication], random: Random) -> None:
+    shuffled = random.sample(implications, len(implications))
+    assert rank(shuffled, WHOLE) == rank(implications, WHOLE)
+
+
+@given(_implications)
+def test_one_more_irregularity_never_lowers_what_it_alone_implicates(implications: list[Implication]) -> None:
+    more = [*implications, *times(1, 1.0, GPU)]
+    before, after = (places(rank(of, WHOLE)).get("gpu:a/0", math.inf) for of in (implications, more))
+    assert after <= before
+
+
+class TestFigure20:
+    """A fabric of rails below common spines: the ToRs of rails A and B are slow, spine C carries both's traffic."""
+
+    RAILS, NICS = 8, 8
+    """Rails below C, and NICs below each ToR."""
+
+    def evidence(self, rounds: int) -> list[Implication]:
+        """In turn a pair of NICs of rail A and one of rail B transfers slowly through its ToR and the spine."""
+        spine = Device("spine:C", "spine", self.RAILS * self.NICS)
+        told = []
+        for number in range(rounds):
+            for rail in "AB":
+                nics = [Device(f"nic:h{(number + k) % self.NICS}/{rail}", "nic", 1) for k in range(2)]
+                cables = [Device(nic.device.replace("nic", "link"), "link", 1) for nic in nics]
+                told.append(Implication(0.9, (*nics, *cables, Device(f"tor:{rail}", "tor", self.NICS), spine)))
+        return told
+
+    @staticmethod
+    def switches(ranked: list[RankedDevice]) -> list[str]:
+        return [device.device for device in ranked if device.kind in {"tor", "spine"}]
+
+    def test_without_decay_the_spine_is_blamed_for_both(self) -> None:
+        [first, *_] = rank(self.evidence(8), replace(WHOLE, decay=False))
+        assert first.device == "spine:C"
+
+    def test_with_decay_the_slow_rails_come_before_it(self) -> None:
+        assert self.switches(rank(self.evidence(8), WHOLE)) == ["tor:A", "tor:B", "spine:C"]
+
+    def test_with_as_many_irregularities_as_it_takes_they_come_before_their_nics(self) -> None:
+        """Each NIC has 2 of 8 irregularities of its ToR; a ToR of 8 NICs keeps 28 % of its 8."""
+        kept = math.log(self.NICS + math.e - 1) / self.NICS
+        assert 8 * kept > 2
+        assert places(rank(self.evidence(8), WHOLE))["tor:A"] == 1
+
+    def test_of_a_spine_above_nothing_else_the_decay_says_nothing(self) -> None:
+        """Evidence and NICs double from A to C, so C keeps log(2n)/2n of twice as much: more, whatever n is."""
+        evidence = [
+            Implication(0.9, (Device(f"tor:{rail}", "tor", self.NICS), Device("spine:C", "spine", 2 * self.NICS)))
+            for rail in "ABABAB"
+        ]
+        assert self.switches(rank(evidence, replace(WHOLE, prior=False)))[0] == "spine:C"
+
+
+class TestFigure26:
+    """What the prior is for: little evidence, some of it wrong, against devices of kinds that fail seldom or often."""
+
+    def test_of_a_gpu_and_a_switch_with_like_evidence_the_gpu_comes_first(self) -> None:
+        evidence = [*times(1, 0.90, GPU), *times(1, 0.95, Device("tor:1", "tor", 1))]
+        assert places(rank(evidence, PLAIN)) == {"gpu:a/0": 2, "tor:1": 1}
+        assert places(rank(evidence, WHOLE)) == {"gpu:a/0": 1, "tor:1": 2}
+
+    def test_evidence_outweighs_it(self) -> None:
+        evidence = [*times(1, 0.9, GPU), *times(3, 0.95, Device("tor:1", "tor", 1))]
+        assert places(rank(evidence, WHOLE)) == {"gpu:a/0": 2, "tor:1": 1}
+        assert places(rank(evidence, replace(WHOLE, alpha=30))) == {"gpu:a/0": 1, "tor:1": 2}
+
+    def test_the_prior_alone_would_beat_a_large_switch_for_its_first_irregularities(self) -> None:
+        """Which is why a device without evidence is not ranked."""
+        kept = math.log(32 + math.e - 1) / 32
+        assert 4 * kept + share("tor") < share("gpu") < 5 * kept + share("tor")
+        assert set(places(rank(times(1, 1.0, TOR), WHOLE))) == {"tor:0"}
