@@ -54,6 +54,7 @@ for command in (
     analysis.demo,
     analysis.diagnose,
     analysis.simulate,
+    analysis.convert,
     roles.produce,
     roles.worker,
     roles.sink,

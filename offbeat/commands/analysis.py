@@ -98,3 +98,41 @@ def simulate(
         terminal.print_json({"job": job.name, "ranks": job.world, "operators": rows, "folder": str(out)})
     else:
         terminal.console().print(f"{job.name}: {rows} operators of {terminal.counted(job.world, 'rank')} in {out}")
+
+
+def convert(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files and folders of one recorded run.")],
+    out: Annotated[Path, typer.Option(metavar="FILE.parquet", help="Write the recording here.")],
+    format_name: FormatName = None,
+    layout: LayoutText = None,
+    iteration_op: IterationOp = None,
+    as_json: Json = False,
+) -> None:
+    """Write a recorded run as Parquet, with all that was inferred of it."""
+    from offbeat import options
+    from producers.importers import parquet
+    from producers.importers.recording import load, write
+    from schemas.errors import SettingsError
+
+    if out.suffix != parquet.SUFFIX:
+        raise SettingsError(f"{out}: give a file whose name ends in {parquet.SUFFIX}")
+    if any(out.resolve() == path.resolve() for path in paths):
+        raise SettingsError(f"{out} is what shall be converted; give another file")
+    with terminal.progress("reading"):
+        recording = load(
+            paths,
+            format_name=format_name,
+            layout=None if layout is None else options.layout(layout),
+            iteration_end=iteration_op,
+        )
+    rows = recording.table.num_rows
+    with terminal.progress(f"writing {rows} operators"):
+        try:
+            write(recording, out)
+        except OSError as error:
+            raise SettingsError(f"{error.filename or out}: {error.strerror or error}; give a file to write") from error
+    ranks = len(recording.job.ranks)
+    if as_json:
+        terminal.print_json({"job": recording.job.job, "ranks": ranks, "operators": rows, "file": str(out)})
+    else:
+        terminal.console().print(f"{recording.job.job}: {rows} operators of {terminal.counted(ranks, 'rank')} in {out}")

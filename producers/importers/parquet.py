@@ -20,6 +20,8 @@ from producers.importers.files import Limits, partitions
 from schemas.errors import ImpossibleValue, InputError
 from schemas.topic import TIME, Column
 
+SUFFIX = ".parquet"
+
 ROWS_A_GROUP = 1 << 17
 """Rows of a row group that Offbeat writes."""
 
@@ -43,7 +45,7 @@ class Parquet:
 
     def matches(self, path: Path) -> bool:
         """Whether a file is of this format, by its name and its columns; damaged ones are, to be refused by name."""
-        if path.suffix != ".parquet":
+        if path.suffix != SUFFIX:
             return False
         try:
             names = set(pq.read_schema(path).names)

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Job, Layout
-from producers.importers.about import about
+from producers.importers import parquet
+from producers.importers.about import About, about
 from producers.importers.files import Limits, common_folder
 from producers.importers.formats import recognise
 from producers.importers.job_of_rows import complete_job, read_job_file
 from producers.importers.tidy import tidy
-from producers.importers.unnamed import label_and_name, name_streams
+from producers.importers.unnamed import complete, name_streams
 from schemas.catalogue import COMM_OPS
 from schemas.errors import InputError
 
@@ -71,16 +72,26 @@ def load(
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
         given = layout or (None if described is None else described.layout)
-        completed = label_and_name(tidied.table, given, ends_with)
-        labelled = completed.labelled
-        job = complete_job(labelled.table, folder.name or "recording", described, layout, completed.layout)
+        completed = complete(tidied.table, given, ends_with, said.iterations_source)
+        rows = completed.labelled.table
+        job = complete_job(rows, folder.name or "recording", described, layout, completed.layout)
     except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error
+    counted = 0 if said.iterations_source else tidied.lost_lines + completed.lost_lines  # else it is in what is said
     return Recording(
         job=job,
-        table=labelled.table.select(COMM_OPS.schema.names).cast(COMM_OPS.schema),
-        lost_lines=tidied.lost_lines + said.lost_lines + completed.lost_lines,
-        duplicates=tidied.duplicates + said.duplicates,
-        iterations_source=said.iterations_source or labelled.iterations_source,
+        table=rows.select(COMM_OPS.schema.names).cast(COMM_OPS.schema),
+        lost_lines=said.lost_lines + counted,
+        duplicates=said.duplicates + tidied.duplicates,
+        iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
     )
+
+
+def write(recording: Recording, path: Path) -> None:
+    """Write a recording as Parquet that is read as the same recording: rows, job, and what was lost of it.
+
+    Raises ``OSError`` where it cannot be written.
+    """
+    what = About(recording.lost_lines, recording.duplicates, recording.job.to_row(), recording.iterations_source)
+    parquet.write(recording.table, path, what)

@@ -49,25 +49,31 @@ class Completed:
     lost_lines: int = 0
 
 
-def label_and_name(table: pa.Table, layout: Layout | None, ends_with: OperatorPattern | None) -> Completed:
+def complete(
+    table: pa.Table, layout: Layout | None, ends_with: OperatorPattern | None, source: str | None = None
+) -> Completed:
     """Label the rows of a tidy table (labels.py), name the communicators that are only streams so far, and peers.
 
-    Raises ``ValueError`` that says what to give by hand.
+    ``source`` tells where the labels come from that rows carry already. Raises ``ValueError`` that says what to give
+    by hand.
     """
-    labelled = label(table, ends_with)
-    found, lost = None, 0
+
+    def labelled(rows: pa.Table) -> Labelled:
+        return label(rows, ends_with) if source is None or ends_with is not None else Labelled(rows, source)
+
+    found, lost = labelled(table), 0
+    matched_by = None
     if _streams_only(table):
-        matched = match_streams(labelled.table, layout)
-        found = matched.layout
+        matched = match_streams(found.table, layout)
+        matched_by = matched.layout
         if matched.communicator:
             own, names = codes(table, "communicator")
             renamed = pa.array([matched.communicator.get(name, name) for name in names], pa.string())
-            table = _replaced(table, "communicator", renamed.take(pa.array(own)))
-            labelled = label(table, ends_with)
-    numbered = labelled.table
-    if table.column("seq").null_count:
-        numbered, lost = number_by_position(numbered)
-    return Completed(Labelled(_with_peers(numbered), labelled.iterations_source), found, lost)
+            found = labelled(_replaced(table, "communicator", renamed.take(pa.array(own))))
+    rows = found.table
+    if rows.column("seq").null_count:
+        rows, lost = number_by_position(rows)
+    return Completed(Labelled(_with_peers(rows), found.iterations_source), matched_by, lost)
 
 
 def _streams_only(table: pa.Table) -> bool:
