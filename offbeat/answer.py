@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from statistics import median, median_low
 from typing import Any
 
+from diagnosis.incidents.joining import JoiningSettings
+from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.job import Job
+from offbeat.terminal import counted
 from schemas import catalogue
 from schemas.message import Message, decode
 from schemas.topic import Topic
@@ -19,14 +22,16 @@ Row = Mapping[str, Any]
 class Gathered:
     """Listens to one job's pipeline: how long its iterations took, and the newest revision of each incident.
 
-    A processor that publishes nothing. ``on_iteration`` is called with the number of iterations judged so far,
-    ``on_incident`` with each record of an incident. ``refused`` holds why messages went to dead_letters: an
-    answer that rests on part of the telemetry must say so.
+    A processor that publishes nothing. ``on_iteration`` is called with the number of iterations told of so far,
+    ``on_incident`` with each record of an incident. ``judged`` are the iterations with a verdict, regular or
+    ``irregular``. ``refused`` holds why messages went to dead_letters: an answer that rests on part of the telemetry
+    must say so.
     """
 
     on_iteration: Callable[[int], None] = lambda _: None
     on_incident: Callable[[Row], None] = lambda _: None
     durations_ns: dict[int, int | None] = field(default_factory=dict)
+    judged: set[int] = field(default_factory=set)
     irregular: set[int] = field(default_factory=set)
     incidents: dict[str, Row] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
@@ -37,7 +42,7 @@ class Gathered:
 
     def process(self, message: Message) -> Iterable[Message]:
         if message.topic == catalogue.ITERATIONS.name:
-            self._judged(decode(message, catalogue.ITERATIONS).to_pylist())
+            self._told_of(decode(message, catalogue.ITERATIONS).to_pylist())
         elif message.topic == catalogue.INCIDENTS.name:
             for row in decode(message, catalogue.INCIDENTS).to_pylist():
                 self.incidents[row["id"]] = row
@@ -52,30 +57,75 @@ class Gathered:
     def safe_offsets(self) -> Mapping[Topic, int]:
         return {}
 
-    def _judged(self, rows: list[dict[str, Any]]) -> None:
+    def _told_of(self, rows: list[dict[str, Any]]) -> None:
         """One iteration as each pivot saw it; the job's ranks move in lockstep, so the median is the iteration's."""
         iteration = rows[0]["iteration"]
         known = [row["duration_ns"] for row in rows if row["duration_ns"] is not None]
         self.durations_ns[iteration] = median_low(known) if known else None
+        if rows[0]["irregular"] is not None:
+            self.judged.add(iteration)
         if rows[0]["irregular"]:
             self.irregular.add(iteration)
         self.on_iteration(len(self.durations_ns))
 
 
-def as_json(job: Job, gathered: Gathered, *, ranks_seen: int, lost_lines: int) -> dict[str, Any]:
-    """The answer as one JSON object; what is not known is null."""
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What it takes to say something: regular iterations before one is judged, and findings that agree on a culprit."""
+
+    regular_before: int
+    findings: int
+
+    @classmethod
+    def of(cls, monitor: MonitorSettings, joining: JoiningSettings) -> Verdicts:
+        """Under these settings."""
+        baseline = max(1, min(monitor.least_baseline, monitor.window))
+        return cls(monitor.warm_up + baseline, joining.confirmations)
+
+
+def as_json(job: Job, gathered: Gathered, verdicts: Verdicts, *, ranks_seen: int, lost_lines: int) -> dict[str, Any]:
+    """The answer as one JSON object; what is not known is null.
+
+    ``notes`` say why nothing was found although something may be wrong: without incidents and without notes nothing
+    is.
+    """
     durations = [ns for ns in gathered.durations_ns.values() if ns is not None]
+    coverage = {"ranks_seen": ranks_seen, "ranks_expected": len(job.ranks), "lost_lines": lost_lines}
     return {
         "job": job.job,
         "layout": _layout(job),
         "iterations": {
             "count": len(gathered.durations_ns),
+            "judged": len(gathered.judged),
             "median_ms": round(median(durations) / 1e6, 3) if durations else None,
             "irregular": sorted(gathered.irregular),
         },
-        "coverage": {"ranks_seen": ranks_seen, "ranks_expected": len(job.ranks), "lost_lines": lost_lines},
+        "coverage": coverage,
         "incidents": [incident_json(row) for row in gathered.incidents.values()],
+        "notes": _notes(gathered, verdicts, missing_ranks=coverage["ranks_expected"] - ranks_seen),
     }
+
+
+def _notes(gathered: Gathered, verdicts: Verdicts, *, missing_ranks: int) -> list[str]:
+    if gathered.incidents:
+        return []
+    notes = []
+    judged, count = len(gathered.judged), len(gathered.durations_ns)
+    if judged < verdicts.regular_before:
+        notes.append(
+            f"too few iterations to tell whether anything is wrong: {judged} of {count} could be judged; "
+            f"{verdicts.regular_before} regular ones come before the first that can be"
+        )
+    if gathered.irregular and missing_ranks > 0:
+        notes.append(
+            f"slow at times, and nobody could be named: the logs of {counted(missing_ranks, 'rank')} are missing"
+        )
+    elif gathered.irregular:
+        notes.append(
+            f"slow at times, and nobody could be named: it takes findings on "
+            f"{counted(verdicts.findings, 'iteration')} that agree"
+        )
+    return notes
 
 
 def incident_json(row: Row) -> dict[str, Any]:

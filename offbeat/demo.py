@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from diagnosis.ranking.devices import RankingSettings
 from offbeat import report, tables, terminal, wiring
-from offbeat.answer import Gathered, Row, as_json, incident_json
+from offbeat.answer import Gathered, Row, Verdicts, as_json, incident_json
 from offbeat.settings import Settings
 from producers.importers.tidy import tidy
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
@@ -52,7 +52,9 @@ def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, pag
     with wiring.opened(of_folder) as store, _paging(settings, page_to, simulated) as page_sinks:
         gathered = _watched(simulated, settings, [wiring.store_sink(store, of_folder), *page_sinks])
         ranking = tables.rows_of(tables.device_ranking(store, RankingSettings(), simulated.job.job))
-    answer = as_json(simulated.job, gathered, ranks_seen=ranks, lost_lines=tidy(simulated.table).lost_lines)
+    verdicts = Verdicts.of(settings.monitor, settings.incidents)
+    lost_lines = tidy(simulated.table).lost_lines
+    answer = as_json(simulated.job, gathered, verdicts, ranks_seen=ranks, lost_lines=lost_lines)
     return {**answer, "injected": _injected(simulated), "ranking": ranking, "data_dir": str(folder)}
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from diagnosis.job import Layout
 from offbeat import terminal, wiring
-from offbeat.answer import Gathered, as_json
+from offbeat.answer import Gathered, Verdicts, as_json
 from offbeat.settings import Settings
 from producers.importers.recording import load
 from schemas.processor import Processor
@@ -57,7 +57,8 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
         with _stored_in(data_dir, settings) as sinks:
             wiring.run_in_process(recording.job, table, settings, [gathered, *sinks])
     ranks_seen = pc.count_distinct(table.column("rank")).as_py()
-    answer = as_json(recording.job, gathered, ranks_seen=ranks_seen, lost_lines=recording.lost_lines)
+    verdicts = Verdicts.of(settings.monitor, settings.incidents)
+    answer = as_json(recording.job, gathered, verdicts, ranks_seen=ranks_seen, lost_lines=recording.lost_lines)
     return Diagnosis(answer, tuple(gathered.refused))
 
 

@@ -31,13 +31,9 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
         f"{counted(lost, 'lost line') if lost else 'no lost lines'}"
     )
     incidents = answer["incidents"]
-    missing = coverage["ranks_expected"] - coverage["ranks_seen"]
-    if not incidents and irregular and missing:
-        out.print(
-            f"\nslow at times, and nobody could be named: the logs of {counted(missing, 'rank')} are missing",
-            style="yellow",
-        )
-    elif not incidents:
+    for note in answer["notes"]:
+        out.print(f"\n{note}", style="yellow")
+    if not incidents and not answer["notes"]:
         out.print("\nnothing wrong", style="green")
     for number, incident in enumerate(incidents, start=1):
         out.print(f"\n{number}. {headline(incident)}", style=_CAUSE_STYLE)

@@ -4,13 +4,17 @@ from typing import Any
 
 import pytest
 
+from diagnosis.incidents.joining import JoiningSettings
+from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
 from diagnosis.job import Communicator, Job, Layout, Place
-from offbeat.answer import Gathered, as_json
+from offbeat.answer import Gathered, Verdicts
+from offbeat.answer import as_json as answered
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.message import Message, encode
 from streams.dead_letters import dead_letter
 
+VERDICTS = Verdicts(regular_before=10, findings=2)
 JOB = Job("j", tuple(Place(rank) for rank in range(4)), (Communicator("c", (0, 1, 2, 3)),), Layout(2, 2, 1))
 
 
@@ -55,6 +59,10 @@ def incident(**changes: Any) -> Message:
     return encode(catalogue.INCIDENTS, catalogue.INCIDENTS.from_rows([row | changes]), job="j")
 
 
+def as_json(job: Job, told: Gathered, *, ranks_seen: int, lost_lines: int) -> dict[str, Any]:
+    return answered(job, told, VERDICTS, ranks_seen=ranks_seen, lost_lines=lost_lines)
+
+
 def gathered(*messages: Message) -> Gathered:
     listener = Gathered()
     for message in messages:
@@ -67,7 +75,7 @@ def test_the_answer_has_the_documented_shape() -> None:
     assert as_json(JOB, told, ranks_seen=3, lost_lines=7) == {
         "job": "j",
         "layout": {"tp": 2, "pp": 2, "dp": 1, "source": "inferred"},
-        "iterations": {"count": 2, "median_ms": 20.5, "irregular": [1]},
+        "iterations": {"count": 2, "judged": 2, "median_ms": 20.5, "irregular": [1]},
         "coverage": {"ranks_seen": 3, "ranks_expected": 4, "lost_lines": 7},
         "incidents": [
             {
@@ -87,14 +95,53 @@ def test_the_answer_has_the_documented_shape() -> None:
                 "explanation": "Rank 2 computes slowly.",
             }
         ],
+        "notes": [],
     }
 
 
 def test_what_is_not_known_is_null() -> None:
     answer = as_json(Job("j", (), ()), gathered(iteration(0, [None], irregular=None)), ranks_seen=0, lost_lines=0)
     assert answer["layout"] is None
-    assert answer["iterations"] == {"count": 1, "median_ms": None, "irregular": []}
+    assert answer["iterations"] == {"count": 1, "judged": 0, "median_ms": None, "irregular": []}
     assert answer["incidents"] == []
+
+
+def notes(judged: int, unjudged: int = 0, *, irregular: int = 0, ranks_seen: int = 4) -> list[str]:
+    """Of ranks that log so many iterations that cannot be judged, and so many that can, the last ones irregular."""
+    early = [iteration(number, [10], irregular=None) for number in range(unjudged)]
+    later = [iteration(unjudged + number, [10], irregular=number >= judged - irregular) for number in range(judged)]
+    told: list[str] = as_json(JOB, gathered(*early, *later), ranks_seen=ranks_seen, lost_lines=0)["notes"]
+    return told
+
+
+def test_where_too_little_could_be_judged_the_notes_say_so() -> None:
+    assert notes(10, 10) == []
+    assert notes(9, 10) == [
+        (
+            "too few iterations to tell whether anything is wrong: 9 of 19 could be judged; "
+            "10 regular ones come before the first that can be"
+        )
+    ]
+    assert notes(0, 3)[0].startswith("too few iterations to tell whether anything is wrong: 0 of 3 could be judged")
+
+
+def test_where_nobody_could_be_named_the_notes_say_why() -> None:
+    slow = "slow at times, and nobody could be named: "
+    assert notes(20, irregular=1) == [f"{slow}it takes findings on 2 iterations that agree"]
+    assert notes(20, irregular=1, ranks_seen=3) == [f"{slow}the logs of 1 rank are missing"]
+    assert len(notes(2, 10, irregular=2, ranks_seen=1)) == 2
+
+
+def test_an_incident_needs_no_excuse() -> None:
+    told = gathered(iteration(0, [10], irregular=None), iteration(1, [30], irregular=True), incident())
+    assert as_json(JOB, told, ranks_seen=1, lost_lines=0)["notes"] == []
+
+
+def test_how_many_iterations_come_before_the_first_judged_is_the_monitors_to_say() -> None:
+    for settings in (MonitorSettings(), MonitorSettings(warm_up=2, window=3), MonitorSettings(warm_up=0, window=1)):
+        monitor = IterationMonitor(settings)
+        judged = [monitor.judge(number, 10).irregular is not None for number in range(20)]
+        assert judged.index(True) == Verdicts.of(settings, JoiningSettings()).regular_before
 
 
 def test_degrees_beyond_three_are_shown_where_there_are_any() -> None:

@@ -38,9 +38,9 @@ def test_the_shipped_recording_has_one_slow_rank(answer: dict[str, Any]) -> None
 
 
 def test_the_answer_is_whole(answer: dict[str, Any]) -> None:
-    assert list(answer) == ["job", "layout", "iterations", "coverage", "incidents"]
+    assert list(answer) == ["job", "layout", "iterations", "coverage", "incidents", "notes"]
     assert answer["job"] == "a1_compute_persist_3d"
-    assert answer["iterations"]["count"] == 60
+    assert (answer["iterations"]["count"], answer["iterations"]["judged"]) == (60, 50)
     assert answer["iterations"]["irregular"] == list(range(30, 60))
     assert 900 < answer["iterations"]["median_ms"] < 1300
     assert answer["coverage"] == {"ranks_seen": 8, "ranks_expected": 8, "lost_lines": 0}
@@ -86,8 +86,32 @@ def test_a_healthy_run_has_nothing_wrong(healthy: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.endswith("\nnothing wrong\n")
     found = json.loads(offbeat("diagnose", healthy, "--json", "--fail-on-incident").stdout)
-    assert found["incidents"] == []
+    assert (found["incidents"], found["notes"]) == ([], [])
     assert found["layout"] == {"tp": 2, "pp": 2, "dp": 2, "source": "given"}
+
+
+@pytest.mark.parametrize(("first", "last", "judged"), [(0, 0, 0), (0, 2, 0), (26, 33, 0), (28, 39, 2)])
+def test_a_short_recording_is_not_called_well(tmp_path: Path, first: int, last: int, judged: int) -> None:
+    for file in EXAMPLE.glob("*.gz"):
+        lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+        kept = [line for line in lines if first <= json.loads(line)["iteration"] <= last]
+        (tmp_path / file.stem).write_bytes(b"".join(kept))
+    count = last - first + 1
+    said = (
+        f"too few iterations to tell whether anything is wrong: {judged} of {count} could be judged; "
+        "10 regular ones come before the first that can be"
+    )
+    assert offbeat("diagnose", tmp_path).stdout.endswith(f"\n\n{said}\n")
+    told = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)
+    assert (told["iterations"]["judged"], told["iterations"]["count"], told["notes"]) == (judged, count, [said])
+
+
+def test_a_slow_job_with_missing_logs_is_not_called_well(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLE / "rank0.jsonl.gz", tmp_path)
+    told = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)
+    assert told["incidents"] == []
+    assert told["iterations"]["irregular"]
+    assert told["notes"] == ["slow at times, and nobody could be named: the logs of 1 rank are missing"]
 
 
 def test_a_script_can_tell_by_the_exit_code(healthy: Path) -> None:

@@ -30,9 +30,10 @@ def read(width: int = 200, **changes: Any) -> str:
     answer = {
         "job": "j",
         "layout": {"tp": 2, "pp": 4, "dp": 1, "source": "inferred"},
-        "iterations": {"count": 40, "median_ms": 2210.0, "irregular": [4, 5, 6, 9]},
+        "iterations": {"count": 40, "judged": 30, "median_ms": 2210.0, "irregular": [14, 15, 16, 19]},
         "coverage": {"ranks_seen": 7, "ranks_expected": 8, "lost_lines": 1},
         "incidents": [],
+        "notes": [],
     }
     out = io.StringIO()
     print_answer(answer | changes, Console(file=out, width=width, highlight=False, markup=False))
@@ -40,23 +41,24 @@ def read(width: int = 200, **changes: Any) -> str:
 
 
 def test_nothing_wrong_is_said_as_such() -> None:
-    assert read(coverage={"ranks_seen": 8, "ranks_expected": 8, "lost_lines": 1}) == (
+    assert read() == (
         "j: 8 ranks (tp=2 pp=4 dp=1, inferred), 40 iterations, median 2.21 s\n"
-        "irregular iterations: 4-6, 9\n"
-        "telemetry: 8 of 8 ranks, 1 lost line\n"
+        "irregular iterations: 14-16, 19\n"
+        "telemetry: 7 of 8 ranks, 1 lost line\n"
         "\n"
         "nothing wrong\n"
     )
 
 
-def test_a_slow_job_with_missing_logs_is_not_called_well() -> None:
-    assert read().endswith("slow at times, and nobody could be named: the logs of 1 rank are missing\n")
+def test_what_could_not_be_told_is_not_called_well() -> None:
+    told = read(notes=["too few iterations", "too few logs"])
+    assert told.endswith("1 lost line\n\ntoo few iterations\n\ntoo few logs\n")
 
 
 def test_one_is_not_told_as_several() -> None:
     single = read(
         layout=None,
-        iterations={"count": 1, "median_ms": None, "irregular": []},
+        iterations={"count": 1, "judged": 0, "median_ms": None, "irregular": []},
         coverage={"ranks_seen": 1, "ranks_expected": 1, "lost_lines": 2},
     )
     assert single.startswith("j: 1 rank, 1 iteration\n")
@@ -66,7 +68,7 @@ def test_one_is_not_told_as_several() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     unknown = read(
         layout=None,
-        iterations={"count": 0, "median_ms": None, "irregular": []},
+        iterations={"count": 0, "judged": 0, "median_ms": None, "irregular": []},
         coverage={"ranks_seen": 8, "ranks_expected": 8, "lost_lines": 0},
     )
     assert unknown.startswith(
