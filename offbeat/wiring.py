@@ -50,8 +50,14 @@ def log_agents(job: Job, table: pa.Table, settings: Settings) -> list[LogAgent]:
 
 def run_in_process(job: Job, table: pa.Table, settings: Settings, readers: Sequence[Processor] = ()) -> None:
     """Move a job's log through the whole pipeline in this process. ``readers`` come after it: sinks and listeners."""
+    run_agents_in_process(job, log_agents(job, table, settings), settings, readers)
+
+
+def run_agents_in_process(
+    job: Job, hosts: Sequence[LogAgent], settings: Settings, readers: Sequence[Processor] = ()
+) -> None:
+    """The same with what the agents of a job's hosts tell."""
     jobs = Jobs()
-    hosts = log_agents(job, table, settings)
     pipeline = steps(jobs, settings).values()
     in_process.run([JobSource(job, hosts), *hosts], [jobs, *hosts, *pipeline, *readers])
 

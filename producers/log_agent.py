@@ -133,7 +133,7 @@ class LogAgent:
         spans = self._store.spans(iteration)
         if not len(spans.rank):
             return []
-        rows, _ = self._store.rows(self.ranks, iteration, iteration)
+        rows, _ = self._store.rows(spans.rank.tolist(), iteration, iteration)
         batch = summarise(rows, spans, iteration, last=self._store.ended)
         return self._encode(catalogue.ITERATION_SUMMARIES, pa.Table.from_batches([batch]), {})
 

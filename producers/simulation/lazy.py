@@ -28,8 +28,10 @@ from producers.simulation.scenario import Scenario
 from producers.simulation.schedule import Scope, programs
 from producers.simulation.totals import family_totals
 
-_KEPT_ITERATIONS = 6
-_KEPT_PARTS = 48
+_KEPT_WHOLE = 4
+_KEPT_ITERATIONS = 128
+"""Iterations of which it is known when parts ended: searches look back. Up to 6 MB each at 8,192 ranks."""
+_KEPT_PARTS = 64
 _EFFORT = Effort(samples=3, grid=9, rounds=4)
 
 Worlds = tuple[int, ...]
@@ -80,7 +82,8 @@ class LazyRun:
         alone: list[World] = [(device,) for device in self.slow] if len(self.slow) > 1 else []
         self.worlds: list[World] = [self.slow, (), *alone] if self.slow else [()]
         self._began: list[Ints] = [np.zeros((scenario.pp, len(self.worlds), self.cluster.stage_ranks), dtype=np.int64)]
-        self._blocks: Recent[Blocks] = Recent(_KEPT_ITERATIONS)
+        self._blocks: Recent[Blocks] = Recent(_KEPT_WHOLE)
+        self._actual: Recent[Blocks] = Recent(_KEPT_ITERATIONS)
         self._conditions: Recent[Conditions] = Recent(_KEPT_ITERATIONS)
         self._parts: Recent[PartTimes] = Recent(_KEPT_PARTS)
 
@@ -99,6 +102,10 @@ class LazyRun:
         """An iteration's blocks; of one world only where all worlds are still alike."""
         self.began_ns(iteration)
         return self._blocks.get(iteration, lambda: self._execute(iteration))
+
+    def _happened(self, iteration: int) -> Blocks:
+        """The blocks of what happened."""
+        return self._actual.get(iteration, lambda: self.blocks(iteration).of_world(0))
 
     def operators(self, rank: int, iteration: int, scopes: Collection[Scope] | None = None, world: int = 0) -> Ints:
         """When a rank called, started and ended each operator of its stage's program; (operators, 3), whole ns.
@@ -127,7 +134,7 @@ class LazyRun:
     ) -> tuple[PartDurations, PartTimes]:
         """All parts of a kind in an iteration, for one group: durations and times, in whole ns."""
         inside = self.insides[family][kind]
-        blocks = self.blocks(iteration)
+        blocks = self._happened(iteration) if worlds == (0,) else self.blocks(iteration)
         within = inside.grouping.members[group]
         came = []
         chosen = [min(world, blocks.worlds - 1) for world in worlds]
@@ -156,6 +163,7 @@ class LazyRun:
 
     def _executed(self, iteration: int) -> None:
         blocks = self._blocks.get(iteration, lambda: self._execute(iteration))
+        self._actual.get(iteration, lambda: blocks.of_world(0))
         ended = np.broadcast_to(blocks.ended, self._began[0].shape)
         self._began.append(np.ascontiguousarray(ended))
 

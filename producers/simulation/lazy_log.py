@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -46,22 +47,27 @@ class LazyLog:
         self.clocks = Clocks.of(run.cluster)
         self._facts = [OperatorFacts.of(program) for program in run.programs]
 
-    def rows(self, ranks: Iterable[int], iterations: Sequence[int], wanted: Wanted = Wanted()) -> tuple[pa.Table, bool]:
-        """Rows of telemetry.comm_ops by rank, iteration and call order, and whether none of them was lost."""
-        batches, whole = [], True
+    def rows(
+        self, ranks: Iterable[int], iterations: Sequence[int], wanted: Wanted = Wanted(), *, most: int | None = None
+    ) -> tuple[pa.Table, bool]:
+        """Rows of telemetry.comm_ops by rank, iteration and call order, and whether these are all: none was lost.
+
+        What is beyond ``most`` rows is cut off.
+        """
+        whole, count = True, 0
         of_stage: dict[int, list[Lines]] = {}
-        for rank in sorted(ranks):
-            for iteration in iterations:
-                lines, complete = self._lines(rank, iteration, wanted)
-                whole &= complete
-                if len(lines.rank):
-                    of_stage.setdefault(rank // self.run.cluster.stage_ranks, []).append(lines)
-        for stage, several in sorted(of_stage.items()):
-            batches.append(batch(self.run.cluster, self._facts[stage], _joined(several)))
-        table = (
-            pa.Table.from_batches(batches, comm_ops.TOPIC.schema) if batches else comm_ops.TOPIC.schema.empty_table()
-        )
-        return table.unify_dictionaries().combine_chunks(), whole
+        for rank, iteration in product(sorted(ranks), iterations):
+            if most is not None and count > most:
+                break
+            lines, complete = self._lines(rank, iteration, wanted)
+            whole &= complete
+            count += len(lines.rank)
+            if len(lines.rank):
+                of_stage.setdefault(rank // self.run.cluster.stage_ranks, []).append(lines)
+        schema = comm_ops.TOPIC.schema
+        batches = [batch(self.run.cluster, self._facts[stage], _joined(lines)) for stage, lines in of_stage.items()]
+        table = pa.Table.from_batches(batches, schema).unify_dictionaries().combine_chunks()
+        return table.slice(0, most), whole and (most is None or count <= most)
 
     def span(self, rank: int, iteration: int) -> Span:
         """When a rank began and ended an iteration, as its log tells.
