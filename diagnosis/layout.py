@@ -52,8 +52,11 @@ def infer_layout(uses: Sequence[CommunicatorUse], pairs: Pairs, ranks: Sequence[
     return layout
 
 
-def check_layout(layout: Layout, pairs: Pairs, ranks: Sequence[int]) -> None:
-    """Raise ``ValueError`` that names the contradiction between a layout and what a log shows."""
+def check_layout(layout: Layout, pairs: Pairs, ranks: Sequence[int], uses: Collection[CommunicatorUse] = ()) -> None:
+    """Raise ``ValueError`` that names the contradiction between a layout and what a log shows.
+
+    ``uses`` are communicators of which all members are known.
+    """
     world, highest = layout.world, max(ranks)
     named = ("tp", "pp", "dp", "cp") if layout.cp not in {None, 1} else ("tp", "pp", "dp")
     shown = "layout " + ",".join(f"{name}={getattr(layout, name)}" for name in named)
@@ -71,6 +74,9 @@ def check_layout(layout: Layout, pairs: Pairs, ranks: Sequence[int]) -> None:
             raise ValueError(
                 f"{shown} puts ranks {one} and {other} into no common pipeline, but they send to each other"
             )
+    for use in uses:
+        if not use.point_to_point and not _fits(use, layout):
+            raise ValueError(f"{shown}: ranks {list(use.ranks)} of communicator {use.communicator} fit no group of it")
 
 
 def communicator_kinds(uses: Sequence[CommunicatorUse], layout: Layout) -> dict[str, str | None]:
@@ -90,6 +96,18 @@ class _Place:
     def of(cls, rank: int, layout: Layout) -> _Place:
         tp, pp, world = layout.tp or 1, layout.pp or 1, layout.world or 1
         return cls(rank * pp // world, rank % tp, rank % (world // pp) // tp)
+
+
+def _fits(use: CommunicatorUse, layout: Layout) -> bool:
+    """Whether ranks of one replica and stage are a whole tensor group, and those of several replicas divide these."""
+    places = [_Place.of(rank, layout) for rank in use.ranks]
+    stages, tensors = {p.stage for p in places}, {p.tensor for p in places}
+    if len(stages) > 1:
+        return True
+    replicas = {p.replica for p in places}
+    if len(replicas) == 1:
+        return len(tensors) in {1, layout.tp}
+    return (layout.dp or 1) * (layout.cp or 1) % len(replicas) == 0
 
 
 def _kind(use: CommunicatorUse, layout: Layout) -> str | None:

@@ -64,15 +64,16 @@ def complete_job(
         places=_places(job, table, rank, peer),
         started_ns=job.started_ns if job.started_ns is not None else int(integers(table, "call_ns").min()),
     )
+    logged = set(np.unique(rank).tolist())
+    missing = set(job.ranks) - logged
     layout = layout or job.layout or matched
     if layout is None:
         layout = infer_layout(uses, pairs, job.ranks)
     else:
-        check_layout(layout, pairs, job.ranks)
+        check_layout(layout, pairs, job.ranks, () if missing else uses)
     kinds = {} if layout is None else communicator_kinds(uses, layout)
     described_kinds = {c.communicator: c.kind for c in job.communicators}
-    logged = set(np.unique(rank).tolist())
-    doubtful = in_doubt(uses, logged, set(job.ranks) - logged, layout)
+    doubtful = in_doubt(uses, logged, missing, layout)
     doubtful -= {c.communicator for c in job.communicators if c.ranks}
     communicators = tuple(
         Communicator(of, () if of in doubtful else ranks, described_kinds.get(of) or kinds.get(of))

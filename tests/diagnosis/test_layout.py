@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from diagnosis.columns import codes, integers
-from diagnosis.communicator_use import communicator_uses, membership
+from diagnosis.communicator_use import CommunicatorUse, communicator_uses, membership
 from diagnosis.job import Layout
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout
 from producers.simulation import Omissions, Scenario, simulate
@@ -97,6 +97,20 @@ def test_what_fits_no_megatron_order_has_no_layout() -> None:
 def test_a_given_layout_that_contradicts_the_log_is_refused(degrees: dict[str, int], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         check_layout(Layout(**degrees, source="given"), [(0, 4)], range(8))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "fits"),
+    [((0, 1), False), ((0, 1, 2, 3), True), ((0, 4), True), ((0, 1, 2), False), ((0, 8), True), ((3,), True)],
+)
+def test_a_given_layout_that_contradicts_the_communicators_is_refused(ranks: tuple[int, ...], fits: bool) -> None:
+    use = CommunicatorUse("c", ranks, frozenset({"all_reduce"}), 8.0, 64, False)
+    layout = Layout(tp=4, pp=2, dp=2, source="given")
+    if fits:
+        check_layout(layout, (), range(16), [use])
+    else:
+        with pytest.raises(ValueError, match=r"layout tp=4,pp=2,dp=2: ranks .* of communicator c fit no group of it"):
+            check_layout(layout, (), range(16), [use])
 
 
 def test_a_given_layout_that_fits_is_taken() -> None:
