@@ -130,6 +130,7 @@ class Settings(BaseSettings):
             for name, number in _numbers(getattr(self, group), group):
                 if not number >= 0:  # NaN included
                     raise ValueError(f"{_variable(*name.split('.'))} is {number}; give 0 or more")
+        _check_protocol(self.kafka)
         if self.monitor.delta <= 1:
             raise ValueError(f"{_variable('monitor', 'delta')} is {self.monitor.delta}; give more than 1")
         return self
@@ -150,6 +151,23 @@ class Settings(BaseSettings):
             raise SettingsError(_first_fault(error)) from None
         except Unreadable as error:
             raise SettingsError(f"{error}: set the fields of a group one by one") from None
+
+
+def _check_protocol(kafka: KafkaSettings) -> None:
+    """What a protocol does not use must not be set, or someone would take a connection for safe that is not."""
+    protocol = kafka.security_protocol
+    encrypted, authenticated = protocol.endswith("SSL"), protocol.startswith("SASL")
+    said = f"{_variable('kafka', 'security_protocol')} is {protocol}"
+    for used, kind, names in (
+        (encrypted, "SSL or SASL_SSL", ("ca_file", "certificate_file", "key_file")),
+        (authenticated, "SASL_SSL or SASL_PLAINTEXT", ("sasl_mechanism",)),
+    ):
+        given = [name for name in names if getattr(kafka, name) is not None]
+        if given and not used:
+            raise ValueError(f"{_variable('kafka', given[0])} is set, but {said}: set that to {kind}")
+    for name in ("sasl_mechanism", "username", "password"):
+        if authenticated and getattr(kafka, name) is None:
+            raise ValueError(f"{said}: set {_variable('kafka', name)} as well")
 
 
 def _numbers(group: Any, name: str) -> Iterator[tuple[str, float]]:

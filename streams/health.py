@@ -11,6 +11,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from schemas.errors import SettingsError
 from streams.share import Place
 
 if TYPE_CHECKING:
@@ -65,7 +66,10 @@ class _Silent(WSGIRequestHandler):
 
 
 def serve(port: int, registry: CollectorRegistry, progress: Progress, *, host: str = "") -> int:
-    """Serve /metrics and /live from a thread of its own; the port (``port`` 0: a free one)."""
+    """Serve /metrics and /live from a thread of its own; the port (``port`` 0: a free one).
+
+    Raises ``SettingsError`` where the port cannot be had.
+    """
     metrics = make_wsgi_app(registry)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -76,6 +80,12 @@ def serve(port: int, registry: CollectorRegistry, progress: Progress, *, host: s
         start_response("503 Service Unavailable" if stuck else "200 OK", [("Content-Type", "text/plain")])
         return [f"{stuck or 'ok'}\n".encode()]
 
-    server = make_server(host, port, app, _Server, handler_class=_Silent)
+    try:
+        server = make_server(host, port, app, _Server, handler_class=_Silent)
+    except OSError as error:
+        raise SettingsError(
+            f"port {port}, for /metrics and /live: {(error.strerror or str(error)).lower()}; give a free one with "
+            "--health-port or OFFBEAT_WORKER__HEALTH_PORT"
+        ) from error
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
     return server.server_port

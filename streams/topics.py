@@ -158,10 +158,7 @@ def _admin(bus: Bus, within_s: float) -> AdminClient:
     except KafkaException as error:
         admin.poll(0)
         trouble = _DECORATION.sub("", troubles[0] if troubles else error.args[0].str())
-        raise BusError(
-            f"no broker answers at {bus.bootstrap_servers}: {trouble}; set OFFBEAT_KAFKA__BOOTSTRAP_SERVERS, or start "
-            "a broker with `make kafka`"
-        ) from error
+        raise BusError(f"no broker answers at {bus.bootstrap_servers}: {trouble}; {bus.remedy(trouble)}") from error
     return admin
 
 

@@ -68,6 +68,34 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, variable: str
     assert str(refused.value).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"SASL_MECHANISM": "PLAIN"}, "SASL_MECHANISM is set, but OFFBEAT_KAFKA__SECURITY_PROTOCOL is PLAINTEXT: "),
+        (
+            {"SASL_MECHANISM": "PLAIN", "SECURITY_PROTOCOL": "SSL"},
+            (
+                "SASL_MECHANISM is set, but OFFBEAT_KAFKA__SECURITY_PROTOCOL is SSL: "
+                "set that to SASL_SSL or SASL_PLAINTEXT"
+            ),
+        ),
+        ({"CA_FILE": "/ca.pem"}, "CA_FILE is set, but OFFBEAT_KAFKA__SECURITY_PROTOCOL is PLAINTEXT: set that to SSL"),
+        (
+            {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISM": "PLAIN", "USERNAME": "me"},
+            "SECURITY_PROTOCOL is SASL_SSL: set OFFBEAT_KAFKA__PASSWORD as well",
+        ),
+    ],
+)
+def test_what_the_protocol_does_not_use_or_lacks_is_named(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], said: str
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(f"OFFBEAT_KAFKA__{name}", value)
+    with pytest.raises(SettingsError) as refused:
+        Settings.load()
+    assert str(refused.value).startswith(f"OFFBEAT_KAFKA__{said}")
+
+
 @pytest.mark.parametrize("variable", ["OFFBEAT_SAMPLES", "OFFBEAT_TEST_KAFKA"])
 def test_variables_of_the_tests_are_no_settings(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "x")

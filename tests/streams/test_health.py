@@ -1,8 +1,10 @@
 """Whether a worker moves, and who can see it."""
 
 import httpx
+import pytest
 from prometheus_client import CollectorRegistry
 
+from schemas.errors import SettingsError
 from streams.health import Progress, serve
 from streams.metrics import Metrics
 
@@ -66,3 +68,13 @@ def test_the_page_shows_metrics_and_life() -> None:
     clock.now = 11
     answer = httpx.get(f"{address}/live")
     assert (answer.status_code, answer.text) == (503, "nothing delivered or committed for 11 s\n")
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    port = serve(0, CollectorRegistry(), Progress(within_s=60), host="127.0.0.1")
+    with pytest.raises(SettingsError) as refused:
+        serve(port, CollectorRegistry(), Progress(within_s=60), host="127.0.0.1")
+    assert str(refused.value) == (
+        f"port {port}, for /metrics and /live: address already in use; "
+        "give a free one with --health-port or OFFBEAT_WORKER__HEALTH_PORT"
+    )
