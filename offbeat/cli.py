@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from offbeat.commands import analysis, bench, bus, roles, store
+from offbeat.commands import agent, analysis, bench, bus, roles, store
 from offbeat.errors import told_in_one_line
 
 
@@ -56,6 +56,7 @@ for command in (
     analysis.simulate,
     analysis.convert,
     roles.produce,
+    agent.agent,
     roles.worker,
     roles.sink,
     roles.alert,

@@ -60,7 +60,7 @@ class OperatorLog:
     machine's name, ``folder`` where the agent looks for logs. ``layout`` are degrees of parallelism such as
     ``{"tp": 8, "pp": 4, "dp": 2}``; left out, they are inferred. ``capacity`` is the records of a ring, 80 bytes each.
 
-    Raises ``ValueError`` where rank or job are neither given nor in the environment.
+    Raises ``ValueError`` where rank or job are neither given nor in the environment, or cannot be.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class OperatorLog:
             started_ns=time.time_ns(),
             layout=dict(layout or {}),
         )
+        self._registration.check()
         self._capacity = capacity
         self._thread = threading.local()
         self._rings: list[RingWriter] = []
@@ -111,11 +112,11 @@ class OperatorLog:
         """Tell of a communicator: its members in its own order, and what it is for (``tensor``, ``data`` ...).
 
         The name must be the same on all members and no other communicator's. One that was not told of becomes known
-        with its first operator; who its members are is then inferred.
+        with its first operator; who its members are is then inferred. Raises ``ValueError`` for an empty name.
         """
         with self._growing:
             groups = list(self._registration.groups)
-            group = Group(name, tuple(int(rank) for rank in ranks), kind)
+            group = Group(name, tuple(int(rank) for rank in ranks), kind or None)
             if name not in self._known:
                 groups.append(group)
             elif ranks and not self._silent:
@@ -222,7 +223,9 @@ class OperatorLog:
         return self._known[communicator]
 
     def _register(self, groups: Sequence[Group]) -> None:
-        self._registration = Registration(**{**vars(self._registration), "groups": tuple(groups)})
+        said = Registration(**{**vars(self._registration), "groups": tuple(groups)})
+        said.check()
+        self._registration = said
         if self._presence is not None and not self._silent:
             try:
                 self._registration.write(self._presence.folder)

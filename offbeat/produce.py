@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Event
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -80,10 +81,16 @@ def produce(
     return Produced(job.job, publisher.delivered, desk.answers)
 
 
+class Answering(Protocol):
+    """What answers a request for logs, for its own ranks."""
+
+    def process(self, message: Message) -> Iterable[Message]: ...
+
+
 class Desk:
     """Where requests are answered: ``poll`` brings what has been asked since the last time."""
 
-    def __init__(self, agents: Sequence[LogAgent], poll: Callable[[], Iterable[Message]], outbox: Outbox) -> None:
+    def __init__(self, agents: Sequence[Answering], poll: Callable[[], Iterable[Message]], outbox: Outbox) -> None:
         self._agents = agents
         self._poll = poll
         self._outbox = outbox

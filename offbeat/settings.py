@@ -18,6 +18,7 @@ from pydantic_settings import SettingsError as Unreadable
 
 from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.monitor import MonitorSettings
+from producers.live.registration import DEFAULT_FOLDER
 from schemas.errors import SettingsError
 from streams.bus import SaslMechanism, SecurityProtocol
 from streams.search import SearchSettings
@@ -104,6 +105,20 @@ class WorkerGroup(_Group):
     stop_within_s: float = Field(20.0, gt=0)
 
 
+class LiveSettings(_Group):
+    """The log agent of a host: ``rings`` is where training processes log, ``folder`` where the agent keeps things.
+
+    ``keep_bytes`` bounds the iterations that are kept of each job, ``spool_bytes`` what waits for Kafka. The rings are
+    looked at every ``look_every_s`` seconds.
+    """
+
+    rings: Path = DEFAULT_FOLDER
+    folder: Path = Path("offbeat-agent")
+    keep_bytes: int = Field(4 << 30, ge=1 << 20)
+    spool_bytes: int = Field(256 << 20, ge=1 << 20)
+    look_every_s: float = Field(0.1, gt=0)
+
+
 class Settings(BaseSettings):
     """Everything that can be set.
 
@@ -117,6 +132,7 @@ class Settings(BaseSettings):
     store: StoreSettings = StoreSettings()
     webhook: WebhookSettings = WebhookSettings()
     worker: WorkerGroup = WorkerGroup()
+    live: LiveSettings = LiveSettings()
     monitor: MonitorSettings = MonitorSettings()
     search: SearchSettings = SearchSettings()
     incidents: JoiningSettings = JoiningSettings()

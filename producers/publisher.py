@@ -86,6 +86,10 @@ class Publisher:
                 raise DeliveryError(f"{stamped.topic}: a record of {size} bytes was refused: {error}") from error
         self._client.poll(0)
 
+    def skip(self, topic: str, messages: int) -> None:
+        """Leave a gap in a topic's numbers for messages that were given up: a reader then knows of the loss."""
+        self._sent[topic] += messages
+
     def flush(self) -> None:
         """Return once everything sent is acknowledged.
 

@@ -78,7 +78,7 @@ def produce(
             )
         job, table = read.job, read.table
     what = f"publishing {job.job} to {settings.kafka.bootstrap_servers}"
-    with _until_signalled() as stopped, terminal.progress(what) as shown:
+    with until_signalled() as stopped, terminal.progress(what) as shown:
         produced = run(
             job, table, settings, linger_s=None if follow else linger, stopped=stopped, on_round=shown.advance
         )
@@ -124,7 +124,7 @@ def alert(bootstrap: Bootstrap = None, instance: Instance = None, health_port: H
 
 
 @contextmanager
-def _until_signalled() -> Iterator[threading.Event]:
+def until_signalled() -> Iterator[threading.Event]:
     """An event that SIGTERM and SIGINT set."""
     stopped = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGTERM, signal.SIGINT)}

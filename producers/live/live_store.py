@@ -98,11 +98,10 @@ class LiveStore:
         """Take the log of a process of this job; what it holds of closed iterations is passed over."""
         rank_log.look()
         rank_log.release(self.closed)
-        rank_log.look()
         self._logs.append(rank_log)
 
     def advance(self) -> bool:
-        """Look at the rings, and close the next iteration if it has ended. Raises ``InputError`` or ``OSError``."""
+        """Look at the rings, and close the next iteration if it has ended."""
         for rank_log in self._logs:
             rank_log.look()
         iteration = self._due()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from diagnosis.columns import Ints, nullable
 from producers.live.registration import OPS, PHASES, RING, Registration, is_alive
 from producers.live.ring_reader import RECORD, Records, RingReader
 from schemas.catalogue import COMM_OPS
+from schemas.errors import InputError
 from schemas.topic import LATEST_NS, MOST
+
+log = logging.getLogger(__name__)
 
 MAX_TAKEN = 1 << 21
 """Records of iterations that are not closed yet, outside of the rings; of more the oldest are forgotten."""
@@ -34,6 +38,7 @@ class RankLog:
         self.forgotten = 0
         """Operators that were taken out and never belonged to an iteration that was closed."""
         self._rings: dict[Path, RingReader] = {}
+        self._unreadable: set[Path] = set()
         self._taken = np.zeros(0, dtype=RECORD)
         self._closed = -1
         self._iteration: Ints = np.zeros(0, dtype=np.int64)
@@ -65,11 +70,11 @@ class RankLog:
         return int(waiting.min()) if len(waiting) else None
 
     def look(self) -> None:
-        """See what was logged meanwhile. Raises ``InputError`` or ``OSError`` for a ring that is none."""
+        """See what was logged meanwhile; a ring that cannot be read is told of once and passed over."""
         self.alive = self.alive and is_alive(self._folder)  # first: all that a dead process logged is seen below
         for path in sorted(self._folder.glob(f"{RING}*")):
-            if path not in self._rings:
-                self._rings[path] = RingReader(path)
+            if path not in self._rings and path not in self._unreadable:
+                self._open(path)
         for ring in self._rings.values():
             ring.look()
             self._relieve(ring)
@@ -110,6 +115,13 @@ class RankLog:
     def remove(self) -> None:
         """Clear away what a process has left that is no more."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _open(self, path: Path) -> None:
+        try:
+            self._rings[path] = RingReader(path)
+        except (InputError, OSError) as error:
+            log.warning("rank %d of %s: %s", self.rank, self.registration.job, error)
+            self._unreadable.add(path)
 
     def _relieve(self, ring: RingReader) -> None:
         waiting = ring.head - ring.tail

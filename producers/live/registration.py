@@ -84,15 +84,19 @@ class Registration:
     def _of(cls, said: Mapping[str, Any]) -> Registration:
         groups = tuple(Group(g["communicator"], tuple(g["ranks"]), g["kind"]) for g in said["groups"])
         made = cls(**{**said, "groups": groups})
-        numbers = [made.rank, *made.layout.values(), *(rank for group in groups for rank in group.ranks)]
-        numbers += [number for number in (made.world, made.gpu, made.started_ns) if number is not None]
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for numbers and names that cannot be."""
+        numbers = [self.rank, *self.layout.values(), *(rank for group in self.groups for rank in group.ranks)]
+        numbers += [number for number in (self.world, self.gpu, self.started_ns) if number is not None]
         if any(type(number) is not int or number < 0 for number in numbers):
             raise ValueError("a rank, a size or a time is not a whole number from 0")
-        names = [made.job, made.start_id, *(group.communicator for group in groups)]
-        names += [name for name in (made.host, *(group.kind for group in groups)) if name is not None]
+        names = [self.job, self.start_id, *(group.communicator for group in self.groups)]
+        names += [name for name in (self.host, *(group.kind for group in self.groups)) if name is not None]
         if not all(type(name) is str and name for name in names):
             raise ValueError("a name is not text, or empty")
-        return made
 
 
 class Presence:

@@ -49,6 +49,7 @@ class RingWriter:
     def __init__(self, path: Path, capacity: int = DEFAULT_CAPACITY) -> None:
         self._memory = _created(path, HEADER_BYTES + capacity * RECORD_BYTES)
         HEADER.pack_into(self._memory, 0, MAGIC, RECORD_BYTES, capacity)
+        _hidden(path).rename(path)
         self._buffer = memoryview(self._memory)
         self._words = self._buffer[:HEADER_BYTES].cast("q")
         self._capacity = self._limit = capacity
@@ -107,9 +108,17 @@ class RingWriter:
 
 
 def _created(path: Path, size: int) -> mmap.mmap:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    """New memory, beside its path: nobody may see it before its header is there."""
+    descriptor = os.open(_hidden(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, size)
         return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    except OSError:
+        _hidden(path).unlink()
+        raise
     finally:
         os.close(descriptor)
+
+
+def _hidden(path: Path) -> Path:
+    return path.with_name(f".{path.name}")

@@ -14,6 +14,7 @@ COMMANDS = (
     "diagnose",
     "simulate",
     "produce",
+    "agent",
     "worker",
     "sink",
     "alert",

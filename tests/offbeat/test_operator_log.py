@@ -152,6 +152,16 @@ def test_what_is_not_known_is_refused(log: OperatorLog, op: str, phase: str | No
         log.begin("tp", op, phase=phase)
 
 
+def test_names_that_cannot_be_are_refused_and_forgotten(log: OperatorLog, tmp_path: Path) -> None:
+    for name, ranks in (("", [0]), ("tp", [-1])):
+        with pytest.raises(ValueError, match=r"is not text|is not a whole number"):
+            log.communicator(name, ranks)
+    log.begin("tp", "all_reduce")
+    assert registration(tmp_path).groups == (Group("tp"),)
+    with pytest.raises(ValueError, match="empty"):
+        OperatorLog(rank=0, job="", folder=tmp_path)
+
+
 def test_iterations_must_rise(log: OperatorLog) -> None:
     log.iteration(4)
     with pytest.raises(ValueError, match="iteration 4 follows 4"):

@@ -54,7 +54,7 @@ def test_the_output_shown_is_the_output() -> None:
 @pytest.mark.parametrize("command", commands())
 def test_every_command_shown_exists_with_its_options(command: str) -> None:
     arguments = shlex.split(command)[1:]
-    names = [argument for argument in arguments if re.fullmatch(r"[a-z][a-z-]*", argument)]
+    names = [argument for argument in arguments if re.fullmatch(r"[a-z][a-z_-]*", argument)]
     options = [argument for argument in arguments if argument.startswith("-")]
     for depth in (2, 1):
         helped = offbeat(*names[:depth], "--help")

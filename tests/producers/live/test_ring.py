@@ -1,5 +1,6 @@
 """The ring in shared memory: what is read is what was appended, in order and whole; what had no room is counted."""
 
+import os
 import platform
 import signal
 import struct
@@ -184,10 +185,14 @@ def test_what_is_no_ring_is_refused(tmp_path: Path, content: bytes) -> None:
         RingReader(tmp_path / "ring")
 
 
-def test_a_ring_is_not_made_twice(tmp_path: Path) -> None:
-    RingWriter(tmp_path / "ring", 1)
-    with pytest.raises(FileExistsError):
+def test_a_ring_that_finds_no_memory_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refused)
+    with pytest.raises(OSError, match="No space left"):
         RingWriter(tmp_path / "ring", 1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_kernel_s_fence_can_be_had_where_it_is_needed() -> None:

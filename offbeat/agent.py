@@ -1,0 +1,176 @@
+"""The log agent of a host whose processes train now: one thread at the rings, one at Kafka, a spool between them.
+
+Neither Kafka nor a request holds up the reading of the rings: what is told waits in the spool until Kafka has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from prometheus_client import CollectorRegistry
+
+from diagnosis.job import Job, pivots
+from offbeat import wiring
+from offbeat.agent_figures import AgentFigures
+from offbeat.produce import Desk
+from offbeat.settings import Settings
+from producers.live.host import Host
+from producers.log_agent import LogAgent
+from producers.publisher import Publisher
+from producers.spool import Spool
+from schemas import catalogue
+from schemas.errors import BusError, DeliveryError, MessageError, StoreError
+from schemas.message import Message
+from streams import topics
+from streams.control_view import Jobs
+from streams.follower import Follower
+from streams.health import Progress, serve
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.05
+_AGAIN_S = 1.0
+"""How long Kafka is left alone after a failure."""
+_WITHIN_S = 10.0
+"""How long Kafka may take to answer, or to acknowledge."""
+_AT_ONCE = 256
+"""Messages that are sent before their acknowledgements are awaited."""
+_STUCK_AFTER_S = 30.0
+
+
+def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event, until_ended: bool) -> None:
+    """Tell of this host's jobs, and answer for them, until ``stopped`` is set, or with ``until_ended`` all have ended.
+
+    ``given`` is the description of a job; others come from control.jobs, or, where a job runs on this host alone,
+    from its processes. Raises ``StoreError`` where the disk is full.
+    """
+    live, jobs = settings.live, Jobs()
+
+    def described(name: str) -> Job | None:
+        return given if given is not None and given.job == name else jobs.get(name)
+
+    def published(job: Job) -> Sequence[int]:
+        return job.ranks if settings.publish_all else pivots(job, settings.pivots)
+
+    try:
+        spool = Spool(live.folder / "spool", live.spool_bytes)
+    except OSError as error:
+        raise StoreError(f"{live.folder}: {error}: name another folder with OFFBEAT_LIVE__FOLDER") from error
+    host = Host(live.rings, live.folder / "jobs", live.keep_bytes, described, published)
+    line = Line(settings, spool, jobs, host)
+    progress = Progress(within_s=_STUCK_AFTER_S)
+    if settings.worker.health_port is not None:
+        registry = CollectorRegistry()
+        registry.register(AgentFigures(host, spool, line))
+        serve(settings.worker.health_port, registry, progress)
+    with line:
+        while not stopped.is_set():
+            _into(spool, host.step())
+            progress.cycled()
+            line.check()
+            if until_ended and host.ended and not len(spool):
+                break
+            stopped.wait(live.look_every_s)
+
+
+def _into(spool: Spool, messages: Iterable[Message]) -> None:
+    for message in messages:
+        try:
+            spool.append(message)
+        except OSError as error:
+            raise StoreError(
+                f"{message.topic} cannot be spooled: {error}: make room, or set a lower OFFBEAT_LIVE__SPOOL_BYTES"
+            ) from error
+
+
+class Line:
+    """The way to Kafka, in a thread of its own for as long as it is entered.
+
+    It sends what the spool holds, answers requests, and learns of jobs; where Kafka is away it says so once and tries
+    again.
+    """
+
+    def __init__(self, settings: Settings, spool: Spool, jobs: Jobs, host: Host) -> None:
+        self.connected = False
+        self._settings = settings
+        self._spool, self._jobs, self._host = spool, jobs, host
+        self._stopped = threading.Event()
+        self._executor = ThreadPoolExecutor(1, "kafka")
+        self._running: Future[None] = Future()
+
+    def check(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self._running.done():
+            self._running.result()
+
+    def __enter__(self) -> Self:
+        self._running = self._executor.submit(self._run)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._executor.shutdown()
+
+    def _run(self) -> None:
+        said = ""
+        while not self._stopped.is_set():
+            try:
+                self._serve()
+            except (BusError, DeliveryError) as error:
+                if self.connected or str(error) != said:
+                    log.warning("%d messages wait for Kafka: %s", len(self._spool), error)
+                self.connected, said = False, str(error)
+                self._stopped.wait(_AGAIN_S)
+
+    def _serve(self) -> None:
+        bus = wiring.bus(self._settings.kafka)
+        topics.check(bus, LogAgent.writes, (catalogue.JOBS, *LogAgent.reads), within_s=_WITHIN_S)
+        # Each connection has a publisher of its own: what failed would leave gaps in the numbers of the last one.
+        publisher = Publisher(bus.librdkafka(), f"log-agent-{os.uname().nodename}", flush_within_s=_WITHIN_S)
+        since_ns = time.time_ns() - self._settings.search.answer_within_ns
+        with (
+            Follower(bus, catalogue.JOBS.name, within_s=_WITHIN_S) as described,
+            Follower(bus, catalogue.LOG_REQUESTS.name, since_ns=since_ns, within_s=_WITHIN_S) as requests,
+        ):
+            self._learn(described.catch_up())
+            desk = Desk([self._host], requests.poll, publisher)
+            log.info("connected to %s", bus.bootstrap_servers)
+            self.connected = True
+            while not self._stopped.is_set():
+                self._learn(described.poll())
+                if not desk.serve() and not replay(self._spool, publisher):
+                    self._stopped.wait(_LOOK_EVERY_S)
+
+    def _learn(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            try:
+                self._jobs.process(message)
+            except MessageError as error:  # every worker reads it: not a dead letter of each
+                log.warning("%s partition %d offset %d: %s", message.topic, message.partition, message.offset, error)
+
+
+def replay(spool: Spool, publisher: Publisher) -> int:
+    """Send what waits, oldest first, and forget it once it is acknowledged; how many messages that were.
+
+    What was dropped is told, and leaves a gap in the numbers of its topic. Raises ``DeliveryError``; then all of it
+    waits on.
+    """
+    for topic, dropped in spool.newly_dropped().items():
+        log.warning("the spool is full: %d of the oldest messages of %s were dropped", dropped, topic)
+        publisher.skip(topic, dropped)
+    messages, last = spool.waiting(_AT_ONCE)
+    for message in messages:
+        publisher.send(message)
+    if messages:
+        publisher.flush()
+        spool.delivered(last)
+    return len(messages)

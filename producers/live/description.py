@@ -1,0 +1,76 @@
+"""The description of a job that runs on this host alone, from what its processes registered and first logged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from diagnosis.job import Communicator, Job, Layout, Place
+from producers.importers.job_of_rows import complete_job
+from producers.live.live_store import SILENT_AFTER
+from producers.live.rank_log import RankLog
+from schemas.topic import ID
+
+log = logging.getLogger(__name__)
+
+
+def describe(logs: Sequence[RankLog]) -> Job | None:
+    """The job of processes that have begun (``has_begun``); None where not all of its ranks are among them.
+
+    Members of communicators, and the layout, are those that were given, else inferred from the first iteration.
+    """
+    if not is_whole(logs):
+        return None
+    first = min(rank_log.oldest for rank_log in logs if rank_log.oldest is not None)
+    table = pa.concat_tables([rank_log.rows(first) for rank_log in logs]).unify_dictionaries()
+    said = _said(logs)
+    try:
+        return complete_job(table.append_column("host", pa.nulls(table.num_rows, ID)), said.job, said, said.layout)
+    except ValueError as error:
+        log.warning("%s: the layout is not known: %s", said.job, error)
+        return said
+
+
+def has_begun(logs: Sequence[RankLog]) -> bool:
+    """Whether a first iteration is over on all ranks: whoever takes part has then been seen with its communicators.
+
+    ``logs`` have been looked at. Ranks that log nothing are not awaited for ever, those that died before not at all.
+    """
+    waited = [rank_log for rank_log in logs if rank_log.alive or rank_log.oldest is not None]
+    first = [rank_log.oldest for rank_log in waited]
+    begun = [oldest for oldest in first if oldest is not None]
+    if begun and max(rank_log.newest for rank_log in waited) >= min(begun) + SILENT_AFTER:
+        return True
+    return bool(begun) and all(
+        oldest is not None and rank_log.is_done_with(oldest) for oldest, rank_log in zip(first, waited, strict=True)
+    )
+
+
+def is_whole(logs: Sequence[RankLog]) -> bool:
+    """Whether all ranks of the job are here, as far as they say how many there are."""
+    world = max((rank_log.registration.world or 0 for rank_log in logs), default=0)
+    return {rank_log.rank for rank_log in logs} == set(range(world)) != set()
+
+
+def _said(logs: Sequence[RankLog]) -> Job:
+    """What was registered; communicators of which nobody said the members have those ranks that use them."""
+    said = [rank_log.registration for rank_log in logs]
+    members: dict[str, tuple[int, ...]] = {}
+    users: dict[str, list[int]] = {}
+    kinds: dict[str, str | None] = {}
+    for one in said:
+        for group in one.groups:
+            users.setdefault(group.communicator, []).append(one.rank)
+            members[group.communicator] = members.get(group.communicator) or group.ranks
+            kinds[group.communicator] = kinds.get(group.communicator) or group.kind
+    places = {one.rank: Place(one.rank, one.host, one.gpu) for one in said}
+    given = next((one.layout for one in said if one.layout), None)
+    return Job(
+        said[0].job,
+        tuple(places[rank] for rank in sorted(places)),
+        tuple(Communicator(name, members[name] or tuple(sorted(users[name])), kinds[name]) for name in members),
+        layout=None if given is None else Layout(**given, source="given"),
+        started_ns=min((one.started_ns for one in said if one.started_ns is not None), default=None),
+    )

@@ -1,0 +1,213 @@
+"""All jobs whose processes log on this host: found by their rings, told iteration by iteration, kept, and let go."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from diagnosis.job import Job
+from producers.job_source import JobSource
+from producers.live.description import describe, has_begun, is_whole
+from producers.live.live_store import LiveStore
+from producers.live.rank_log import RankLog
+from producers.live.registration import folders
+from producers.log_agent import LogAgent
+from producers.segments import Segments
+from schemas.message import Message
+
+log = logging.getLogger(__name__)
+
+Described = Callable[[str], Job | None]
+Pivots = Callable[[Job], Collection[int]]
+
+ANSWERED_FOR_S = 3600.0
+"""How long the logs of a job that is over are kept: as long as requests for them are."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """What is told of a job as metrics."""
+
+    job: str
+    operators: int
+    dropped: int
+    kept_iterations: int
+    closed: int
+
+
+class LiveJob:
+    """One job's processes on this host, and the agent that tells of them once the job is described."""
+
+    def __init__(self, name: str, folder: Path, keep_bytes: int) -> None:
+        self.name = name
+        self.logs: list[RankLog] = []
+        self.ended_at: float | None = None
+        self._folder = folder
+        self._keep_bytes = keep_bytes
+        self._store: LiveStore | None = None
+        self._agent: LogAgent | None = None
+        self._source: JobSource | None = None
+        self._told_waiting = False
+
+    @property
+    def agent(self) -> LogAgent | None:
+        """What answers requests; None until the job is described."""
+        return self._agent
+
+    def add(self, rank_log: RankLog) -> None:
+        """Take a process that has appeared."""
+        self.logs.append(rank_log)
+        if self._store is not None:
+            self._store.add(rank_log)
+
+    def step(self, described: Job | None, pivots: Pivots, host: str) -> list[Message]:
+        """What there is to tell by now; ``described`` is the job where somebody else describes it."""
+        if self._agent is None:
+            for rank_log in self.logs:
+                rank_log.look()
+            if not has_begun(self.logs):
+                return []
+            job = described or describe(self.logs)
+            if job is None:
+                self._tell_waiting()
+                return []
+            self._begin(job, pivots, host)
+        if self._agent is None or self.ended_at is not None:
+            return []
+        messages = self._of_source()
+        while (told := self._agent.advance()) is not None:
+            messages += told
+        if self._agent.ended:
+            messages += self._of_source()
+            self.ended_at = time.monotonic()
+            for rank_log in self.logs:
+                rank_log.remove()
+        return messages
+
+    def figures(self) -> JobFigures:
+        """Counts so far."""
+        kept, closed = (0, -1) if self._store is None else (self._store.kept, self._store.closed)
+        operators = sum(rank_log.appended for rank_log in self.logs)
+        dropped = sum(rank_log.dropped + rank_log.forgotten for rank_log in self.logs)
+        return JobFigures(self.name, operators, dropped, kept, closed)
+
+    def forget(self) -> None:
+        """Let go of what is kept of a job that is over."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _begin(self, job: Job, pivots: Pivots, host: str) -> None:
+        here = sorted({rank_log.rank for rank_log in self.logs})
+        name = next((place.host for rank in here if (place := job.place.get(rank)) and place.host), host)
+        segments = Segments(self._folder, self._keep_bytes)
+        if segments.cut_bytes:
+            log.warning("%s: the last %d bytes that were kept were damaged and cut off", job.job, segments.cut_bytes)
+        self._store = LiveStore(job, sorted({*here, *job.ranks_of_host.get(name, ())}), segments)
+        for rank_log in self.logs:
+            self._store.add(rank_log)
+        self._agent = LogAgent(self._store, name, pivots(job))
+        if job.ranks and job.ranks[0] in self._store.ranks:  # of all agents one tells of the job itself
+            self._source = JobSource(job, [self._agent])
+
+    def _of_source(self) -> list[Message]:
+        return (self._source.advance() or []) if self._source is not None else []
+
+    def _tell_waiting(self) -> None:
+        if not self._told_waiting and not is_whole(self.logs):
+            self._told_waiting = True
+            log.info(
+                "%s: ranks %s are here; the rest of the job is not known yet: it must come by control.jobs, or be "
+                "given with --job",
+                self.name,
+                sorted({rank_log.rank for rank_log in self.logs}),
+            )
+
+
+class Host:
+    """The agent of a host but for the bus: ``step`` returns what to publish, ``process`` answers requests.
+
+    ``rings`` is where the processes log, ``folder`` where iterations are kept, up to ``keep_bytes`` a job.
+    ``described`` gives the jobs that somebody else describes; others must run on this host alone. ``pivots`` names the
+    ranks of a job whose rows are published unasked. ``step`` and ``process`` may be called by two threads.
+    """
+
+    def __init__(
+        self,
+        rings: Path,
+        folder: Path,
+        keep_bytes: int,
+        described: Described,
+        pivots: Pivots,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self._rings = rings
+        self._folder = folder
+        self._keep_bytes = keep_bytes
+        self._described = described
+        self._pivots = pivots
+        self._name = name or os.uname().nodename
+        self._lock = threading.Lock()
+        self._seen: set[Path] = set()
+        self._jobs: dict[str, LiveJob] = {}
+        self._tidied = False
+
+    @property
+    def jobs(self) -> Sequence[JobFigures]:
+        """Figures of each job."""
+        return [job.figures() for job in list(self._jobs.values())]
+
+    @property
+    def ended(self) -> bool:
+        """Whether there was a job, and all are over and told."""
+        return bool(self._jobs) and all(job.ended_at is not None for job in self._jobs.values())
+
+    def step(self) -> list[Message]:
+        """Look for processes and at their rings; what there is to tell. Raises ``StoreError`` where a disk is full."""
+        with self._lock:
+            self._discover()
+            if not self._tidied:
+                self._tidied = True
+                self._tidy()
+            messages: list[Message] = []
+            for name, job in list(self._jobs.items()):
+                messages += job.step(self._described(name), self._pivots, self._name)
+                if job.ended_at is not None and time.monotonic() - job.ended_at > ANSWERED_FOR_S:
+                    job.forget()
+                    del self._jobs[name]
+            return messages
+
+    def process(self, message: Message) -> Iterable[Message]:
+        """Answer a request for logs. Raises ``MessageError`` for a bad one."""
+        with self._lock:
+            agents = [job.agent for job in self._jobs.values() if job.agent is not None]
+            return [answer for agent in agents for answer in agent.process(message)]
+
+    def _tidy(self) -> None:
+        """Let go of what an agent before this one kept of jobs that are over."""
+        for folder in self._folder.iterdir() if self._folder.is_dir() else ():
+            old = time.time() - max((path.stat().st_mtime for path in folder.iterdir()), default=0) > ANSWERED_FOR_S
+            if old and unquote(folder.name) not in self._jobs:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _discover(self) -> None:
+        found = [folder for folder in folders(self._rings) if folder not in self._seen]
+        self._seen.intersection_update(folders(self._rings))
+        for folder in found:
+            self._seen.add(folder)
+            try:
+                rank_log = RankLog(folder)
+            except (OSError, ValueError) as error:
+                log.warning("passed over: %s", error)
+                continue
+            name = rank_log.registration.job
+            job = self._jobs.get(name)
+            if job is None or job.ended_at is not None:
+                job = self._jobs[name] = LiveJob(name, self._folder / quote(name, safe=""), self._keep_bytes)
+            job.add(rank_log)

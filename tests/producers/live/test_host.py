@@ -1,0 +1,171 @@
+"""The jobs of a host: how they are found, described, told and let go."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diagnosis.job import Communicator, Job, Layout, Place
+from offbeat.operator_log import OperatorLog
+from producers.live import host as host_module
+from producers.live.host import Host
+from producers.live.registration import folders
+from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS
+from schemas.message import Message, decode, encode
+from schemas.topic import Topic
+
+Describe = Callable[[str], Job | None]
+
+
+def nobody(_: str) -> None:
+    return None
+
+
+def log_of(folder: Path, rank: int, job: str = "job", **given: Any) -> OperatorLog:
+    return OperatorLog(rank=rank, job=job, folder=folder / "rings", **given)
+
+
+def host_at(folder: Path, described: Describe = nobody) -> Host:
+    return Host(folder / "rings", folder / "kept", 1 << 24, described, lambda job: job.ranks[:1], name="h0")
+
+
+def train(log: OperatorLog, *iterations: int) -> None:
+    for iteration in iterations:
+        log.iteration(iteration)
+        for phase in ("forward", "backward"):
+            log.end(log.begin("tensor", "all_reduce", 1 << 20, phase=phase, microbatch=0))
+
+
+def rows(messages: list[Message], topic: Topic) -> list[dict[str, Any]]:
+    return [row for m in messages if m.topic == topic.name for row in decode(m, topic).to_pylist()]
+
+
+def request(job: str = "job") -> Message:
+    row = {"request_id": "r", "ranks": [0, 1], "iteration_from": 0, "iteration_to": 0, "what": "rows"}
+    batch = LOG_REQUESTS.from_rows([{**row, "deadline_ns": 10**18}])
+    return encode(LOG_REQUESTS, batch, job=job)
+
+
+def test_a_job_of_this_host_alone_is_described_told_and_ended(tmp_path: Path) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=2, gpu=0, host="h0") as zero, log_of(tmp_path, 1, world=2, gpu=1, host="h0") as one:
+        zero.communicator("tensor", [0, 1], "tp")
+        train(zero, 0, 1)
+        assert host.step() == []
+        train(one, 0, 1)
+        messages = host.step()
+        [job] = rows(messages, JOBS)
+        assert job["ranks"][1]["gpu"] == 1
+        assert [(c["communicator"], c["ranks"]) for c in job["communicators"]] == [("tensor", [0, 1])]
+        assert (job["training"]["tp"], job["ended_ns"]) == (2, None)
+        assert [(s["rank"], s["iteration"]) for s in rows(messages, ITERATION_SUMMARIES)] == [(0, 0), (1, 0)]
+        assert {row["rank"] for row in rows(messages, COMM_OPS)} == {0}
+        assert [host.ended] == [False]
+        [answer] = host.process(request())
+        assert answer.headers["ranks"] == "0,1"
+        assert len(rows([answer], COMM_OPS)) == 4
+        assert list(host.process(request("another"))) == []
+        assert host.jobs[0].operators == 8
+    messages = host.step()
+    assert [s["last"] for s in rows(messages, ITERATION_SUMMARIES)] == [True, True]
+    [job] = rows(messages, JOBS)
+    assert job["ended_ns"] == max(row["end_ns"] for row in rows(list(host.process(request_all())), COMM_OPS))
+    assert host.ended
+    assert list(folders(tmp_path / "rings")) == []
+    assert host.step() == []
+
+
+def request_all() -> Message:
+    row = {"request_id": "all", "ranks": [0, 1], "iteration_from": 0, "iteration_to": 1, "what": "rows"}
+    return encode(LOG_REQUESTS, LOG_REQUESTS.from_rows([{**row, "deadline_ns": 10**18}]), job="job")
+
+
+def test_a_job_on_several_hosts_waits_for_its_description(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    described: list[Job] = []
+    host = host_at(tmp_path, lambda _: described[0] if described else None)
+    with log_of(tmp_path, 2, world=4) as two, log_of(tmp_path, 3, world=4) as three, caplog.at_level(logging.INFO):
+        for log in (two, three):
+            train(log, 0, 1)
+        assert host.step() == host.step() == []
+        assert [record.getMessage() for record in caplog.records if "--job" in record.getMessage()] != []
+        places = tuple(Place(rank, f"n{rank // 2}") for rank in range(4))
+        described.append(Job("job", places, (Communicator("tensor", (0, 1, 2, 3)),), Layout(tp=4, pp=1, dp=1)))
+        messages = host.step()
+        assert rows(messages, JOBS) == []  # the agent of the first rank's host tells of the job
+        summaries = rows(messages, ITERATION_SUMMARIES)
+        assert [(s["rank"], s["iteration"]) for s in summaries] == [(2, 0), (3, 0)]
+        assert {m.headers["host"] for m in messages} == {"n1"}
+
+
+def test_jobs_are_told_side_by_side(tmp_path: Path) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, "a", world=1) as a, log_of(tmp_path, 0, "b/c", world=1) as b:
+        train(a, 0, 1)
+        train(b, 0, 1, 2)
+        messages = host.step()
+        told = [(m.job, row["iteration"]) for m in messages for row in rows([m], ITERATION_SUMMARIES)]
+        assert told == [("a", 0), ("b/c", 0), ("b/c", 1)]
+
+
+def test_an_agent_that_starts_again_tells_on(tmp_path: Path) -> None:
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1, 2)
+        host_at(tmp_path).step()
+        train(log, 3)
+        again = host_at(tmp_path)
+        messages = again.step()
+        assert [s["iteration"] for s in rows(messages, ITERATION_SUMMARIES)] == [2]
+        assert len(rows(list(again.process(request())), COMM_OPS)) == 2
+
+
+def test_what_an_ended_job_left_is_let_go_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0)
+    host.step()
+    assert len(list(host.process(request()))) == 1
+    monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
+    host.step()
+    assert list(host.process(request())) == []
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_what_an_agent_before_left_is_let_go(tmp_path: Path) -> None:
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1)
+        host_at(tmp_path).step()
+        for name in ("job", "old"):
+            (tmp_path / "kept" / name).mkdir(exist_ok=True)
+            file = tmp_path / "kept" / name / "0.frames"
+            file.touch()
+            for path in file.parent.iterdir():
+                os.utime(path, (time.time() - 10**5,) * 2)
+        host_at(tmp_path).step()
+        assert [path.name for path in (tmp_path / "kept").iterdir()] == ["job"]
+
+
+def test_what_cannot_be_read_is_told_once_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host = host_at(tmp_path)
+    (tmp_path / "rings" / "0-bad").mkdir(parents=True)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1)
+        process = next(folder for folder in folders(tmp_path / "rings") if folder.name != "0-bad")
+        (process / "ring-9").write_bytes(b"no ring")
+        messages = [*host.step(), *host.step()]
+        assert [s["iteration"] for s in rows(messages, ITERATION_SUMMARIES)] == [0]
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 2
+    assert "0-bad" in told[0]
+    assert "ring-9" in told[1]
+
+
+def test_processes_that_died_before_they_logged_are_not_awaited(tmp_path: Path) -> None:
+    host = host_at(tmp_path)
+    log_of(tmp_path, 0, world=1).close()
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1)
+        assert [s["iteration"] for s in rows(host.step(), ITERATION_SUMMARIES)] == [0]

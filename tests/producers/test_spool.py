@@ -1,0 +1,97 @@
+"""The spool: messages come back whole and in order, over restarts, and what had to go is counted."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producers.spool import Spool
+from schemas.message import Message
+
+PLENTY = 1 << 20
+
+
+def message(number: int, topic: str = "t", size: int = 1) -> Message:
+    return Message(topic, f"key {number}", bytes([number % 256]) * size, {"job": "ä\n", "n": str(number)})
+
+
+def drained(spool: Spool, at_once: int = 3) -> list[Message]:
+    found: list[Message] = []
+    while len(spool):
+        messages, last = spool.waiting(at_once)
+        found += messages
+        spool.delivered(last)
+    return found
+
+
+@given(st.lists(st.sampled_from(["append", "deliver", "restart"]), max_size=40))
+def test_messages_come_in_order_and_once(tmp_path_factory: pytest.TempPathFactory, actions: list[str]) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    spool = Spool(folder, PLENTY)
+    sent: list[Message] = []
+    got: list[Message] = []
+    for action in actions:
+        if action == "append":
+            sent.append(message(len(sent)))
+            spool.append(sent[-1])
+        elif action == "deliver":
+            messages, last = spool.waiting(2)
+            got += messages
+            if messages:
+                spool.delivered(last)
+        else:
+            spool = Spool(folder, PLENTY)
+        assert len(spool) == len(sent) - len(got)
+    assert got + drained(spool) == sent
+    assert spool.dropped == {}
+
+
+def test_a_message_comes_as_it_went(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, PLENTY)
+    sent = [replace(message(1), value=b"a\n\0b", timestamp_ns=7), replace(message(2), value=None, key="")]
+    for each in sent:
+        spool.append(each)
+    assert spool.waiting(9)[0] == sent
+
+
+def test_what_was_not_delivered_comes_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, PLENTY)
+    for number in range(4):
+        spool.append(message(number))
+    assert spool.waiting(2)[0] == spool.waiting(2)[0] == [message(0), message(1)]
+
+
+def test_beyond_the_bound_the_oldest_go_and_are_counted(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 16 * 1000)
+    for number in range(60):
+        spool.append(message(number, topic="ab"[number % 2], size=400))
+        assert spool.total_bytes <= 16 * 1000
+    left = drained(spool)
+    dropped = 60 - len(left)
+    assert dropped > 0
+    assert left == [message(number, topic="ab"[number % 2], size=400) for number in range(dropped, 60)]
+    assert sum(spool.dropped.values()) == dropped
+    assert set(spool.dropped) == {"a", "b"}
+    assert spool.newly_dropped() == spool.dropped
+    assert not spool.newly_dropped()
+
+
+def test_a_delivery_of_what_was_dropped_meanwhile_is_no_harm(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 16 * 1000)
+    spool.append(message(0, size=400))
+    _, last = spool.waiting(1)
+    for number in range(1, 60):
+        spool.append(message(number, size=400))
+    spool.delivered(last)
+    assert len(drained(spool)) == 60 - sum(spool.dropped.values())
+
+
+def test_after_all_was_delivered_numbers_go_on(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, PLENTY)
+    spool.append(message(0))
+    drained(spool)
+    again = Spool(tmp_path, PLENTY)
+    again.append(message(1))
+    assert drained(Spool(tmp_path, PLENTY)) == [message(1)]
