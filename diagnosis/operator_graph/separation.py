@@ -84,7 +84,8 @@ def _slowness(
     for channel in np.unique(delays.channel[known]):
         now = known & (delays.channel == channel)
         members = delays.members(int(np.flatnonzero(now)[0]), job)
-        if members == leaf.members or len(members) < 2 or job.on_one_host(members) != local:
+        # what all of them share tells nobody apart
+        if set(leaf.members) <= set(members) or len(members) < 2 or job.on_one_host(members) != local:
             continue
         on = own & (delays.channel == channel)
         amount = float(delays.transfer[now].sum())

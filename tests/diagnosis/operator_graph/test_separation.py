@@ -61,6 +61,19 @@ def test_a_channel_that_is_slow_alone_tells_nobody_apart() -> None:
     assert told == Separation((0, 1), ())
 
 
+def test_a_channel_that_all_of_them_share_tells_nobody_apart() -> None:
+    """Both are slow in what everybody does together; that one of them is a little slower there means nothing."""
+    names = ("row0", "row1", "all")
+    rank_groups = {rank: (f"row{rank // 2}", "all") for rank in range(4)}
+    slow = {"row0": 60, "all": 50}
+    programs: dict[int, list[Step]] = {
+        rank: [step for name in of for step in (Compute(), Collective(name, extra_ms=slow.get(name, 0)))]
+        for rank, of in rank_groups.items()
+    }
+    told, _ = separated(Training(programs, {name: GROUPS[name] for name in names}), "row0")
+    assert told == Separation((0, 1), ())
+
+
 def test_members_that_are_slow_alike_are_all_suspects() -> None:
     told, _ = separated(square({"row0": 60, "column0": 50, "across0": 50, "column1": 50, "across1": 50}), "row0")
     assert told.ranks == (0, 1)
