@@ -58,7 +58,7 @@ def scenario(text: str, faults: list[str]) -> Scenario:
         fields["noise"] = PROFILES[_one_of(given["noise"], option, "noise", tuple(PROFILES))]
     omitted = [name for name in given.get("omit", "").split("+") if name]
     for name in omitted:
-        _one_of(name, option, "omit", ("labels", "ends", "layout"))
+        _one_of(name, option, "omission", ("labels", "ends", "layout"))
     fields["omissions"] = Omissions(**dict.fromkeys(omitted, True))
     return Scenario(**fields, faults=tuple(_fault(fault) for fault in faults))
 
@@ -106,5 +106,5 @@ def _number(text: str, option: str, name: str) -> float:
 
 def _one_of(text: str, option: str, name: str, known: tuple[str, ...]) -> str:
     if text not in known:
-        raise SettingsError(f"{option}: {name} is {text!r}; give one of {', '.join(known)}")
+        raise SettingsError(f"{option}: there is no {name} {text!r}; give one of {', '.join(known)}")
     return text

@@ -75,15 +75,17 @@ def simulate(
     scenario: Annotated[str, typer.Option(metavar="NAME=VALUE,...", help=SCENARIO)] = "",
     fault: Faults = None,
     truth: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was injected here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a recording that was simulated before.")] = False,
     as_json: Json = False,
 ) -> None:
     """Simulate a training job and write its logs as a recording."""
     from offbeat import options
     from producers.simulation import simulate as run
-    from producers.simulation import write
+    from producers.simulation.recording import require_room, write
     from schemas.errors import SettingsError
 
     job = options.scenario(scenario, fault or [])
+    require_room(out, replace=force)
     with terminal.progress(
         f"simulating {terminal.counted(job.world, 'rank')}, {terminal.counted(job.iterations, 'iteration')}"
     ):
@@ -91,7 +93,7 @@ def simulate(
     rows = simulated.table.num_rows
     with terminal.progress(f"writing {rows} operators"):
         try:
-            write(simulated, out, truth)
+            write(simulated, out, truth, replace=force)
         except OSError as error:
             raise SettingsError(f"{error.filename or out}: {error.strerror}; give a folder to write to") from error
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,17 +14,22 @@ from producers.simulation.run import SimulatedRun
 from schemas.errors import SettingsError
 
 _COMPRESSION = 4
+_OURS = re.compile(r"rank\d+\.jsonl\.gz|job\.json")
 
 
-def write(run: SimulatedRun, folder: Path, truth_file: Path | None = None) -> None:
+def write(run: SimulatedRun, folder: Path, truth_file: Path | None = None, *, replace: bool = False) -> None:
     """Write ``rank{r}.jsonl.gz`` and ``job.json`` into ``folder``, and the truth to a file outside of it.
 
-    A line is a row of telemetry.comm_ops without its nulls, and the rank's host. Existing files are replaced.
-    Raises ``SettingsError`` where the truth would lie beside the recording, ``OSError`` where nothing can be written.
+    A line is a row of telemetry.comm_ops without its nulls, and the rank's host. ``replace`` removes a recording that
+    was written there before. Raises ``SettingsError`` where ``require_room`` does, or where the truth would lie beside
+    the recording, ``OSError`` where nothing can be written.
     """
     if truth_file is not None and truth_file.resolve().is_relative_to(folder.resolve()):
         raise SettingsError(f"{truth_file} lies in the recording {folder}; keep the truth elsewhere")
+    require_room(folder, replace=replace)
     folder.mkdir(parents=True, exist_ok=True)
+    for earlier in _held(folder):
+        earlier.unlink()
     (folder / "job.json").write_text(json.dumps(run.job.to_row(), indent=1) + "\n", encoding="utf-8")
     rank = run.table.column("rank")
     for place in run.job.places:
@@ -38,6 +44,23 @@ def write(run: SimulatedRun, folder: Path, truth_file: Path | None = None) -> No
     if truth_file is not None:
         truth_file.parent.mkdir(parents=True, exist_ok=True)
         truth_file.write_text(json.dumps(run.truth.to_json(), indent=1) + "\n", encoding="utf-8")
+
+
+def require_room(folder: Path, *, replace: bool = False) -> None:
+    """Raise ``SettingsError`` where a folder holds anything: the next reader would take it for part of the recording.
+
+    With ``replace`` what ``write`` writes may be there, and nothing else.
+    """
+    held = _held(folder)
+    others = [path for path in held if not _OURS.fullmatch(path.name)]
+    if others:
+        raise SettingsError(f"{folder} holds {others[0].name}, which is no part of a simulation; give another folder")
+    if held and not replace:
+        raise SettingsError(f"{folder} holds a recording already; give another folder, or replace it with --force")
+
+
+def _held(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def _lines(rows: pa.Table) -> list[str]:

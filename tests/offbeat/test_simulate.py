@@ -46,3 +46,26 @@ def test_a_fault_that_cannot_be_is_said(tmp_path: Path) -> None:
         "simulate", "--out", tmp_path, "--scenario", SCENARIO, "--fault", FAULT.replace("rank=6", "rank=9")
     )
     assert refusal(result) == "scenario: the job has no rank 9; it has 8"
+
+
+def test_a_kind_that_there_is_not_is_said(tmp_path: Path) -> None:
+    result = offbeat("simulate", "--out", tmp_path, "--scenario", TINY, "--fault", "kind=zzz,rank=1,iterations=1")
+    assert refusal(result).startswith("--fault: there is no kind 'zzz'; give one of gpu_slow, nic_slow")
+
+
+def test_a_recording_is_never_mixed_with_another(tmp_path: Path) -> None:
+    assert offbeat("simulate", "--out", tmp_path, "--scenario", "tp=4,pp=1,dp=1,iterations=2").exit_code == 0
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    smaller = ("simulate", "--out", tmp_path, "--scenario", TINY)
+    said = f"{tmp_path} holds a recording already; give another folder, or replace it with --force"
+    assert refusal(offbeat(*smaller)) == said
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert offbeat(*smaller, "--force").exit_code == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["job.json", "rank0.jsonl.gz", "rank1.jsonl.gz"]
+
+
+def test_force_removes_nothing_of_anyone_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    result = offbeat("simulate", "--out", tmp_path, "--scenario", TINY, "--force")
+    assert refusal(result) == f"{tmp_path} holds thesis.tex, which is no part of a simulation; give another folder"
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
