@@ -91,7 +91,11 @@ _PLAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What a person is paged for. ``runs`` maps the first iteration of each affected run to (last, lost ns)."""
+    """What a person is paged for.
+
+    ``runs`` maps the first iteration of each affected run to (last, lost ns), in order; the oldest one may stand for
+    ``folded`` more.
+    """
 
     id: str
     revision: int
@@ -110,6 +114,7 @@ class Incident:
     opened_ns: int
     updated_ns: int
     resolved_ns: int | None = None
+    folded: int = 0
 
     @property
     def first_iteration(self) -> int:

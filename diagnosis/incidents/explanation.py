@@ -51,7 +51,7 @@ def _during(incident: Incident) -> str:
 
 
 def _when(incident: Incident) -> str:
-    first, last, runs = incident.first_iteration, incident.last_iteration, len(incident.runs)
+    first, last, runs = incident.first_iteration, incident.last_iteration, len(incident.runs) + incident.folded
     if incident.pattern == "persistent_degradation":
         return f"since iteration {first}" if incident.state == "open" else f"from iteration {first} to {last}"
     if incident.pattern == "performance_fluctuation":

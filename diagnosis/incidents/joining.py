@@ -22,6 +22,7 @@ from diagnosis.incidents.evidence import (
 DEGRADATION = "persistent_degradation"
 FLUCTUATION = "performance_fluctuation"
 _MOST_FINDINGS = 200
+_MOST_RUNS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,17 +241,30 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
     # what was said of the wider group says less of each of its members
     doubt = incident.doubt ** (len(common) / len(incident.ranks))
     told = narrower or pattern != incident.pattern
+    runs, folded = _folded(runs)
     return replace(
         incident,
         **changes,
         revision=incident.revision + int(told),
         pattern=pattern,
         runs=runs,
+        folded=incident.folded + folded,
         doubt=doubt * _doubt(finding, common),
         methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
         findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
         updated_ns=max(incident.updated_ns, finding.found_ns),
     )
+
+
+def _folded(runs: dict[int, tuple[int, int]]) -> tuple[dict[int, tuple[int, int]], int]:
+    """Runs without more than are kept apart, and how many the oldest took in: a state must not grow for months."""
+    beyond = len(runs) - _MOST_RUNS
+    if beyond <= 0:
+        return runs, 0
+    ordered = sorted(runs.items())
+    oldest = ordered[: beyond + 1]
+    whole = (max(last for _, (last, _) in oldest), sum(lost for _, (_, lost) in oldest))
+    return {oldest[0][0]: whole, **dict(ordered[beyond + 1 :])}, beyond
 
 
 def _narrowed(incident: Incident, finding: Evidence, ranks: Ranks) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.incidents.evidence import Evidence, Incident
+from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import DEGRADATION, FLUCTUATION, IncidentJoiner, JoiningSettings, compatible
+from diagnosis.job import Job
 from tests.diagnosis.incidents.findings import SECOND, SPIKE, all_over, found, in_run, run_over
 
 SETTINGS = JoiningSettings(confirmations=2, least_confidence=0.75, agreement=0.34, window=100)
@@ -54,6 +56,21 @@ def test_spikes_of_one_device_are_one_incident_of_several_runs() -> None:
     incident = only([found(i, 3) for i in (20, 31, 45)])
     assert incident.runs == {20: (20, 2 * SECOND), 31: (31, 2 * SECOND), 45: (45, 2 * SECOND)}
     assert (incident.pattern, incident.lost_ns, incident.state) == (SPIKE, 6 * SECOND, "open")
+
+
+def test_spikes_of_months_do_not_make_the_state_grow() -> None:
+    """The first and last iteration, the number of spikes and what they cost stay as they are."""
+    iterations = range(20, 20 + 10 * 700, 10)
+    joiner, _ = joined(found(i, 3) for i in iterations)
+    [incident] = joiner.incidents.values()
+    assert len(incident.runs) + incident.folded == len(iterations)
+    assert (incident.first_iteration, incident.last_iteration) == (iterations[0], iterations[-1])
+    assert incident.lost_ns == len(iterations) * 2 * SECOND
+    assert f"in {len(iterations)} spikes" in explain(Job("j", (), ()), incident)
+    size = len(json.dumps(joiner.to_state()))
+    for i in range(iterations[-1] + 10, iterations[-1] + 10 * 700, 10):
+        joiner.take(found(i, 3))
+    assert len(json.dumps(joiner.to_state())) < 1.1 * size
 
 
 def test_a_single_finding_proves_little() -> None:
