@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -29,6 +29,7 @@ from schemas import catalogue
 from schemas.errors import BusError, DeliveryError, MessageError, StoreError
 from schemas.message import Message
 from streams import topics
+from streams.bus import Outbox
 from streams.control_view import Jobs
 from streams.follower import Follower
 from streams.health import Progress, serve
@@ -158,7 +159,13 @@ class Line:
                 log.warning("%s partition %d offset %d: %s", message.topic, message.partition, message.offset, error)
 
 
-def replay(spool: Spool, publisher: Publisher) -> int:
+class Numbered(Outbox, Protocol):
+    """An outbox that numbers what it sends, and leaves gaps for what was lost."""
+
+    def skip(self, topic: str, messages: int) -> None: ...
+
+
+def replay(spool: Spool, publisher: Numbered) -> int:
     """Send what waits, oldest first, and forget it once it is acknowledged; how many messages that were.
 
     What was dropped is told, and leaves a gap in the numbers of its topic. Raises ``DeliveryError``; then all of it
