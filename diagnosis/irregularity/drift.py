@@ -1,0 +1,62 @@
+"""What drifts while a job runs, and the tuning of a model against it (Holmes 4.2.2, appendix E).
+
+Over weeks everything takes longer, and thresholds in ns that were right no longer are. Instead of labelling and
+training anew, each threshold is moved by as much as its feature's level has moved. The scale-free features have
+nothing to tune: they are ratios to the very window that drifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnosis.irregularity.features import IN_NS, complete, matrix
+from diagnosis.irregularity.samples import Samples
+
+Statistic = Literal["mean", "p75", "p99"]
+
+STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
+
+WEEK_NS = 7 * 86_400 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class TuningSettings:
+    """``statistic`` of each feature says how far it has moved; the mean suffers least from irregular iterations
+    (appendix E). Models are tuned once in ``interval_ns``.
+    """
+
+    statistic: Statistic = "mean"
+    interval_ns: int = WEEK_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Where the features in ns stand, by name, in each of ``STATISTICS``; in ns."""
+
+    mean: Mapping[str, float]
+    p75: Mapping[str, float]
+    p99: Mapping[str, float]
+
+    @classmethod
+    def of(cls, samples: Samples) -> Levels:
+        """Of unlabelled operators of any iterations; raises ``ValueError`` where none has every feature."""
+        features = matrix(samples, IN_NS)
+        known = features[complete(features)].astype(np.float64)
+        if not len(known):
+            raise ValueError("none of the operators has a duration and a usual one")
+
+        def by_name(values: npt.NDArray[np.float64]) -> dict[str, float]:
+            return dict(zip(IN_NS, values.tolist(), strict=True))
+
+        p75, p99 = np.percentile(known, [75, 99], axis=0)
+        return cls(by_name(known.mean(axis=0)), by_name(p75), by_name(p99))
+
+    def shift_since(self, earlier: Levels, statistic: Statistic = "mean") -> dict[str, float]:
+        """How far each feature has moved since, ns."""
+        now, then = getattr(self, statistic), getattr(earlier, statistic)
+        return {name: now[name] - then[name] for name in IN_NS}
