@@ -1,7 +1,8 @@
 """Asking the log agents for what a search needs, and telling when the answer is whole.
 
-Every agent answers once a request, for its own ranks, in one or more parts; the first whole answer for a rank
-wins. At the deadline the step itself publishes that the rest is unreachable, so that a replay sees the same.
+Every agent answers a request for its own ranks, once for those whose logs are equally complete, in one or more parts;
+the first whole answer for a rank wins. At the deadline the step itself publishes that the rest is unreachable, so
+that a replay sees the same.
 """
 
 from __future__ import annotations
@@ -13,32 +14,49 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.operator_graph.logs import Answer, Needs
+from diagnosis.operator_graph.needs import Answer, Needs
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.message import Message, decode, encode
+from streams import operator_windows
 
 UNREACHABLE = "unreachable"
 UNKNOWN_OUTCOMES = {"overwritten", UNREACHABLE}
 """Outcomes that leave a rank unknown: its agent keeps nothing of the iterations any more, or nobody answered."""
 
 
+ANSWERS = {topic.name: topic for topic in (catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS)}
+"""Topics that answers come on: rows on the one, statistics and series on the other."""
+
+
 @dataclass
 class Fetch:
-    """One request under way."""
+    """One request under way.
+
+    ``bytes`` counts the answers that were taken. ``missing`` are the ranks whose rows are unknown; statistics and
+    series that do not come are just not there.
+    """
 
     request_id: str
     job: str
     needs: Needs
     deadline_ns: int
-    awaited: set[int] = field(init=False)
     missing: set[int] = field(default_factory=set)
     bytes: int = 0
+    _awaited: dict[str, set[int]] = field(init=False)
     _parts: dict[_Whose, dict[int, tuple[pa.RecordBatch, int]]] = field(default_factory=dict)
-    _rows: list[pa.RecordBatch] = field(default_factory=list)
+    _taken: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {name: [] for name in ANSWERS})
 
     def __post_init__(self) -> None:
-        self.awaited = {rank for need in self.needs for rank in need.ranks}
+        rows, windows = catalogue.COMM_OPS.name, catalogue.OPERATOR_WINDOWS.name
+        self._awaited = {rows: set(), windows: set()}
+        for need in self.needs:
+            self._awaited[rows if need.what == "rows" else windows].update(need.ranks)
+
+    @property
+    def awaited(self) -> set[int]:
+        """Ranks that have not answered all that they were asked for."""
+        return set.union(*self._awaited.values())
 
     @property
     def done(self) -> bool:
@@ -54,7 +72,10 @@ class Fetch:
                 "iteration_from": first,
                 "iteration_to": last,
                 "communicator": need.communicator,
-                "what": "rows",
+                "seq_from": need.seq_from,
+                "seq_to": need.seq_to,
+                "position": need.position,
+                "what": need.what,
                 "deadline_ns": self.deadline_ns,
             }
             for need in self.needs
@@ -63,40 +84,48 @@ class Fetch:
         return encode(catalogue.LOG_REQUESTS, catalogue.LOG_REQUESTS.from_rows(rows), job=self.job)
 
     def take(self, message: Message) -> None:
-        """Take a record of telemetry.comm_ops that answers this request.
+        """Take a record that answers this request.
 
         Raises ``MessageError`` where it does not say for which ranks, or in which part of how many.
         """
-        batch = decode(message, catalogue.COMM_OPS)
+        batch = decode(message, ANSWERS[message.topic])
         ranks, whose, part = _answer_headers(message)
-        ranks &= self.awaited
+        ranks &= self._awaited[message.topic]
         if not ranks:
             return
         parts = self._parts.setdefault(whose, {})
         parts.setdefault(part, (batch, len(message.value or b"")))
         if len(parts) < whose.parts:
             return
-        self.awaited -= ranks
-        if message.headers.get("outcome") in UNKNOWN_OUTCOMES:
-            self.missing |= ranks
+        self._awaited[message.topic] -= ranks
+        outcome = message.headers.get("outcome")
+        if outcome != UNREACHABLE:
+            self.bytes += sum(size for _, size in parts.values())
+        if outcome in UNKNOWN_OUTCOMES:
+            if message.topic == catalogue.COMM_OPS.name:
+                self.missing |= ranks
             return
-        for rows, size in parts.values():
-            self._rows.append(rows.filter(pc.is_in(rows.column("rank"), pa.array(sorted(ranks), pa.int32()))))
-            self.bytes += size
+        for rows, _ in parts.values():
+            own = pc.is_in(rows.column("rank"), pa.array(sorted(ranks), pa.int32()))
+            self._taken[message.topic].append(rows.filter(own))
 
-    def unreachable(self, now_ns: int) -> Message:
+    def unreachable(self, now_ns: int) -> Iterator[Message]:
         """What is published at the deadline on behalf of those that did not answer."""
-        headers = {"request_id": self.request_id, "outcome": UNREACHABLE, "host": "", "part": "0", "parts": "1"}
-        headers["ranks"] = ",".join(str(rank) for rank in sorted(self.awaited))
-        empty = catalogue.COMM_OPS.from_rows([])
-        return encode(catalogue.COMM_OPS, empty, job=self.job, watermark_ns=now_ns, headers=headers)
+        for name, awaited in self._awaited.items():
+            if awaited:
+                ranks = ",".join(str(rank) for rank in sorted(awaited))
+                headers = {"request_id": self.request_id, "outcome": UNREACHABLE, "host": "", "ranks": ranks}
+                headers |= {"part": "0", "parts": "1"}
+                empty = ANSWERS[name].from_rows([])
+                yield encode(ANSWERS[name], empty, job=self.job, watermark_ns=now_ns, headers=headers)
 
     def answer(self) -> Answer:
-        """All rows that came, and who did not answer."""
-        schema = catalogue.COMM_OPS.schema
-        tables = [pa.Table.from_batches([batch]).cast(schema) for batch in self._rows]
+        """All that came, and whose rows did not."""
+        schema, windows = catalogue.COMM_OPS.schema, self._taken[catalogue.OPERATOR_WINDOWS.name]
+        tables = [pa.Table.from_batches([batch]).cast(schema) for batch in self._taken[catalogue.COMM_OPS.name]]
         rows = pa.concat_tables(tables) if tables else schema.empty_table()
-        return Answer(rows, frozenset(self.missing))
+        usual, told = operator_windows.statistics(windows), operator_windows.series(windows)
+        return Answer(rows, frozenset(self.missing), usual, tuple(told))
 
 
 def stretches(iterations: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -110,8 +139,9 @@ def stretches(iterations: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class _Whose(NamedTuple):
-    """Which answer a part belongs to: a host has one for each outcome, and may cut a repeated one differently."""
+    """Which answer a part belongs to: a host has one a topic and outcome, and may cut a repeated one differently."""
 
+    topic: str
     host: str
     producer: str
     parts: int
@@ -127,4 +157,5 @@ def _answer_headers(message: Message) -> tuple[set[int], _Whose, int]:
         raise WrongSchema(f"{message.topic}: an answer needs the headers ranks, part and parts: {error!r}") from error
     if not 0 <= part < parts:
         raise WrongSchema(f"{message.topic}: part {part} of {parts}")
-    return ranks, _Whose(message.headers.get("host", ""), message.headers.get("producer", ""), parts, named), part
+    host, producer = message.headers.get("host", ""), message.headers.get("producer", "")
+    return ranks, _Whose(message.topic, host, producer, parts, named), part

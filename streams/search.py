@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
 
+from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.job import Job
 from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Location, locate
-from diagnosis.operator_graph.logs import Answer, Needs
+from diagnosis.operator_graph.needs import Answer, Needs
 from schemas import catalogue
 from schemas.errors import ImpossibleValue
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from streams.finding_rows import METHOD, cleared, located
 from streams.identity import identity
-from streams.log_fetch import Fetch
+from streams.log_fetch import ANSWERS, Fetch
 
 log = logging.getLogger(__name__)
 
@@ -80,17 +81,24 @@ class Search:
     """
 
     name = "search"
-    reads: tuple[Topic, ...] = (catalogue.ITERATIONS, catalogue.COMM_OPS)
-    writes: tuple[Topic, ...] = (catalogue.LOG_REQUESTS, catalogue.FINDINGS, catalogue.COMM_OPS)
+    reads: tuple[Topic, ...] = (catalogue.ITERATIONS, *ANSWERS.values())
+    writes: tuple[Topic, ...] = (catalogue.LOG_REQUESTS, catalogue.FINDINGS, *ANSWERS.values())
 
-    def __init__(self, jobs: Mapping[str, Job], settings: SearchSettings | None = None) -> None:
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        settings: SearchSettings | None = None,
+        detector: OperatorDetector | None = None,
+    ) -> None:
+        """A trained ``detector`` takes the place of the one of the settings in Algorithm 1."""
         self._jobs = jobs
         self._settings = settings or SearchSettings()
+        self._detector = detector
         self._searches: dict[str, _JobSearches] = {}
         self._next = 0
 
     def process(self, message: Message) -> Iterable[Message]:
-        if message.topic == catalogue.COMM_OPS.name:
+        if message.topic in ANSWERS:
             return self._answered(message)
         return self._asked_for(message)
 
@@ -99,7 +107,7 @@ class Search:
         for searches in self._searches.values():
             fetch = searches.running.fetch if searches.running else None
             if fetch is not None and fetch.deadline_ns <= now_ns:
-                yield fetch.unreachable(now_ns)
+                yield from fetch.unreachable(now_ns)
 
     def next_deadline_ns(self) -> int | None:
         fetches = (s.running.fetch for s in self._searches.values() if s.running)
@@ -139,6 +147,7 @@ class Search:
                 baseline=tuple(row["baseline"] or ()),
                 pivots=tuple(r["pivot"] for r in rows),
                 excess_ns=max(1, duration - row["expected_ns"]),
+                expected_ns=row["expected_ns"],
             )
             columns_here = {**columns, "iteration_ns": duration}
             yield _Task(message.offset, message.watermark_ns, irregularity, columns_here)
@@ -171,7 +180,7 @@ class Search:
             if task.irregularity is None:
                 yield self._findings(searches.job, task, list(task.over))
                 continue
-            search = locate(searches.job, task.irregularity, self._settings.locate)
+            search = locate(searches.job, task.irregularity, self._settings.locate, self._detector)
             searches.running = _Running(task, search)
             yield from self._resume(searches, searches.running, None, now_ns)
         if searches.running is None:

@@ -15,7 +15,8 @@ from diagnosis.irregularity.operator_detector import SigmaDetector
 from diagnosis.job import Job
 from diagnosis.operator_graph.algorithm_1 import COMPUTE, Root, search
 from diagnosis.operator_graph.delays import Floats, end_times
-from diagnosis.operator_graph.logs import Answer, Fetch, Logs
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.needs import Answer, Fetch
 from diagnosis.operators import UNKNOWN, Bools, Ints, meeting_keys
 from diagnosis.ranking.irregularity_rate import irregularity_rate
 

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from diagnosis.irregularity.operator_detector import OperatorDetector, SigmaDetector
+from diagnosis.irregularity.samples import Length
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait, reference
-from diagnosis.operator_graph.logs import Answer, Logs, Needs
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.verdicts import Call, Verdicts, judge
 from diagnosis.operators import UNKNOWN, Ints
 
@@ -62,11 +64,12 @@ def search(
     baseline: Sequence[int],
     pivots: Sequence[int],
     detector: Detectors = SigmaDetector,
+    length: Length | None = None,
 ) -> Generator[Needs, Answer, Found]:
     """Search from every pivot by itself; all roots of the one with the earliest root operator count (5.1.1)."""
     searches = []
     for pivot in pivots:
-        one = Search(logs, iteration, baseline, detector)
+        one = Search(logs, iteration, baseline, detector, length)
         yield from one.run(pivot)
         searches.append(one)
     first, uncertainty_ns = first_by_clocks(logs, [root for one in searches for root in one.roots])
@@ -109,6 +112,7 @@ class Search:
     iteration: int
     baseline: Sequence[int]
     detector: Detectors = SigmaDetector
+    length: Length | None = None
     roots: list[Root] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     bounded: bool = False
@@ -142,7 +146,7 @@ class Search:
         """``locateNeighbor`` of the listing: which operators to go on with, and by which path."""
         view = self._verdicts()
         members = self._members(view, view.row(call))
-        yield from self.logs.fetch({call.communicator: members})
+        yield from self._fetch_part(view, call, members)
         view = self._verdicts()
         row = view.row(call)
         others = self._others(view, row)
@@ -154,6 +158,18 @@ class Search:
         self.waits.extend(_wait(view, row, other.rank) for other in normal)
         yield from self.logs.fetch_whole([other.rank for other in normal])
         return [ahead for other in normal for ahead in self._backtrack(other, path, int(view.excess_ns[row]))]
+
+    def _fetch_part(self, view: Verdicts, call: Call, members: Sequence[int]) -> Generator[Needs, Answer, None]:
+        """What the members did in an operator: of a collective just that one, where statistics tell what is usual.
+
+        Numbers do not line up between the ends of a send, and what is not numbered is found by what is around it.
+        """
+        row = view.row(call)
+        position = int(view.operators.position[row])
+        if self.logs.window and UNKNOWN not in {call.seq, position} and not view.operators.is_point_to_point(row):
+            yield from self.logs.fetch_operator(members, call.communicator, call.seq, position)
+        else:
+            yield from self.logs.fetch({call.communicator: members})
 
     def _backtrack(self, call: Call, path: Path, excess_ns: int) -> list[tuple[Call, Path]]:
         """What a normal member did before it entered; nothing abnormal there means that it computed slowly.
@@ -222,7 +238,7 @@ class Search:
 
     def _verdicts(self) -> Verdicts:
         if self._cached is None or self._cached.operators is not self.logs.operators:
-            self._cached = judge(self.logs, self.iteration, self.baseline, self.detector())
+            self._cached = judge(self.logs, self.iteration, self.baseline, self.detector(), self.length)
         return self._cached
 
 

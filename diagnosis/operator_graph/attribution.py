@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from diagnosis.operator_graph.leaf import Leaf, Wait
 from diagnosis.operator_graph.ledger import AttributionSettings, Ledger, Stand
-from diagnosis.operator_graph.logs import Answer, Logs, Needs
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.needs import Answer, Needs
 
 
 @dataclass

@@ -7,22 +7,21 @@ channel apart (``separation``).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import numpy as np
-
+from diagnosis.irregularity.operator_detector import OperatorDetector, SigmaDetector
+from diagnosis.irregularity.samples import Length
 from diagnosis.job import Job
 from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.attribution import Walk, walk
-from diagnosis.operator_graph.delays import Floats, measure
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait
 from diagnosis.operator_graph.ledger import AttributionSettings
-from diagnosis.operator_graph.logs import Answer, Logs, Needs
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.needs import Answer, Needs
+from diagnosis.operator_graph.rating import Suspect, rated
 from diagnosis.operator_graph.separation import SeparationSettings, separate
-from diagnosis.operators import Ints, Operators
-from diagnosis.ranking.irregularity_rate import irregularity_rate
 from diagnosis.topology import Device
 
 COMPUTE = "compute_slow"
@@ -32,12 +31,21 @@ MIXED = "mixed_slow"
 
 @dataclass(frozen=True, slots=True)
 class Irregularity:
-    """An irregular iteration to explain: how much longer than usual it took, and what usual means."""
+    """An irregular iteration to explain: how much longer than usual it took, and what usual means.
+
+    ``expected_ns`` is how long it should have taken; 0: not known.
+    """
 
     iteration: int
     baseline: tuple[int, ...]
     pivots: tuple[int, ...]
     excess_ns: int
+    expected_ns: int = 0
+
+    @property
+    def length(self) -> Length | None:
+        """How long it took beside how long it should have, as detectors ask; None: not known."""
+        return Length(self.expected_ns + self.excess_ns, self.expected_ns) if self.expected_ns else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,9 @@ class LocateSettings:
 
     Beside a culprit that explains ``whole_share`` of the excess only those count that explain
     ``comparable_share`` of what it does. A rank is slow in both ways if the lesser is ``mixed_share`` of the greater.
-    The latest ``baseline_iterations`` of the baseline are compared with.
+    The latest ``baseline_iterations`` of the baseline are compared with, row by row; Algorithm 1 compares with
+    statistics of the whole baseline, by ``detector``, or with rows as well (``usual_from``). The irregularity rate
+    is of ``series_iterations`` iterations, without the first ``warm_up`` ones of the job; 0: no series is asked for.
     """
 
     search: Literal["attribution", "algorithm_1"] = "attribution"
@@ -94,24 +104,47 @@ class LocateSettings:
     whole_share: float = 0.9
     comparable_share: float = 0.5
     baseline_iterations: int = 12
+    detector: Literal["3_sigma", "1_sigma"] = "3_sigma"
+    usual_from: Literal["statistics", "rows"] = "statistics"
+    series_iterations: int = 100
+    warm_up: int = 5
+
+
+DETECTORS: Mapping[str, Callable[[], OperatorDetector]] = {
+    "3_sigma": SigmaDetector,
+    "1_sigma": lambda: SigmaDetector(sigmas=1.0),
+}
+"""Detectors that need no training, by the name of the setting."""
 
 
 def locate(
-    job: Job, irregularity: Irregularity, settings: LocateSettings | None = None
+    job: Job,
+    irregularity: Irregularity,
+    settings: LocateSettings | None = None,
+    detector: OperatorDetector | None = None,
 ) -> Generator[Needs, Answer, Location]:
-    """Search the operator graph for the culprits of an irregular iteration; yields the logs that it needs."""
+    """Search the operator graph for the culprits of an irregular iteration; yields the logs that it needs.
+
+    A trained ``detector`` takes the place of the one of the settings in Algorithm 1.
+    """
     settings = settings or LocateSettings()
-    iteration, baseline = irregularity.iteration, irregularity.baseline[-settings.baseline_iterations :]
+    iteration, baseline = irregularity.iteration, irregularity.baseline
+    if settings.search == "algorithm_1" and settings.usual_from == "statistics":
+        logs = Logs(job, (iteration,), window=baseline)
+    else:
+        baseline = baseline[-settings.baseline_iterations :]
+        before = (iteration - 1,) if iteration else ()
+        logs = Logs(job, tuple(sorted({*baseline, *before, iteration})))
     irregularity = replace(irregularity, baseline=baseline)
-    before = (iteration - 1,) if iteration else ()
-    logs = Logs(job, tuple(sorted({*baseline, *before, iteration})))
     if settings.search == "algorithm_1":
-        culprits, found = yield from _as_published(logs, irregularity)
+        chosen = DETECTORS[settings.detector]() if detector is None else detector
+        culprits, found = yield from _as_published(logs, irregularity, chosen)
     else:
         culprits, found = yield from _by_amounts(logs, irregularity, settings)
+    culprits = yield from _rated(logs, culprits, irregularity, settings)
     operators = logs.operators
     return Location(
-        culprits=tuple(sorted(_rated(logs, culprits, irregularity), key=lambda c: (-c.share, c.ranks))),
+        culprits=tuple(sorted(culprits, key=lambda c: (-c.share, c.ranks))),
         waits=tuple(found.waits),
         visited=tuple(found.visited),
         coverage=logs.coverage,
@@ -138,10 +171,12 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     return _decisive(_merged(culprits, settings.mixed_share), settings), found
 
 
-def _as_published(logs: Logs, irregularity: Irregularity) -> Steps:
+def _as_published(logs: Logs, irregularity: Irregularity, detector: OperatorDetector) -> Steps:
     """Algorithm 1 from each pivot: it names GPUs, and of a slow communication all that take part."""
     iteration, baseline, excess_ns = irregularity.iteration, irregularity.baseline, irregularity.excess_ns
-    found = yield from algorithm_1.search(logs, iteration, baseline, irregularity.pivots)
+    found = yield from algorithm_1.search(
+        logs, iteration, baseline, irregularity.pivots, lambda: detector, irregularity.length
+    )
     culprits = [
         _computing(logs.job, root.leaf, excess_ns)
         if root.cause == algorithm_1.COMPUTE
@@ -212,44 +247,20 @@ def _decisive(culprits: Sequence[Culprit], settings: LocateSettings) -> list[Cul
     return [culprit for culprit in culprits if culprit.share >= least]
 
 
-def _rated(logs: Logs, culprits: Sequence[Culprit], irregularity: Irregularity) -> list[Culprit]:
-    """The culprits with the correlation of their lost time and the iteration's (Holmes 4.4)."""
-    if not culprits:
-        return []
-    iterations = np.array(sorted({*irregularity.baseline, irregularity.iteration}), dtype=np.int64)
-    delays = measure(logs, logs.clocks(), irregularity.baseline)
-    operators = delays.operators
-    rated = []
-    for culprit in culprits:
-        own = operators.rank == culprit.operator.rank
-        values = delays.compute
-        if culprit.cause == NETWORK:
-            own &= operators.communicator == operators.communicators.index(culprit.operator.communicator)
-            values = delays.exposed
-        durations = _durations(operators, culprit.path[0], iterations)
-        known = ~np.isnan(durations)
-        lost = delays.series(values, own, iterations[known].tolist())
-        rated.append(
-            replace(
-                culprit,
-                operator_ns=tuple(int(v) for v in lost),
-                iteration_ns=tuple(int(v) for v in durations[known]),
-                irregularity_rate=irregularity_rate(lost, durations[known]),
-            )
+def _rated(
+    logs: Logs, culprits: Sequence[Culprit], irregularity: Irregularity, settings: LocateSettings
+) -> Generator[Needs, Answer, list[Culprit]]:
+    """The culprits with how much their operators explain of the iterations' times (Holmes 4.4)."""
+    suspects = [Suspect(culprit.operator, culprit.cause == NETWORK, culprit.path[0]) for culprit in culprits]
+    first = max(settings.warm_up, irregularity.iteration + 1 - settings.series_iterations)
+    window = range(first, irregularity.iteration + 1) if settings.series_iterations else ()
+    rates = yield from rated(logs, suspects, irregularity.iteration, irregularity.baseline, tuple(window))
+    return [
+        replace(
+            culprit,
+            operator_ns=rate.operator_ns,
+            iteration_ns=rate.iteration_ns,
+            irregularity_rate=rate.irregularity_rate,
         )
-    return rated
-
-
-def _durations(operators: Operators, rank: int, iterations: Ints) -> Floats:
-    """From first call to last end of each iteration on one rank (its last call, where ends are not logged), in ns.
-
-    Shape (len(iterations),), NaN: not seen.
-    """
-    own = operators.of_rank(rank)
-    until = np.where(own.ended, own.end_ns, own.call_ns)
-    spans = np.full(len(iterations), np.nan)
-    for index, iteration in enumerate(iterations):
-        inside = own.iteration == iteration
-        if inside.any():
-            spans[index] = until[inside].max() - own.call_ns[inside].min()
-    return spans
+        for culprit, rate in zip(culprits, rates, strict=True)
+    ]

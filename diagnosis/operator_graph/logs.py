@@ -6,50 +6,40 @@ communicators come from the job, the operators from the logs fetched so far; not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from diagnosis.clocks import Clocks, estimate
+from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job
+from diagnosis.operator_graph.coverage import coverage
+from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs
 from diagnosis.operators import COLUMNS, Operators
 
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """Logs that a search asks for: all rows of the ranks in the iterations, or only one communicator's."""
-
-    ranks: tuple[int, ...]
-    iterations: tuple[int, ...]
-    communicator: str | None = None
-
-
-Needs = tuple[Need, ...]
-"""What a search asks for at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of it: rows of telemetry.comm_ops, and the ranks whose logs are unknown."""
-
-    rows: pa.Table
-    missing: frozenset[int] = frozenset()
-
-
-Fetch = Generator[Needs, Answer, None]
+LEAST_ENDED = 0.5
+"""Where fewer of a rank's operators carry an end, its log does not tell how long they took."""
 
 
 @dataclass
 class Logs:
-    """Rows fetched so far. ``missing`` ranks did not answer: unknown, and never blamed."""
+    """Rows fetched so far. ``missing`` ranks did not answer: unknown, and never blamed.
+
+    Rows of ``iterations`` are asked for. What is usual is in the rows of some of these, or it comes as statistics of
+    the iterations of ``window``.
+    """
 
     job: Job
     iterations: tuple[int, ...]
+    window: tuple[int, ...] = ()
     missing: set[int] = field(default_factory=set)
     _whole: set[int] = field(default_factory=set)
     _partly: set[tuple[int, str]] = field(default_factory=set)
+    _single: set[tuple[int, str, int]] = field(default_factory=set)
+    _asked: list[Need] = field(default_factory=list)
     _tables: list[pa.Table] = field(default_factory=list)
+    _usual: list[WindowStatistics] = field(default_factory=list)
     _operators: Operators | None = None
 
     def fetch(self, wanted: Mapping[str | None, Iterable[int]]) -> Fetch:
@@ -62,31 +52,65 @@ class Logs:
             for communicator, ranks in wanted.items()
             if (lacking := tuple(sorted(rank for rank in set(ranks) if not self._has(rank, communicator))))
         )
-        if needs:
-            self._add(needs, (yield needs))
+        yield from self._ask(needs)
+
+    def fetch_operator(self, ranks: Iterable[int], communicator: str, seq: int, position: int) -> Fetch:
+        """Ask for one collective's part of each rank, beside what that one usually lasts (``window``)."""
+        lacking = {r for r in ranks if not self._has(r, communicator) and (r, communicator, seq) not in self._single}
+        if lacking:
+            place = Need(tuple(sorted(lacking)), self.iterations, communicator, seq, seq)
+            yield from self._ask((place,), position)
 
     def fetch_whole(self, ranks: Collection[int]) -> Fetch:
-        """All rows of the ranks; where most carry no end, their neighbours' too: only those tell when one ended."""
+        """All rows of the ranks; where most carry no end, their neighbours' too: only those tell when one ended.
+
+        Statistics tell nothing there, so that the rows of their iterations are asked for instead.
+        """
         yield from self.fetch({None: ranks})
-        neighbours: set[int] = set()
-        for rank in ranks:
-            own = self.operators.of_rank(rank)
-            if len(own) and own.ended.mean() < 0.5:
-                neighbours |= {m for name in self.job.communicators_of.get(rank, ()) for m in self.job.members[name]}
-        yield from self.fetch({None: neighbours})
+        without = [rank for rank in ranks if self._without_ends(rank)]
+        if without and self.window:
+            self._learn_from_rows()
+            yield from self.fetch({None: ranks})
+        names = {name for rank in without for name in self.job.communicators_of.get(rank, ())}
+        yield from self.fetch({None: {member for name in names for member in self.job.members[name]}})
+
+    def _without_ends(self, rank: int) -> bool:
+        own = self.operators.of_rank(rank)
+        return len(own) > 0 and bool(own.ended.mean() < LEAST_ENDED)
+
+    def _learn_from_rows(self) -> None:
+        self.iterations, self.window = tuple(sorted({*self.iterations, *self.window})), ()
+        self._whole.clear()
+        self._partly.clear()
+        self._single.clear()
 
     def _has(self, rank: int, communicator: str | None) -> bool:
         known = self._whole | self.missing
         return rank in known or (communicator is not None and (rank, communicator) in self._partly)
 
+    def _ask(self, needs: Needs, position: int | None = None) -> Fetch:
+        """Ask for rows, with the statistics of the same operators where those are wanted."""
+        if not needs:
+            return
+        usual = [
+            Need(need.ranks, self.window, need.communicator, position=position, what="statistics")
+            for need in needs
+            if self.window
+        ]
+        self._add(needs, (yield (*needs, *usual)))
+
     def _add(self, needs: Needs, answer: Answer) -> None:
         for need in needs:
             if need.communicator is None:
                 self._whole.update(need.ranks)
-            else:
+            elif need.seq_from is None:
                 self._partly.update((rank, need.communicator) for rank in need.ranks)
+            else:
+                self._single.update((rank, need.communicator, need.seq_from) for rank in need.ranks)
         self.missing |= answer.missing
+        self._asked += needs
         self._tables.append(answer.rows.select([name for name in COLUMNS if name in answer.rows.schema.names]))
+        self._usual.append(answer.usual)
         self._operators = None
 
     @property
@@ -97,12 +121,12 @@ class Logs:
     @property
     def asked(self) -> frozenset[int]:
         """Ranks that were asked for rows."""
-        return frozenset(self._whole | {rank for rank, _ in self._partly})
+        return frozenset(rank for need in self._asked for rank in need.ranks)
 
     @property
     def coverage(self) -> float:
-        """Share of the asked ranks that answered."""
-        return 1.0 - len(self.missing & self.asked) / len(self.asked) if self.asked else 1.0
+        """Share of the rows asked for that came."""
+        return coverage(self._asked, self.operators) if self._asked else 1.0
 
     @property
     def operators(self) -> Operators:
@@ -111,6 +135,11 @@ class Logs:
             table = pa.concat_tables(self._tables, promote_options="default")
             self._operators = Operators.from_arrow(table).distinct()
         return self._operators
+
+    @property
+    def usual(self) -> WindowStatistics:
+        """What operators lasted in the iterations of ``window``, as far as that has come."""
+        return WindowStatistics.joined(self._usual)
 
     def clocks(self, reference: int | None = None) -> Clocks:
         """Clock offsets of the fetched ranks against the clock of one of them; the first whose rows came."""

@@ -14,7 +14,8 @@ import numpy as np
 from diagnosis.job import Job
 from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
-from diagnosis.operator_graph.logs import Answer, Logs, Needs
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.needs import Answer, Needs
 
 
 @dataclass(frozen=True, slots=True)

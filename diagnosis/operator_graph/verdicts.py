@@ -69,7 +69,8 @@ class Verdicts:
 def judge(
     logs: Logs, iteration: int, baseline: Sequence[int], detector: OperatorDetector, length: Length | None = None
 ) -> Verdicts:
-    """Judge ``iteration`` of everything fetched so far by what its operators lasted in the baseline iterations.
+    """Judge ``iteration`` of everything fetched so far by what its operators lasted in the baseline iterations: by the
+    statistics of these that came, or where rows were asked for instead, by theirs.
 
     ``length``: how long the iteration took; detectors that ask for it call nothing abnormal where it is not given.
     """
@@ -77,7 +78,7 @@ def judge(
     end = end_times(logs, logs.clocks())
     duration = np.where(end == UNKNOWN, np.nan, end - operators.call_ns)
     here, past = operators.iteration == iteration, np.isin(operators.iteration, sorted(set(baseline)))
-    usual = WindowStatistics.of_operators(operators.take(past), duration[past])
+    usual = logs.usual if logs.window else WindowStatistics.of_operators(operators.take(past), duration[past])
     length = length or Length(np.nan, np.nan)
     samples = Samples.of(operators.take(here), duration[here], usual, length, logs.job.members)
     judged, abnormal, excess = here.copy(), np.zeros_like(here), np.zeros(len(operators), dtype=np.int64)

@@ -1,13 +1,16 @@
 """Runs a search on a log at hand, and remembers what it asked for."""
 
-from collections.abc import Collection, Generator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Generator, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.operator_graph.logs import Answer, Need, Needs
+from diagnosis.irregularity.window import Floats, WindowStatistics
+from diagnosis.operator_graph.needs import Answer, Need, Needs, Series
+from diagnosis.operators import Operators
 
 Found = TypeVar("Found")
 
@@ -35,12 +38,46 @@ def answered(
         while True:
             asked.needs += needs
             asked.rounds += 1
-            rows = pa.concat_tables([_rows(table, need, missing) for need in needs])
-            asked.rows += len(rows)
-            unknown = {rank for need in needs for rank in need.ranks} & set(missing)
-            needs = search.send(Answer(rows, frozenset(unknown)))
+            answer = answer_to(needs, table, missing)
+            asked.rows += len(answer.rows)
+            needs = search.send(answer)
     except StopIteration as ended:
         return ended.value, asked
+
+
+def answer_to(needs: Needs, table: pa.Table, missing: Collection[int] = ()) -> Answer:
+    """What log agents would answer that keep all of a log."""
+    rows = [_rows(table, need, missing) for need in needs if need.what == "rows"]
+    usual = [_usual(_rows(table, need, missing)) for need in needs if need.what == "statistics"]
+    series = [one for need in needs if need.what == "series" for one in _series(table, need, missing)]
+    unknown = {rank for need in needs if need.what == "rows" for rank in need.ranks} & set(missing)
+    rows = [table.slice(0, 0), *rows]
+    return Answer(pa.concat_tables(rows), frozenset(unknown), WindowStatistics.joined(usual), tuple(series))
+
+
+def _usual(rows: pa.Table) -> WindowStatistics:
+    operators = Operators.from_arrow(rows)
+    return WindowStatistics.of_operators(operators, _durations(operators))
+
+
+def _durations(operators: Operators) -> Floats:
+    return np.where(operators.ended, operators.end_ns - operators.call_ns, np.nan)
+
+
+def _series(table: pa.Table, need: Need, missing: Collection[int]) -> Iterator[Series]:
+    assert need.communicator is not None
+    assert need.position is not None
+    for rank in need.ranks:
+        own = Operators.from_arrow(_rows(table, replace(need, ranks=(rank,)), missing))
+        whole = Operators.from_arrow(_rows(table, Need((rank,), need.iterations), missing))
+        pairs = []
+        for iteration, duration in zip(own.iteration.tolist(), _durations(own), strict=True):
+            of = whole.take(whole.iteration == iteration)
+            if not np.isnan(duration):
+                pairs.append((int(duration), int(of.end_ns.max() - of.call_ns.min())))
+        if pairs:
+            operator_ns, iteration_ns = zip(*pairs, strict=True)
+            yield Series(rank, need.communicator, need.position, operator_ns, iteration_ns)
 
 
 def _rows(table: pa.Table, need: Need, missing: Collection[int]) -> pa.Table:
@@ -49,4 +86,10 @@ def _rows(table: pa.Table, need: Need, missing: Collection[int]) -> pa.Table:
     chosen = pc.and_(pc.is_in(table.column("rank"), ranks), pc.is_in(table.column("iteration"), iterations))
     if need.communicator is not None:
         chosen = pc.and_(chosen, pc.equal(table.column("communicator"), need.communicator))
+    if need.seq_from is not None:
+        chosen = pc.and_(chosen, pc.greater_equal(table.column("seq"), need.seq_from))
+    if need.seq_to is not None:
+        chosen = pc.and_(chosen, pc.less_equal(table.column("seq"), need.seq_to))
+    if need.position is not None:
+        chosen = pc.and_(chosen, pc.equal(table.column("position"), need.position))
     return table.filter(chosen)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.operator_graph.logs import Need
-from schemas.catalogue import COMM_OPS, LOG_REQUESTS
+from diagnosis.operator_graph.needs import Need, Series
+from schemas.catalogue import COMM_OPS, LOG_REQUESTS, OPERATOR_WINDOWS
 from schemas.errors import MessageError
 from schemas.message import Message, decode, encode
 from streams.log_fetch import Fetch, stretches
@@ -110,16 +110,104 @@ def test_what_is_known_in_part_is_used() -> None:
 def test_at_the_deadline_the_rest_is_unreachable() -> None:
     one = fetch(0, 1, 2)
     one.take(answer([1], [(1, 6)]))
-    message = one.unreachable(60)
+    [message] = one.unreachable(60)
     assert (message.headers["ranks"], message.headers["request_id"], message.watermark_ns) == ("0,2", "r", 60)
     one.take(message)
     assert one.done
     assert one.answer().missing == {0, 2}
 
 
+def window(ranks: Sequence[int], rows: list[dict[str, object]], **headers: str) -> Message:
+    own = {"request_id": "r", "host": "h", "outcome": "complete", "ranks": ",".join(map(str, ranks))}
+    return encode(OPERATOR_WINDOWS, OPERATOR_WINDOWS.from_rows(rows), job="j", headers={**own, **headers})
+
+
+STATISTICS = {"rank": 0, "communicator": "c", "position": 2, "samples": 9}
+STATISTICS |= {f"{name}_ns": at for at, name in enumerate(("mean", "std", "q1", "q2", "q3"), 10)}
+PAIRS = [{"iteration": i, "operator_ns": i, "iteration_ns": 100 + i} for i in range(3)]
+
+
+def all_kinds() -> Fetch:
+    """Rows of two ranks, statistics of one, a series of another."""
+    needs = (
+        Need((0, 1), (9,), "c", seq_from=40, seq_to=41),
+        Need((0,), (3, 4, 5), "c", position=2, what="statistics"),
+        Need((7,), (3, 4, 5), "c", position=2, what="series"),
+    )
+    return Fetch("r", "j", needs, deadline_ns=50)
+
+
+def test_a_request_says_what_is_asked_for_of_which_operators() -> None:
+    rows = decode(all_kinds().request(), LOG_REQUESTS).to_pylist()
+    assert [(r["what"], r["ranks"], r["seq_from"], r["seq_to"], r["position"]) for r in rows] == [
+        ("rows", [0, 1], 40, 41, None),
+        ("statistics", [0], None, None, 2),
+        ("series", [7], None, None, 2),
+    ]
+
+
+def test_rows_statistics_and_series_are_awaited_apart() -> None:
+    one = all_kinds()
+    one.take(answer([0, 1], [(0, 5), (1, 6)]))
+    assert one.awaited == {0, 7}
+    one.take(window([0], [STATISTICS]))
+    assert one.awaited == {7}
+    one.take(window([7], [{**STATISTICS, "rank": 7, "mean_ns": None, "series": PAIRS}], host="other"))
+    assert one.done
+    told = one.answer()
+    assert (told.usual.rank.tolist(), told.usual.position.tolist(), told.usual.count.tolist()) == ([0], [2], [9])
+    assert [getattr(told.usual, name).tolist() for name in ("mean", "std", "q1", "q2", "q3")] == [
+        [10.0],
+        [11.0],
+        [12.0],
+        [13.0],
+        [14.0],
+    ]
+    assert told.series == (Series(7, "c", 2, (0, 1, 2), (100, 101, 102)),)
+
+
+def test_statistics_that_do_not_come_are_not_there_and_their_rows_are_used() -> None:
+    one = all_kinds()
+    one.take(answer([0, 1], [(0, 5), (1, 6)]))
+    one.take(window([7], [], outcome="overwritten", host="other"))
+    [message] = one.unreachable(60)
+    assert (message.topic, message.headers["ranks"]) == (OPERATOR_WINDOWS.name, "0")
+    one.take(message)
+    assert one.done
+    told = one.answer()
+    assert (len(told.usual), told.series, told.missing) == (0, (), frozenset())
+    assert taken(one) == [(0, 5), (1, 6)]
+
+
+def test_series_below_zero_are_left_out() -> None:
+    one = all_kinds()
+    bad = [{"iteration": 1, "operator_ns": -5, "iteration_ns": 7}, *PAIRS]
+    one.take(window([7], [{**STATISTICS, "rank": 7, "series": bad}]))
+    assert one.answer().series[0].operator_ns == (0, 1, 2)
+
+
+def test_all_answers_count_as_bytes_however_complete() -> None:
+    one = all_kinds()
+    told = [answer([0], [(0, 5)]), answer([1], outcome="overwritten"), window([0], [STATISTICS]), window([7], [])]
+    for message in told:
+        one.take(message)
+    assert one.done
+    assert one.bytes == sum(len(message.value or b"") for message in told)
+
+
+def test_one_host_answers_ranks_that_are_differently_complete_apart() -> None:
+    one = fetch(0, 1)
+    for part in range(2):
+        one.take(answer([0], [(0, part)], part=part, parts=2, outcome="partial"))
+        one.take(answer([1], [(1, part)], part=part, parts=2))
+    assert one.done
+    assert taken(one) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
 def test_no_answer_at_all_is_no_rows() -> None:
     one = fetch(0)
-    one.take(one.unreachable(60))
+    [message] = one.unreachable(60)
+    one.take(message)
     assert one.answer().rows.schema == COMM_OPS.schema
     assert taken(one) == []
 
@@ -169,3 +257,11 @@ def test_an_answer_that_does_not_say_what_it_is_is_poison(headers: dict[str, str
     assert (one.done, one.bytes) == (False, 0)
     one.take(good)
     assert one.done
+
+
+def test_a_host_answers_apart_for_ranks_that_are_differently_complete() -> None:
+    one = fetch(0, 1)
+    one.take(answer([0], [(0, 5)]))
+    one.take(answer([1], [(1, 6)], outcome="partial"))
+    assert one.done
+    assert taken(one) == [(0, 5), (1, 6)]

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnosis.operator_graph.locate import LocateSettings
 from producers.log_agent import LogAgent
-from schemas.catalogue import COMM_OPS, FINDINGS, ITERATIONS, LOG_REQUESTS
+from schemas.catalogue import COMM_OPS, FINDINGS, ITERATIONS, LOG_REQUESTS, OPERATOR_WINDOWS, TOPICS
 from schemas.errors import ImpossibleValue, MessageError
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
@@ -183,7 +185,7 @@ def test_a_culprit_whose_host_is_away_is_unknown_and_nobody_else_is_blamed() -> 
 
 def test_parts_are_put_together() -> None:
     def cut(answer: Message) -> list[Message]:
-        batch = decode(answer, COMM_OPS)
+        batch = decode(answer, TOPICS[answer.topic])
         half = batch.num_rows // 2
         return [_part(answer, batch.slice(half), 1), _part(answer, batch.slice(0, half), 0)]
 
@@ -195,7 +197,102 @@ def test_parts_are_put_together() -> None:
 
 def _part(answer: Message, batch: Any, part: int) -> Message:
     headers = {**answer.headers, "part": str(part), "parts": "2"}
-    return encode(COMM_OPS, COMM_OPS.from_rows(batch.to_pylist()), job=answer.job, headers=headers)
+    topic = TOPICS[answer.topic]
+    return encode(topic, topic.from_rows(batch.to_pylist()), job=answer.job, headers=headers)
+
+
+def answered_with(outcome: str, *ranks: int) -> Callable[[Message], list[Message]]:
+    """Answers of which those for the ranks say that nothing is left of them."""
+
+    def change(answer: Message) -> list[Message]:
+        told = {int(rank) for rank in answer.headers["ranks"].split(",")}
+        if answer.topic != COMM_OPS.name or not told & set(ranks):
+            return [answer]
+        return [encode(COMM_OPS, COMM_OPS.from_rows([]), job="a", headers={**answer.headers, "outcome": outcome})]
+
+    return change
+
+
+@pytest.mark.parametrize("search", ["attribution", "algorithm_1"])
+def test_a_log_that_was_overwritten_is_unknown_and_nobody_is_blamed(
+    search: Literal["attribution", "algorithm_1"],
+) -> None:
+    """Neither the rank whose log is gone, nor those that waited for it."""
+    settings = SearchSettings(WITHIN_NS, locate=LocateSettings(search=search))
+    known, gone = (Bus(Search({A.name: A.job}, settings), A) for _ in range(2))
+    known.carry(offsets([A.irregular()]))
+    assert culprits(known.findings) == [(12, [3])]
+    gone.carry(offsets([A.irregular()]), answered_with("overwritten", 3))
+    assert culprits(gone.findings) == [(12, [])]
+    assert 0 < gone.findings[0]["coverage"] < 1
+    assert gone.search.next_deadline_ns() is None
+
+
+def test_a_log_that_is_known_in_part_lowers_the_coverage() -> None:
+    def halved(answer: Message) -> list[Message]:
+        if answer.headers["ranks"] != "3" or answer.topic != COMM_OPS.name:
+            return [answer]
+        batch = decode(answer, COMM_OPS)
+        kept = pc.less(batch.column("iteration"), 6)
+        headers = {**answer.headers, "outcome": "partial"}
+        return [encode(COMM_OPS, COMM_OPS.from_rows(batch.filter(kept).to_pylist()), job="a", headers=headers)]
+
+    bus = Bus(step(), A)
+    bus.carry(offsets([A.irregular()]), halved)
+    [found] = bus.findings
+    assert found["ranks"] == []
+    assert 0 < found["coverage"] < 1
+
+
+def test_algorithm_1_asks_for_one_iterations_rows_and_for_statistics() -> None:
+    bus = Bus(Search({A.name: A.job}, SearchSettings(locate=LocateSettings(search="algorithm_1"))), A)
+    bus.carry(offsets([A.irregular()]))
+    [found] = bus.findings
+    assert (found["ranks"], found["cause"]) == ([3], "compute_slow")
+    asked = rows(bus.published, LOG_REQUESTS)
+    assert {(r["iteration_from"], r["iteration_to"]) for r in asked if r["what"] == "rows"} == {(12, 12)}
+    assert {(r["iteration_from"], r["iteration_to"]) for r in asked if r["what"] == "statistics"} == {(0, 11)}
+    single = [r for r in asked if r["what"] == "rows" and r["communicator"]]
+    assert single
+    assert all(r["seq_from"] == r["seq_to"] is not None for r in single)
+
+
+def test_the_rate_is_of_a_series_that_is_asked_for_last_and_of_the_root_operator_alone() -> None:
+    bus = Bus(step(), A)
+    bus.carry(offsets([A.irregular()]))
+    [found] = bus.findings
+    *_, last = rows(bus.published, LOG_REQUESTS)
+    assert [r["what"] for r in rows(bus.published, LOG_REQUESTS)].count("series") == 1
+    assert (last["what"], last["iteration_from"], last["iteration_to"]) == ("series", 5, 12)
+    assert last["ranks"] != [3]  # a victim's operator is the one that lasted long
+    evidence = found["evidence"]
+    assert len(evidence["operator_ns"]) == len(evidence["iteration_ns"]) == 8
+    assert evidence["irregularity_rate"] > 0.9
+
+
+def test_a_series_that_does_not_come_is_done_without() -> None:
+    bus = Bus(step(), A)
+    bus.carry(offsets([A.irregular()]), lambda m: [] if m.topic == OPERATOR_WINDOWS.name else [m])
+    assert bus.findings == []
+    while (deadline_ns := bus.search.next_deadline_ns()) is not None:
+        bus.carry(list(bus.search.tick(deadline_ns)))
+    [found] = bus.findings
+    assert (found["ranks"], found["coverage"]) == ([3], 1.0)
+    assert found["evidence"]["irregularity_rate"] > 0.9
+    assert len(found["evidence"]["iteration_ns"]) == 13
+
+
+def test_every_answer_counts_as_fetched() -> None:
+    told = 0
+
+    def counted(answer: Message) -> list[Message]:
+        nonlocal told
+        told += len(answer.value or b"")
+        return [answer]
+
+    bus = Bus(step(), A)
+    bus.carry(offsets([A.irregular()]), counted)
+    assert bus.findings[0]["evidence"]["fetched_bytes"] == told
 
 
 def test_searches_of_one_job_come_in_their_order() -> None:

@@ -1,6 +1,6 @@
 """From an irregular iteration to its culprits, on small jobs: who is named, who never is, and what it takes."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import fields, replace
 
 import numpy as np
@@ -20,7 +20,8 @@ from diagnosis.operator_graph.locate import (
     Location,
     locate,
 )
-from producers.simulation import Fault, Part
+from diagnosis.operator_graph.needs import Answer, Needs
+from producers.simulation import Fault, Kind, Part
 from producers.simulation.relabel import relabelled
 from tests.diagnosis.answering import answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Recv, Send, Step, Training
@@ -51,7 +52,7 @@ def test_a_slow_gpu(rank: int, iteration: int) -> None:
     assert culprit.devices == (run(gpu_slow(rank)).job.gpu(rank),)
     assert culprit.share > 0.7
     assert culprit.path[-1] == rank
-    assert location.coverage == 1.0
+    assert 0.998 < location.coverage <= 1.0  # lines are lost
 
 
 @pytest.mark.parametrize("iteration", FAULTY)
@@ -189,8 +190,47 @@ def test_mixed_slowness_of_one_rank() -> None:
     assert {c.cause for c in location.culprits} & {MIXED, NETWORK}
 
 
-def test_the_series_of_a_culprit_correlate_with_the_iterations() -> None:
-    location, _ = located(run(gpu_slow(5)), 16)
+@pytest.mark.parametrize(("fault", "rank"), [(gpu_slow(5), 5), (nic_slow(2), 2)], ids=["gpu", "nic"])
+def test_the_irregularity_rate_is_of_the_operator_that_lasted_long(fault: Fault, rank: int) -> None:
+    """A straggler's own operator is short: what is asked for is the series of one that waited for it."""
+    location, asked = located(run(fault), 16)
+    [culprit] = location.culprits
+    [need] = [need for need in asked.needs if need.what == "series"]
+    assert (need.iterations, need.communicator) == (tuple(range(5, 17)), culprit.operator.communicator)
+    assert len(need.ranks) == 1
+    assert fault.kind is Kind.NIC_SLOW or need.ranks != (rank,)
+    assert culprit.irregularity_rate == pytest.approx(
+        float(np.corrcoef(culprit.operator_ns, culprit.iteration_ns)[0, 1]), abs=1e-6
+    )
+    assert culprit.irregularity_rate > 0.9
+    durations = run(fault).truth.durations_ns
+    assert len(culprit.iteration_ns) == len(culprit.operator_ns) > 9
+    if len(culprit.iteration_ns) == 12:
+        assert np.corrcoef(culprit.iteration_ns, durations[5:17])[0, 1] > 0.98
+
+
+def test_a_series_that_does_not_come_leaves_the_time_that_the_culprit_lost() -> None:
+    slow = run(gpu_slow(5))
+    without, _ = located(slow, 16, settings=LocateSettings(series_iterations=0))
+    silent, asked = answered(_without_series(locate(slow.job, irregularity(slow, 16))), slow.table)
+    assert silent == without
+    assert not [need for need in asked.needs if need.what == "series"]
+
+
+def _without_series(search: Generator[Needs, Answer, Location]) -> Generator[Needs, Answer, Location]:
+    """A search whose series nobody answers."""
+    needs = next(search)
+    while True:
+        nobody = all(need.what == "series" for need in needs)
+        answer = Answer(pa.table({})) if nobody else (yield needs)
+        try:
+            needs = search.send(answer)
+        except StopIteration as ended:
+            return ended.value  # type: ignore[no-any-return]
+
+
+def test_the_time_that_a_culprit_lost_correlates_with_the_iterations() -> None:
+    location, _ = located(run(gpu_slow(5)), 16, settings=LocateSettings(series_iterations=0))
     [culprit] = location.culprits
     assert len(culprit.operator_ns) == len(culprit.iteration_ns) == len(BASELINE) + 1
     assert culprit.irregularity_rate == pytest.approx(
@@ -228,7 +268,7 @@ def test_only_the_logs_that_are_needed_are_asked_for(fault: Fault) -> None:
     faulty = run(fault, dp=16, gpus_per_host=8)
     location, asked = located(faulty)
     assert [culprit.ranks for culprit in location.culprits] == [(37,)]
-    iterations = {iteration for need in asked.needs for iteration in need.iterations}
+    iterations = {iteration for need in asked.needs if need.what == "rows" for iteration in need.iterations}
     assert iterations == {*BASELINE, 13, 14}
     everything = pc.is_in(faulty.table.column("iteration"), pa.array(sorted(iterations), pa.int32()))
     assert asked.rows < 0.45 * pc.sum(everything).as_py()

@@ -1,12 +1,13 @@
 """What a search has at hand and what it still asks for."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from diagnosis.operator_graph.logs import Fetch, Logs, Need
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.needs import Fetch, Need
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Training
 
@@ -66,10 +67,44 @@ def test_who_does_not_answer_is_missing_and_asked_no_more() -> None:
     assert asked.ranks == {0, 1}
     assert one.missing == {1}
     assert one.whole == {0}
-    assert one.coverage == 0.5
+    assert one.coverage == pytest.approx(2 / 3)  # two rows an iteration came, one did not
     assert got(one.fetch({None: [1], "all": [1]})).needs == []
     got(one.fetch({None: [2]}))
-    assert one.coverage == pytest.approx(2 / 3)
+    assert one.coverage == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize(
+    ("lost", "share"),
+    [
+        ({"rank": 1, "iteration": 4}, 1 - 2 / 16),  # as many rows as the rank has of its other iterations
+        ({"rank": 1, "communicator": "a", "iteration": 4}, 1.0),  # before the first and after the last nothing is known
+        ({"rank": 0}, 1 / 2),
+    ],
+    ids=["an iteration", "an end", "a rank"],
+)
+def test_coverage_counts_the_rows_that_were_asked_for_and_came(lost: dict[str, object], share: float) -> None:
+    one = logs()
+    got(one.fetch({None: [0, 1]}), table=without(lost))
+    assert one.coverage == pytest.approx(share)
+
+
+def test_coverage_counts_what_is_missing_between_rows() -> None:
+    training = Training({0: [Collective("a")] * 5, 1: [Collective("a")] * 5}, {"a": (0, 1)}, iterations=4)
+    one = Logs(training.job(), (1, 2))
+    lost = {"rank": 1, "iteration": 2, "position": 2}
+    got(one.fetch({None: [0, 1]}), table=without(lost, training.table()))
+    assert one.coverage == pytest.approx(19 / 20)
+    one = Logs(training.job(), (2,), window=(0, 1))
+    got(one.fetch_operator([0, 1], "a", 12, 2), table=without(lost, training.table()))
+    assert one.coverage == pytest.approx(1 / 2)
+
+
+def without(values: Mapping[str, object], table: pa.Table = TABLE) -> pa.Table:
+    """The log without the lines that hold these values."""
+    hit = pa.array([True] * len(table))
+    for name, value in values.items():
+        hit = pc.and_(hit, pc.equal(table.column(name), value))
+    return table.filter(pc.invert(hit))
 
 
 def test_nothing_asked_is_nothing_missing() -> None:
@@ -92,6 +127,46 @@ def test_the_clock_of_a_rank_that_did_not_answer_is_no_reference() -> None:
     nobody = logs()
     got(nobody.fetch({None: [0, 1]}), missing=[0, 1])
     assert dict(nobody.clocks().offset_ns) == {"h0": 0}
+
+
+def test_beside_rows_statistics_of_the_window_are_asked_for() -> None:
+    one = Logs(TRAINING.job(), (7,), window=(3, 4, 5))
+    asked = got(one.fetch({None: [0], "all": [2]}))
+    assert asked.needs == [
+        Need((0,), (7,)),
+        Need((2,), (7,), "all"),
+        Need((0,), (3, 4, 5), what="statistics"),
+        Need((2,), (3, 4, 5), "all", what="statistics"),
+    ]
+    assert set(one.operators.iteration.tolist()) == {7}
+    rank, name, count = one.usual.rank.tolist(), one.usual.communicator.tolist(), one.usual.count.tolist()
+    names = [one.usual.communicators[code] for code in name]
+    assert sorted(zip(rank, names, count, strict=True)) == [(0, "a", 3), (0, "all", 3), (2, "all", 3)]
+
+
+def test_one_operator_is_asked_for_by_its_number_and_place() -> None:
+    one = Logs(TRAINING.job(), (7,), window=(3, 4, 5))
+    got(one.fetch({None: [0]}))
+    asked = got(one.fetch_operator([0, 1, 2], "all", 7, 0))
+    assert asked.needs == [
+        Need((1, 2), (7,), "all", seq_from=7, seq_to=7),
+        Need((1, 2), (3, 4, 5), "all", position=0, what="statistics"),
+    ]
+    assert got(one.fetch_operator([1, 2], "all", 7, 0)).needs == []
+    assert got(one.fetch({"all": [1]})).needs[0] == Need((1,), (7,), "all")
+    assert one.asked == {0, 1, 2}
+    assert one.whole == {0}
+
+
+def test_where_ends_are_not_logged_rows_take_the_place_of_statistics() -> None:
+    """Statistics of durations that nobody logged say nothing; the members' next calls do."""
+    at = TABLE.schema.get_field_index("end_ns")
+    bare = TABLE.set_column(at, "end_ns", pa.nulls(len(TABLE), pa.int64()))
+    one = Logs(TRAINING.job(), (7,), window=(3, 4, 5))
+    got(one.fetch_whole([2]), table=bare)
+    assert one.window == ()
+    assert set(one.operators.iteration.tolist()) == set(ITERATIONS)
+    assert one.whole == {0, 1, 2}
 
 
 def test_where_ends_are_not_logged_the_neighbours_are_asked_too() -> None:
