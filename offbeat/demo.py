@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,9 +16,10 @@ from offbeat.answer import Gathered, Row, Verdicts, as_json, incident_json
 from offbeat.settings import Settings
 from producers.importers.tidy import tidy
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
-from schemas.errors import MessageError, SettingsError
+from schemas.errors import MessageError, ReceiverError, SettingsError
 from schemas.message import Message
-from schemas.processor import Processor
+from schemas.processor import Processor, Sink
+from schemas.topic import Topic
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,10 +40,20 @@ _LOOK_FURTHER = (
 )
 
 
-def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, page_to: str | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Demonstrated:
+    """The answer of the diagnosis with what was ``injected``, the ``ranking`` and the ``data_dir``.
+
+    ``unpaged`` is why the receiver was not told; None: it was, or none was named.
+    """
+
+    answer: dict[str, Any]
+    unpaged: ReceiverError | None
+
+
+def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, page_to: str | None) -> Demonstrated:
     """Simulate a job, diagnose it and store what is found; incidents are told on stderr as they open and end.
 
-    Returns the answer of the diagnosis with what was ``injected``, the ``ranking`` of devices and the ``data_dir``.
     Raises ``OffbeatError``.
     """
     scenario = demo_scenario(seed, ranks)
@@ -49,13 +61,14 @@ def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, pag
         simulated = simulate(scenario)
     folder = data_dir or Path(tempfile.mkdtemp(prefix="offbeat-demo-"))
     of_folder = settings.store.in_folder(folder)
-    with wiring.opened(of_folder) as store, _paging(settings, page_to, simulated) as page_sinks:
-        gathered = _watched(simulated, settings, [wiring.store_sink(store, of_folder), *page_sinks])
+    with wiring.opened(of_folder) as store, _paging(settings, page_to, simulated) as pages:
+        gathered = _watched(simulated, settings, [wiring.store_sink(store, of_folder), *pages])
         ranking = tables.rows_of(tables.device_ranking(store, RankingSettings(), simulated.job.job))
     verdicts = Verdicts.of(settings.monitor, settings.incidents)
     lost_lines = tidy(simulated.table).lost_lines
     answer = as_json(simulated.job, gathered, verdicts, ranks_seen=ranks, lost_lines=lost_lines)
-    return {**answer, "injected": _injected(simulated), "ranking": ranking, "data_dir": str(folder)}
+    whole = {**answer, "injected": _injected(simulated), "ranking": ranking, "data_dir": str(folder)}
+    return Demonstrated(whole, next((page.failure for page in pages), None))
 
 
 def demo_scenario(seed: int, ranks: int) -> Scenario:
@@ -80,6 +93,8 @@ def demo_scenario(seed: int, ranks: int) -> Scenario:
 def print_end(answer: dict[str, Any], out: Console) -> None:
     """Print the answer, what was injected beside what was named, the ranking, and how to look further."""
     report.print_answer(answer, out)
+    if lost := answer["coverage"]["lost_lines"]:
+        out.print(f"\nthe {terminal.counted(lost, 'lost line')} are simulated as well: logs have gaps")
     named = {device for incident in answer["incidents"] for device in incident["devices"]}
     out.print("\ninjected:")
     for fault in answer["injected"]:
@@ -130,8 +145,35 @@ def _injected(simulated: SimulatedRun) -> list[dict[str, Any]]:
     ]
 
 
+class _Pages:
+    """Pages until the receiver fails: the diagnosis goes on without it, and ``failure`` tells why at its end."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.name, self.reads, self.writes = sink.name, sink.reads, sink.writes
+        self.failure: ReceiverError | None = None
+        self._sink = sink
+
+    def process(self, message: Message) -> Iterable[Message]:
+        return self._sink.process(message)
+
+    def tick(self, now_ns: int) -> Iterable[Message]:
+        return self._sink.tick(now_ns)
+
+    def safe_offsets(self) -> Mapping[Topic, int]:
+        return self._sink.safe_offsets()
+
+    def flush(self) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self._sink.flush()
+        except ReceiverError as error:
+            why = error.__cause__ or error  # no topic keeps the pages here, as the sink says of a deployed one
+            self.failure = ReceiverError(f"not every incident was paged: {why}; give a --page-to that answers")
+
+
 @contextmanager
-def _paging(settings: Settings, page_to: str | None, simulated: SimulatedRun) -> Iterator[list[Processor]]:
+def _paging(settings: Settings, page_to: str | None, simulated: SimulatedRun) -> Iterator[list[_Pages]]:
     """The sink that pages the URL; none without one: what OFFBEAT_WEBHOOK__URL names must not hear of a simulation."""
     if page_to is None:
         yield []
@@ -144,7 +186,7 @@ def _paging(settings: Settings, page_to: str | None, simulated: SimulatedRun) ->
     webhook = settings.webhook.model_copy(update={"url": SecretStr(page_to)})
     policy = RetryPolicy(patience_s=_PAGING_PATIENCE_S)
     with wiring.paging(webhook, _refused, CollectorRegistry(), policy) as make:
-        yield [make({simulated.job.job: simulated.job})]
+        yield [_Pages(make({simulated.job.job: simulated.job}))]
 
 
 def _refused(_: Message, error: MessageError) -> NoReturn:

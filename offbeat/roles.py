@@ -43,8 +43,8 @@ def run_store_sink(settings: Settings) -> None:
     from sinks.clickhouse.migrate import require_migrated
     from sinks.clickhouse.sink import ClickHouseSink
 
-    with wiring.opened(settings.store, retry_for_s=_STORE_AWAY_S) as store:
-        require_migrated(store)
+    with wiring.opened(settings.store, existing=True, retry_for_s=_STORE_AWAY_S) as store:
+        require_migrated(store, wiring.migrating(settings.store))
 
         def make(_: Context) -> Processor:
             return ClickHouseSink(store, comm_ops=settings.store.comm_ops)

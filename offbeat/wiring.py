@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from diagnosis.job import Job, pivots
+from offbeat import terminal
 from offbeat.settings import KafkaSettings, Settings, StoreSettings, WebhookSettings
 from producers.job_source import JobSource
 from producers.log_agent import LogAgent, agents
@@ -84,6 +85,11 @@ def server_address(settings: StoreSettings) -> ServerAddress:
     return ServerAddress(**plain, port=port, password=settings.password.get_secret_value())
 
 
+def migrating(settings: StoreSettings) -> str:
+    """The command that brings the store to the schema of this build."""
+    return "offbeat store migrate" + (f" --data-dir {settings.path}" if settings.engine == "chdb" else "")
+
+
 @contextmanager
 def opened(settings: StoreSettings, *, existing: bool = False, retry_for_s: float = 0.0) -> Iterator[Store]:
     """The store; with ``existing`` a chDB folder is not made where it is missing, but a ``StoreError`` raised.
@@ -95,9 +101,12 @@ def opened(settings: StoreSettings, *, existing: bool = False, retry_for_s: floa
 
         if existing and not settings.path.is_dir():
             raise StoreError(
-                f"{settings.path}: no such chDB folder; name one with --data-dir, or reach a ClickHouse server with "
-                "OFFBEAT_STORE__ENGINE=clickhouse and OFFBEAT_STORE__HOST"
+                f"{settings.path}: no such chDB folder; name one with --data-dir, make it with "
+                f"`{migrating(settings)}`, or reach a ClickHouse server with OFFBEAT_STORE__ENGINE=clickhouse and "
+                "OFFBEAT_STORE__HOST"
             )
+        if "path" not in settings.model_fields_set and not settings.path.is_dir():
+            terminal.note(f"no store is set: making the chDB folder {settings.path.absolute()}")
         store: Store = ChdbStore(settings.path)
     else:
         from sinks.clickhouse.driver import DriverStore

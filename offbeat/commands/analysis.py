@@ -63,11 +63,13 @@ def demo(
     """Simulate a job with a slow GPU and a slow NIC, and name them."""
     from offbeat import demo as demonstration
 
-    answer = demonstration.run(settings_with(), ranks=ranks, seed=seed, data_dir=data_dir, page_to=page_to)
+    shown = demonstration.run(settings_with(), ranks=ranks, seed=seed, data_dir=data_dir, page_to=page_to)
     if as_json:
-        terminal.print_json(answer)
+        terminal.print_json(shown.answer)
     else:
-        demonstration.print_end(answer, terminal.console())
+        demonstration.print_end(shown.answer, terminal.console())
+    if shown.unpaged is not None:
+        raise shown.unpaged
 
 
 def simulate(

@@ -81,10 +81,10 @@ def migrate(store: Store, dry_run: bool = False, migrations: Sequence[Migration]
     return missing
 
 
-def require_migrated(store: Store) -> None:
-    """Raise ``StoreError`` where the store has not exactly the migrations of this build."""
+def require_migrated(store: Store, remedy: str = "offbeat store migrate") -> None:
+    """Raise ``StoreError`` where the store has not exactly the migrations of this build; ``remedy`` is a command."""
     if missing := _missing(known_migrations(), _applied(store)):
-        raise StoreError(f"the store lacks migration {missing[0]}; run `offbeat store migrate`")
+        raise StoreError(f"the store lacks migration {missing[0]}; run `{remedy}`")
 
 
 def _applied(store: Store) -> dict[int, tuple[str, str]]:

@@ -102,3 +102,15 @@ def test_a_job_of_so_many_ranks_can_be_laid_out(ranks: int) -> None:
 def test_other_numbers_of_ranks_are_refused(ranks: int) -> None:
     line = refusal(offbeat("demo", "--ranks", ranks))
     assert line == f"--ranks {ranks}: give 16, or a multiple of 16 up to 128"
+
+
+def test_a_receiver_that_is_away_costs_only_the_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("offbeat.demo._PAGING_PATIENCE_S", 0.1)
+    away = "http://127.0.0.1:1/hook"
+    result = offbeat("demo", "--ranks", 16, "--data-dir", tmp_path / "data", "--page-to", away)
+    assert result.exit_code == 2
+    for part in ("1. ", "\ninjected:\n", "named beyond these: ", "(SQL view device_ranking):\n", "look further:\n"):
+        assert part in result.stdout
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("not every incident was paged: http://127.0.0.1:1: ConnectError: ")
+    assert last.endswith("; give a --page-to that answers")

@@ -60,7 +60,7 @@ def test_a_scenario_has_a_seed_if_none_is_given() -> None:
         ("omit=all", None, "--scenario: there is no omission 'all'; give one of labels, ends, layout"),
         ("compute_ms=x", None, "--scenario: compute_ms is 'x'; give a number"),
         ("tp=2", "rank=1,iterations=3,slowdown=2", "--fault rank=1,iterations=3,slowdown=2: kind is missing"),
-        ("tp=2", "kind=cpu,rank=1,iterations=3", "--fault: there is no kind 'cpu'; give one of gpu_slow, nic_slow"),
+        ("tp=2", "kind=cpu,rank=1,iterations=3", f"--fault: there is no kind 'cpu'; give one of {', '.join(Kind)}"),
         ("tp=2", "kind=gpu_slow,rank=1,iterations=3", "fault on rank 1: give either a slowdown or a factor"),
     ],
 )

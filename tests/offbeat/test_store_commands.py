@@ -127,6 +127,26 @@ def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_the_sink_says_how_its_folder_is_migrated(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    remedy = f"`offbeat store migrate --data-dir {folder}`"
+    assert f"no such chDB folder; name one with --data-dir, make it with {remedy}" in refusal(
+        offbeat("sink", "--data-dir", folder)
+    )
+    folder.mkdir()
+    line = refusal(offbeat("sink", "--data-dir", folder))
+    assert line == f"the store lacks migration 0001_tables; run {remedy}"
+
+
+def test_a_folder_that_nobody_named_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = offbeat("store", "migrate")
+    assert made.exit_code == 0, made.output
+    assert made.stderr == f"no store is set: making the chDB folder {tmp_path / 'offbeat-data'}\n"
+    assert offbeat("store", "migrate").stderr == ""
+    assert offbeat("store", "migrate", "--data-dir", tmp_path / "named").stderr == ""
+
+
 def test_a_server_that_is_away_is_said_at_once() -> None:
     away = {"OFFBEAT_STORE__ENGINE": "clickhouse", "OFFBEAT_STORE__HOST": "127.0.0.1", "OFFBEAT_STORE__PORT": "1"}
     assert "ClickHouse at 127.0.0.1:1" in refusal(offbeat("sql", "SELECT 1", settings=away))
