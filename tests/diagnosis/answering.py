@@ -1,8 +1,8 @@
 """Runs a search on a log at hand, and remembers what it asked for."""
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,9 @@ from diagnosis.operator_graph.needs import Answer, Need, Needs, Series
 from diagnosis.operators import Operators
 
 Found = TypeVar("Found")
+
+Log: TypeAlias = Callable[[Collection[int]], pa.Table] | pa.Table
+"""Everything that was logged, or what makes the log of ranks when they are asked for it."""
 
 
 @dataclass
@@ -28,9 +31,7 @@ class Asked:
         return {rank for need in self.needs for rank in need.ranks}
 
 
-def answered(
-    search: Generator[Needs, Answer, Found], table: pa.Table, missing: Collection[int] = ()
-) -> tuple[Found, Asked]:
+def answered(search: Generator[Needs, Answer, Found], table: Log, missing: Collection[int] = ()) -> tuple[Found, Asked]:
     """What a search finds; the ``missing`` ranks never answer."""
     asked = Asked()
     try:
@@ -38,7 +39,8 @@ def answered(
         while True:
             asked.needs += needs
             asked.rounds += 1
-            answer = answer_to(needs, table, missing)
+            ranks = {rank for need in needs for rank in need.ranks}
+            answer = answer_to(needs, table if isinstance(table, pa.Table) else table(ranks), missing)
             asked.rows += len(answer.rows)
             needs = search.send(answer)
     except StopIteration as ended:

@@ -16,6 +16,7 @@ from diagnosis.operator_graph.leaf import Leaf, OperatorRef
 from diagnosis.operator_graph.logs import Logs
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, SCHEMA, STARTED_NS, Collective, Compute, Recv, Row, Send, Step, Training
+from tests.diagnosis.operator_graph.published_case import SLOW, reduced
 
 Place_ = tuple[str, int, str | None]
 
@@ -123,30 +124,8 @@ def test_figure_19b_the_search_passes_from_one_group_to_the_next() -> None:
     assert found.roots[0].leaf.path == (2, 1, 0)
 
 
-SLOW = 107
-"""A GPU of the reduced case: pipeline stage 6, third of its data-parallel group, fourth of its tensor-parallel one."""
-
-
-def case_of_section_5_3() -> Training:
-    """TP 4, DP 4, PP 8 in Megatron's rank order; the blockage travels back a stage a microbatch."""
-    groups = {f"tp{i}": tuple(range(4 * i, 4 * i + 4)) for i in range(32)}
-    groups |= {f"dp{i}": tuple(range(16 * (i // 4) + i % 4, 16 * (i // 4) + 16, 4)) for i in range(32)}
-
-    def program(rank: int) -> list[Step]:
-        stage = rank // 16
-        steps: list[Step] = [Compute(extra_ms=80 if rank == SLOW else 0), Collective(f"tp{rank // 4}", "all_gather")]
-        steps += [Compute(), Collective(f"dp{4 * stage + rank % 4}")]
-        for _ in range(7):
-            steps += [Recv(rank - 16)] if stage else []
-            steps += [Compute(2.0)]
-            steps += [Send(rank + 16)] if stage < 7 else []
-        return steps
-
-    return Training({rank: program(rank) for rank in range(128)}, groups)
-
-
 def test_the_case_of_section_5_3() -> None:
-    found, asked = searched(case_of_section_5_3(), pivot=0)
+    found, asked = searched(reduced(), pivot=0)
     assert causes(found.roots) == [(COMPUTE, SLOW, None)]
     assert found.roots[0].leaf.path == (0, 16, 32, 48, 64, 80, 96, 104, SLOW)
     assert found.roots[0].leaf.operator.op == "all_gather"
@@ -303,7 +282,7 @@ def test_logs_without_ends_give_the_same_roots() -> None:
 
 
 def test_nothing_is_asked_for_twice() -> None:
-    _, asked = searched(case_of_section_5_3(), pivot=0)
+    _, asked = searched(reduced(), pivot=0)
     whole = [rank for need in asked.needs if need.communicator is None for rank in need.ranks]
     assert len(whole) == len(set(whole))
     partly = [(rank, need.communicator) for need in asked.needs if need.communicator for rank in need.ranks]

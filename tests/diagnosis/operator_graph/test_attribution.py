@@ -10,7 +10,7 @@ from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import Logs
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Recv, Send, Step, Training
-from tests.diagnosis.operator_graph.test_algorithm_1 import SLOW, case_of_section_5_3
+from tests.diagnosis.operator_graph.published_case import SLOW, reduced
 
 PLAIN = AttributionSettings()
 
@@ -56,7 +56,7 @@ def test_the_walk_passes_from_rank_to_rank_to_the_one_that_computed() -> None:
 
 def test_a_culprit_among_many_waiting_groups_is_reached_in_waves() -> None:
     """The published case: the walk needs a wave a hop, whatever the pivots."""
-    found, asked = walked(case_of_section_5_3(), (0, 37, 70, 127), 80)
+    found, asked = walked(reduced(), (0, 37, 70, 127), 80)
     assert places(found) == {(SLOW, None)}
     assert asked.rounds <= 2 * 9
     assert len(asked.ranks) < 64
