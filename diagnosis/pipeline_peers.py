@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from diagnosis.columns import Ints, codes, integers
 
@@ -51,31 +50,55 @@ def infer_peers(table: pa.Table, chains: Mapping[str, Sequence[int]]) -> Peers:
     ranks of each pipeline's communicator in the order of the stages. Where the stages of a pipeline do not call what
     their program says, or an iteration lacks lines, peers stay unknown.
     """
-    peer, p2p_seq = integers(table, "peer").copy(), integers(table, "p2p_seq").copy()
-    op, ops = codes(table, "op")
-    communicator, names = codes(table, "communicator")
-    rank, iteration = integers(table, "rank"), integers(table, "iteration")
-    heads = {r: slice(*np.searchsorted(rank, [r, r + 1])) for chain in chains.values() for r in chain}
-    code_of = {name: code for code, name in enumerate(names)}
+    log = _Log.of(table)
+    peer, p2p_seq = log.peer.copy(), integers(table, "p2p_seq").copy()
     for name, chain in chains.items():
-        calls = {}
-        for r in chain:
-            own = heads[r].start + np.flatnonzero(communicator[heads[r]] == code_of.get(name, _UNKNOWN))
-            own = own[(iteration[own] >= 0) & (peer[own] == _UNKNOWN)]
-            calls[r] = {kind: own[op[own] == ops.index(kind)] if kind in ops else own[:0] for kind in (SEND, RECV)}
-        first = calls[chain[0]][SEND]
-        microbatches = _usual_count(iteration[first])
-        for stage, r in enumerate(chain):
+        calls = {rank: log.calls(rank, name) for rank in chain}
+        microbatches = _usual_count(log.iteration[calls[chain[0]][SEND]])
+        for stage, rank in enumerate(chain):
             planned = list(program(stage, len(chain), microbatches))
             for kind in (SEND, RECV):
-                rows = calls[r][kind]
                 plan = np.array([(chain[to], m) for what, to, m in planned if what == kind], dtype=np.int64)
-                if not len(plan) or _usual_count(iteration[rows]) != len(plan):
+                rows = calls[rank][kind]
+                if not len(plan) or _usual_count(log.iteration[rows]) != len(plan):
                     continue
-                whole, ordinal = _ordinals(iteration[rows], len(plan))
-                peer[rows[whole]] = plan[ordinal[whole], 0]
-                p2p_seq[rows[whole]] = iteration[rows[whole]] * microbatches + plan[ordinal[whole], 1]
+                ordinal = _ordinals(log.iteration[rows], log.group_call[rows], len(plan))
+                rows, ordinal = rows[ordinal != _UNKNOWN], ordinal[ordinal != _UNKNOWN]
+                peer[rows] = plan[ordinal, 0]
+                p2p_seq[rows] = log.iteration[rows] * microbatches + plan[ordinal, 1]
     return Peers(peer, p2p_seq)
+
+
+@dataclass(frozen=True)
+class _Log:
+    """The columns that peers are told from; sorted by rank and call order."""
+
+    rank: Ints
+    iteration: Ints
+    communicator: Ints
+    op: Ints
+    peer: Ints
+    group_call: Ints
+    names: list[str]
+    ops: list[str]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> _Log:
+        (communicator, names), (op, ops) = codes(table, "communicator"), codes(table, "op")
+        rank, iteration, peer, group_call = (
+            integers(table, name) for name in ("rank", "iteration", "peer", "group_call")
+        )
+        return cls(rank, iteration, communicator, op, peer, group_call, names, ops)
+
+    def calls(self, rank: int, communicator: str) -> dict[str, Ints]:
+        """The rows of a rank's sends and of its recvs on a communicator that name no peer."""
+        low, high = np.searchsorted(self.rank, [rank, rank + 1])
+        own = np.arange(low, high)
+        own = own[self.communicator[own] == self.names.index(communicator)]
+        own = own[(self.iteration[own] >= 0) & (self.peer[own] == _UNKNOWN)]
+        return {
+            kind: own[self.op[own] == self.ops.index(kind)] if kind in self.ops else own[:0] for kind in (SEND, RECV)
+        }
 
 
 def _usual_count(iteration: Ints) -> int:
@@ -86,8 +109,27 @@ def _usual_count(iteration: Ints) -> int:
     return int(np.bincount(counts).argmax())
 
 
-def _ordinals(iteration: Ints, usual: int) -> tuple[NDArray[np.bool_], Ints]:
-    """Which rows belong to iterations with the usual count, and the ordinal of each within its iteration."""
-    heads = np.flatnonzero(np.diff(iteration, prepend=-1))
-    sizes = np.diff(np.append(heads, len(iteration)))
-    return np.repeat(sizes == usual, sizes), np.arange(len(iteration)) - np.repeat(heads, sizes)
+def _ordinals(iteration: Ints, group_call: Ints, usual: int) -> Ints:
+    """The ordinal of each row within its iteration's sends, or recvs; -1 where it cannot be told.
+
+    ``group_call`` counts group calls (-1: not known). An iteration has as many as any other, so that the numbers tell
+    the place of those that an iteration with lost lines still has.
+    """
+    found, first, sizes = np.unique(iteration, return_index=True, return_counts=True)
+    ordinal = np.arange(len(iteration)) - np.repeat(first, sizes)
+    whole = sizes == usual
+    ordinal[~np.repeat(whole, sizes)] = _UNKNOWN
+    if whole.all() or (group_call < 0).any():
+        return ordinal
+    at = np.flatnonzero(whole)
+    neighbours = at[:-1][np.diff(found[at]) == 1]
+    if not len(neighbours):
+        return ordinal
+    step = int(np.median(group_call[first[neighbours + 1]] - group_call[first[neighbours]]))
+    pattern = group_call[first[at[-1]] : first[at[-1]] + usual] - group_call[first[at[-1]]]
+    nearest = at[np.argmin(np.abs(found[:, None] - found[at][None, :]), axis=1)]
+    base = group_call[first[nearest]] + step * (found - found[nearest])
+    place = group_call - np.repeat(base, sizes)
+    nth = np.minimum(np.searchsorted(pattern, place), usual - 1)
+    placed = np.where((pattern[nth] == place) & (np.diff(pattern, prepend=-1) > 0).all(), nth, _UNKNOWN)
+    return np.where(ordinal == _UNKNOWN, placed, ordinal)

@@ -109,7 +109,7 @@ def block_size(calls: Sequence[Calls | None], sizes: Sequence[int]) -> int:
         inside, outside = to_next[~between], to_next[between]
         if not len(inside) or not len(outside) or not np.isfinite(inside).all():
             continue
-        if np.quantile(outside, 0.1) > _SEPARATE * np.quantile(inside, 0.9):
+        if np.quantile(outside, 0.1, method="lower") > _SEPARATE * np.quantile(inside, 0.9):
             return size
     return max(sizes)
 

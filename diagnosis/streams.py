@@ -20,6 +20,13 @@ SCALARS = 4096
 """More elements than this are gradients."""
 
 
+_REGULAR = 0.25
+"""Operators in fewer iterations are done now and then."""
+
+_APART = 0.05
+"""Streams with so many more operators an iteration do something else; fewer lines than that are lost."""
+
+
 @dataclass(frozen=True)
 class Streams:
     """The streams of all ranks: those of one rank together, in the order in which it first used them.
@@ -66,15 +73,16 @@ class Streams:
             "send": (op == ops.index("send")).astype(np.int64) if "send" in ops else np.zeros(len(op), dtype=np.int64),
         }
         seen = {int(d): part[iteration[part] >= 0] for d, part in rows.items()}
-        looked = {d: _usual(iteration[part], look[part], np.maximum(size[part], 0)) for d, part in seen.items()}
+        parts = [seen[d] for d in range(len(names))]
+        usual = [_usual(iteration[part], look[part], np.maximum(size[part], 0)) for part in parts]
         found = cls(
             ranks=tuple(np.unique(rank).tolist()),
             names=names,
             rank=of_rank,
             paired=np.array([bool(len(rows[d]) and between[rows[d]].all()) for d in range(len(names))]),
             alone=~numbered & bool(numbered.any()),
-            look=np.array([looked[d][0] for d in range(len(names))], dtype=np.int64),
-            load=np.array([looked[d][1] for d in range(len(names))], dtype=np.int64),
+            look=_alike(usual),
+            load=np.array([what.load for what in usual], dtype=np.int64),
             use={},
             _began=np.array([int(rows[d][0]) if len(rows[d]) else len(rank) for d in range(len(names))]),
             _numbered=numbered,
@@ -161,13 +169,39 @@ class Streams:
         return Calls(*(self._columns[name][rows] for name in ("key", "call_ns", "following_ns")))
 
 
-def _usual(iteration: Ints, look: Ints, size: Ints) -> tuple[int, int]:
-    """What usually runs in an iteration, as a number that does not depend on the order, and how much it moves."""
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What usually runs on a stream in an iteration: which kinds of operators, how many, and what they move."""
+
+    looks: tuple[int, ...] = ()
+    calls: float = 0.0
+    load: int = 0
+
+
+def _usual(iteration: Ints, look: Ints, size: Ints) -> _Usual:
+    """Told from many iterations, so that neither lost lines nor what is done now and then changes it."""
     if not len(iteration):
-        return -1, 0
-    heads = np.flatnonzero(np.diff(iteration, prepend=-1))
-    mixed = (look + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    totals = np.add.reduceat(mixed, heads) >> np.uint64(1)
-    found, counts = np.unique(totals, return_counts=True)
-    return int(found[counts.argmax()]), int(np.median(np.add.reduceat(size, heads)))
+        return _Usual()
+    _, of_row = np.unique(iteration, return_inverse=True)
+    found, kind = np.unique(look, return_inverse=True)
+    counts = np.zeros((len(found), int(of_row.max()) + 1))
+    np.add.at(counts, (kind, of_row), 1)
+    regular = (counts > 0).mean(axis=1) > _REGULAR
+    calls = np.quantile(counts[regular], 0.9, axis=1, method="nearest").sum()
+    return _Usual(tuple(found[regular].tolist()), float(calls), int(np.median(np.bincount(of_row, weights=size))))
+
+
+def _alike(usual: list[_Usual]) -> Ints:
+    """A number a stream that is the same for those on which the same kinds of operators run, about as often."""
+    by_looks: dict[tuple[int, ...], list[int]] = {}
+    for stream, what in enumerate(usual):
+        by_looks.setdefault(what.looks, []).append(stream)
+    number = np.zeros(len(usual), dtype=np.int64)
+    classes = 0
+    for streams in by_looks.values():
+        calls = np.array([usual[stream].calls for stream in streams])
+        order = np.argsort(calls, kind="stable")
+        apart = np.diff(calls[order]) > _APART * calls[order][:-1]
+        number[np.array(streams)[order]] = classes + np.concatenate([[0], np.cumsum(apart)])
+        classes = int(number.max()) + 1
+    return number
