@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -35,9 +35,8 @@ SILENT_AFTER = 3
 
 _ABOUT = b"offbeat.iteration"
 _WINDOW = 2
-_DECODED = 8
-"""Iterations whose rows stay decoded: requests for several ranks ask for the same ones."""
 _WRITE = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +67,11 @@ class LiveStore:
         self._losses = Losses()
         self._kept: dict[int, _Kept] = {}
         self._calls: dict[int, int] = {}
-        self._decoded: OrderedDict[int, pa.Table] = OrderedDict()
-        self._recent: deque[pa.Table] = deque(maxlen=_WINDOW)
+        self._recent: deque[tuple[int, pa.Table]] = deque(maxlen=_WINDOW)
         for frame in segments.frames:
             self._recall(frame)
-        self._recent.extend(self._table(iteration) for iteration in sorted(self._kept)[-_WINDOW:])
+        for iteration in sorted(self._kept)[-_WINDOW:]:
+            self._recent.append((iteration, self._rows_of(iteration, self._kept[iteration].spans.rank.tolist())))
 
     @property
     def logs(self) -> Sequence[RankLog]:
@@ -131,7 +130,7 @@ class LiveStore:
         asked = sorted(set(ranks) & set(self.ranks))
         seqs = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
         iterations = [i for i in sorted(self._kept) if iteration_from <= i <= iteration_to]
-        table = _sorted([_chosen(self._table(i), asked, communicator, seqs) for i in iterations])
+        table = _sorted([_chosen(self._rows_of(i, asked), communicator, seqs) for i in iterations])
         if self.forgotten and iteration_to < min(self._kept, default=self.closed + 1):
             return table.slice(0, 0), OVERWRITTEN
         seen = sum(int(np.isin(asked, self._kept[i].spans.rank).sum()) for i in iterations)
@@ -155,7 +154,8 @@ class LiveStore:
         return oldest if all_here and all(rank_log.is_done_with(oldest) for rank_log in self._logs) else None
 
     def _close(self, iteration: int) -> None:
-        index = LogIndex(_joined([*self._recent, *(rank_log.rows(iteration) for rank_log in self._logs)]))
+        before = (table for _, table in self._recent)
+        index = LogIndex(_joined([*before, *(rank_log.rows(iteration) for rank_log in self._logs)]))
         blocks, own = index.blocks, index.blocks.iteration == iteration
         spans = Spans(blocks.rank[own], blocks.start_ns[own], blocks.end_ns[own], blocks.lost[own])
         parts = [index.table.slice(a, b - a) for a, b in zip(blocks.first[own], blocks.last[own], strict=True)]
@@ -170,7 +170,9 @@ class LiveStore:
             "calls": list(self._calls.items()),
             **self._losses.note(table, iteration),
         }
-        payload = _payload(table.replace_schema_metadata({_ABOUT: json.dumps(about)}))
+        payload = _payload(
+            table.replace_schema_metadata({_ABOUT: json.dumps(about)}), blocks.last[own] - blocks.first[own]
+        )
         try:
             gone = self._segments.append(iteration, payload)
         except OSError as error:
@@ -180,8 +182,7 @@ class LiveStore:
             ) from error
         self._kept[iteration] = _Kept(self._segments.frames[-1], spans)
         self._forget([frame.number for frame in gone])
-        self._recent.append(table)
-        self._remember(iteration, table)
+        self._recent.append((iteration, table))
 
     def _forget(self, iterations: Sequence[int]) -> None:
         if not iterations:
@@ -189,7 +190,6 @@ class LiveStore:
         first_time = not self.forgotten
         for iteration in iterations:
             self._kept.pop(iteration, None)
-            self._decoded.pop(iteration, None)
         self._losses.forget(min(self._kept, default=0))
         if first_time and len(self._kept) < WANTED_ITERATIONS:
             log.warning(
@@ -211,32 +211,34 @@ class LiveStore:
         return table.set_column(at, table.schema.field(at), pa.array(ordinal))
 
     def _recall(self, frame: Frame) -> None:
-        with pa.ipc.open_stream(self._segments.read(frame)) as stream:
-            about = json.loads(stream.schema.metadata[_ABOUT])
+        with pa.ipc.open_file(self._segments.read(frame)) as file:
+            about = json.loads(file.schema.metadata[_ABOUT])
         spans = Spans(*(np.array(about[name], dtype=np.int64) for name in ("rank", "start_ns", "end_ns", "lost")))
         self._kept[frame.number] = _Kept(frame, spans)
         self._losses.recall(about, frame.number)
         self._calls = dict(about["calls"])
         self.closed, self.watermark_ns, self._first = frame.number, about["watermark_ns"], about["first"]
 
-    def _table(self, iteration: int) -> pa.Table:
-        """The rows of a kept iteration, sorted by rank and call order."""
-        if iteration not in self._decoded:
-            with pa.ipc.open_stream(self._segments.read(self._kept[iteration].frame)) as stream:
-                self._remember(iteration, stream.read_all().replace_schema_metadata(None))
-        self._decoded.move_to_end(iteration)
-        return self._decoded[iteration]
+    def _rows_of(self, iteration: int, ranks: Sequence[int]) -> pa.Table:
+        """The rows of some ranks in a kept iteration, by rank and call order; of others nothing is decoded."""
+        kept = self._kept[iteration]
+        places = np.flatnonzero(np.isin(kept.spans.rank, ranks)).tolist()
+        for recent, table in self._recent:
+            if recent == iteration:
+                low, high = np.searchsorted(integers(table, "rank"), kept.spans.rank[places] + [[0], [1]])
+                return _joined([table.slice(a, b - a) for a, b in zip(low, high, strict=True)])
+        with pa.ipc.open_file(self._segments.read(kept.frame), options=_READ) as file:
+            batches = [file.get_batch(place) for place in places]
+            return pa.Table.from_batches(batches, file.schema).replace_schema_metadata(None)
 
-    def _remember(self, iteration: int, table: pa.Table) -> None:
-        self._decoded[iteration] = table
-        while len(self._decoded) > _DECODED:
-            self._decoded.popitem(last=False)
 
-
-def _payload(table: pa.Table) -> bytes:
+def _payload(table: pa.Table, rows: Ints) -> bytes:
+    """An Arrow file, a batch a rank; ``rows`` says how many each has."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
-        writer.write_table(table)
+    with pa.ipc.new_file(sink, table.schema, options=_WRITE) as writer:
+        for first, count in zip(np.cumsum(rows) - rows, rows, strict=True):
+            for batch in table.slice(first, count).to_batches():
+                writer.write_batch(batch)
     payload: bytes = sink.getvalue().to_pybytes()
     return payload
 
@@ -246,18 +248,16 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([COMM_OPS.schema.empty_table(), *tables]).unify_dictionaries().combine_chunks()
 
 
-def _chosen(table: pa.Table, ranks: Sequence[int], communicator: str | None, seqs: tuple[int, int]) -> pa.Table:
-    """The rows of some ranks, of one communicator, with numbers between bounds."""
-    low, high = np.searchsorted(integers(table, "rank"), [[rank, rank + 1] for rank in ranks] or [[0, 0]]).T
-    parts = _joined([table.slice(a, b - a) for a, b in zip(low, high, strict=True)])
-    wanted = np.ones(parts.num_rows, dtype=np.bool_)
+def _chosen(table: pa.Table, communicator: str | None, seqs: tuple[int, int]) -> pa.Table:
+    """The rows of one communicator, with numbers between bounds."""
+    wanted = np.ones(table.num_rows, dtype=np.bool_)
     if communicator is not None:
-        own, names = codes(parts, "communicator")
+        own, names = codes(table, "communicator")
         wanted &= own == (names.index(communicator) if communicator in names else len(names))
     if seqs != (0, np.iinfo(np.int64).max):
-        seq = integers(parts, "seq")
+        seq = integers(table, "seq")
         wanted &= (seq >= seqs[0]) & (seq <= seqs[1])
-    return parts if wanted.all() else parts.filter(pa.array(wanted))
+    return table if wanted.all() else table.filter(pa.array(wanted))
 
 
 def _sorted(tables: Sequence[pa.Table]) -> pa.Table:
