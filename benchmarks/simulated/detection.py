@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.telemetry_bytes import TelemetryBytes
 from diagnosis.job import Job
 from offbeat import wiring
 from offbeat.settings import Settings
@@ -46,16 +47,14 @@ class Telemetry:
 class Detection:
     """What was said: rows of analysis.iterations, findings and incidents, and how many bytes travelled for it.
 
-    ``unasked_bytes`` are summaries and pivots' logs, ``answer_bytes`` the logs that searches asked for;
-    ``fetched_rows`` counts those of the search of each iteration.
+    ``fetched_rows`` counts the rows that the search of each iteration asked for.
     """
 
     iterations: dict[int, list[Row]] = field(default_factory=dict)
     findings: list[Row] = field(default_factory=list)
     incidents: dict[str, Row] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
-    unasked_bytes: int = 0
-    answer_bytes: int = 0
+    bytes: TelemetryBytes = field(default_factory=TelemetryBytes)
     fetched_rows: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -89,6 +88,8 @@ class _Listener:
     reads: tuple[Topic, ...] = (
         catalogue.ITERATION_SUMMARIES,
         catalogue.COMM_OPS,
+        catalogue.OPERATOR_WINDOWS,
+        catalogue.LOG_REQUESTS,
         catalogue.ITERATIONS,
         catalogue.FINDINGS,
         catalogue.INCIDENTS,
@@ -112,11 +113,10 @@ class _Listener:
                 heard.incidents[row["id"]] = row
         elif message.topic == catalogue.DEAD_LETTERS.name:
             heard.refused += decode(message, catalogue.DEAD_LETTERS).column("reason").to_pylist()
-        elif "request_id" in message.headers:
-            heard.answer_bytes += len(message.value or b"")
-            self._rows += decode(message, catalogue.COMM_OPS).num_rows
         else:
-            heard.unasked_bytes += len(message.value or b"")
+            heard.bytes.process(message)
+            if message.topic == catalogue.COMM_OPS.name and "request_id" in message.headers:
+                self._rows += decode(message, catalogue.COMM_OPS).num_rows
         return ()
 
     def _found(self, rows: list[dict[str, Any]]) -> None:

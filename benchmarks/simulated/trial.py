@@ -7,25 +7,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from benchmarks.simulated import rankings, scoring
 from benchmarks.simulated.detection import Detection, Telemetry, detect
 from benchmarks.simulated.plan import Case
 from benchmarks.simulated.rankings import Ranking
 from benchmarks.simulated.scoring import FaultScore, IterationScore, Said
+from benchmarks.telemetry_bytes import everything
 from offbeat.settings import Settings
-from producers.log_agent import agents
 from producers.simulation import SimulatedRun, simulate
 from producers.simulation.scenario import Scenario
 from producers.simulation.scenarios import Story
 
 OURS = "delay attribution"
 """What the pipeline's own search is called beside Algorithm 1."""
-
-_SAMPLED = 5
-"""Iterations that tell how many bytes a row takes on the bus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +132,11 @@ def _layout(scenario: Scenario) -> Layout:
 
 def _traffic(telemetry: Telemetry, detection: Detection, ranked: Mapping[str, Ranking]) -> Traffic:
     return Traffic(
-        everything_bytes=_everything(telemetry),
-        unasked_bytes=detection.unasked_bytes,
-        answer_bytes=detection.answer_bytes,
+        everything_bytes=everything(telemetry.job, telemetry.table),
+        unasked_bytes=detection.bytes.unasked,
+        answer_bytes=detection.bytes.answers,
         fetched_share={name: round(ranking.fetched_share, 5) for name, ranking in ranked.items()},
     )
-
-
-def _everything(telemetry: Telemetry) -> int:
-    """Bytes of all ranks' logs and summaries, were they all published; told from a few iterations by their rows."""
-    iteration = telemetry.table.column("iteration")
-    first = pc.max(iteration).as_py() // 2
-    sample = telemetry.table.filter(pc.is_in(iteration, pa.array(range(first, first + _SAMPLED), iteration.type)))
-    total = 0
-    for agent in agents(telemetry.job, sample, telemetry.job.ranks):
-        while (messages := agent.advance()) is not None:
-            total += sum(len(message.value or b"") for message in messages)
-    return int(total * telemetry.table.num_rows / sample.num_rows)
 
 
 def _pair(row: Mapping[str, Any]) -> tuple[int, int]:
