@@ -69,6 +69,15 @@ def test_messages_are_stamped_numbered_and_counted(kafka: str, topic: str, publi
 
 
 @pytest.mark.kafka
+def test_what_was_given_up_leaves_a_gap_in_the_numbers(kafka: str, topic: str, publisher: Publisher) -> None:
+    publisher.send(message(topic))
+    publisher.skip(topic, 3)
+    publisher.send(message(topic))
+    publisher.flush()
+    assert [headers["seq"] for _, _, _, headers in received(kafka, topic)] == ["0", "4"]
+
+
+@pytest.mark.kafka
 def test_each_start_has_an_id_of_its_own(kafka: str) -> None:
     starts = {Publisher({"bootstrap.servers": kafka}, "agent").producer for _ in range(3)}
     assert len(starts) == 3
