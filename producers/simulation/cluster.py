@@ -151,22 +151,24 @@ class Cluster:
             of[scope][groups] = np.arange(len(groups))[:, None]
         return of
 
+    def local_members(self, scope: Scope) -> Ints:
+        """How many of each rank's group run on its host, itself included; shape of ``grid``, 0 outside."""
+        local = np.zeros(self.scenario.world, dtype=np.int64)
+        hosts = self.host.ravel()
+        for group in self.groups(scope):
+            _, place, counts = np.unique(hosts[group], return_inverse=True, return_counts=True)
+            local[group] = counts[place]
+        return local.reshape(self.grid.shape)
+
     def nic_share(self, scope: Scope) -> Floats:
         """Part of a group's traffic that crosses each member's NIC; shape of ``grid``, 0 outside.
 
         Rings are striped over the NICs of the members on a host, so that each carries an equal part of what
         leaves it; in an all-to-all each member sends through its own NIC what is not for its own host.
         """
-        share = np.zeros(self.scenario.world)
-        hosts = self.host.ravel()
-        for group in self.groups(scope):
-            _, place, counts = np.unique(hosts[group], return_inverse=True, return_counts=True)
-            local = counts[place]
-            if local.max() < len(group):
-                ring = 1 / local
-                direct = (len(group) - local) / (len(group) - 1)
-                share[group] = direct if scope is Scope.EXPERT else ring
-        return share.reshape(self.grid.shape)
+        local, size = self.local_members(scope), self.size(scope)
+        part = (size - local) / max(size - 1, 1) if scope is Scope.EXPERT else 1 / np.maximum(local, 1)
+        return np.where((local > 0) & (local < size), part, 0.0)
 
     def same_host(self, stage: int, other: int) -> npt.NDArray[np.bool_]:
         """Whether the ranks of two stages that send to each other share a host; shape (ranks of a stage,)."""

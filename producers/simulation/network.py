@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from producers.simulation import noise
 from producers.simulation.cluster import Cluster, Ints
@@ -84,18 +85,33 @@ class Network:
         elif kind is Kind.NVLINK_SLOW:
             nvlink[rank // self.cluster.scenario.gpus_per_host] *= slow.factor
 
-    def hops(self, scope: Scope) -> tuple[Floats, Ints]:
-        """Each rank's part of its group's traffic, and the spine that it crosses (-1: none); shapes (ranks,)."""
+    def hops(self, scope: Scope) -> Hops:
+        """How the ranks' groups of a scope are connected."""
         if scope not in self._hops:
             ranks = np.arange(self.cluster.scenario.world)
             onward = self.fabric.next_host(scope)
-            spine = np.where(onward >= 0, self.fabric.spine(ranks, np.maximum(onward, 0)), -1)
-            self._hops[scope] = (self.cluster.nic_share(scope).ravel(), spine)
+            self._hops[scope] = Hops(
+                share=self.cluster.nic_share(scope).ravel(),
+                spine=np.where(onward >= 0, self.fabric.spine(ranks, np.maximum(onward, 0)), -1),
+                local=self.cluster.local_members(scope).ravel() > 1,
+            )
         return self._hops[scope]
 
     @cached_property
-    def _hops(self) -> dict[Scope, tuple[Floats, Ints]]:
+    def _hops(self) -> dict[Scope, Hops]:
         return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """What each rank's part of its group's traffic takes; arrays (ranks,).
+
+    ``share`` of it crosses the rank's NIC, and ``spine`` if that is not -1; ``local``: other members are on its host.
+    """
+
+    share: Floats
+    spine: Ints
+    local: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -131,9 +147,9 @@ class Rates:
 
     def _group(self, scope: Scope) -> Floats:
         cluster = self.network.cluster
-        share, spine = self.network.hops(scope)
-        through = self.port / NIC_BYTES_PER_S * share * self._through(spine)
-        hop = np.maximum(through, self.nvlink / NVLINK_BYTES_PER_S)
+        hops = self.network.hops(scope)
+        through = self.port / NIC_BYTES_PER_S * hops.share * self._through(hops.spine)
+        hop = np.maximum(through, np.where(hops.local, self.nvlink, 1.0) / NVLINK_BYTES_PER_S)
         hop = hop.reshape(*hop.shape[:2], *cluster.grid.shape)
         if scope is Scope.EMBEDDING:
             hop = np.broadcast_to(np.maximum(hop[:, :, :1], hop[:, :, -1:]), hop.shape)

@@ -103,14 +103,15 @@ def _job(
         noise=noise,
         omissions=Omissions(labels=bool(omitted[0]), ends=bool(omitted[1])),
     )
-    return replace(scenario, compute_ms=_compute_ms(scenario) * float(draws.uniform(0.8, 1.25)))
+    return replace(scenario, compute_ms=compute_ms(scenario) * float(draws.uniform(0.8, 1.25)))
 
 
-def _compute_ms(scenario: Scenario) -> float:
+def compute_ms(scenario: Scenario) -> float:
     """What the compute of an iteration takes on GPUs of today."""
-    tokens = scenario.sequence_length * scenario.micro_batch_size
+    tokens = scenario.sequence_length * scenario.micro_batch_size / scenario.cp
     layer = tokens * (24 * scenario.hidden**2 + 4 * scenario.sequence_length * scenario.hidden) / scenario.tp
-    return 1e3 * longest_chain(programs(scenario), scenario.microbatches) * layer / GPU_FLOP_PER_S
+    stages = programs(replace(scenario, microbatches=1))  # microbatches are all alike
+    return 1e3 * longest_chain(stages, scenario.microbatches) * layer / GPU_FLOP_PER_S
 
 
 def _fault(scenario: Scenario, draws: np.random.Generator, slowdowns: tuple[float, float], *, hidden: bool) -> Fault:
@@ -131,10 +132,14 @@ def _ranks_with(scenario: Scenario, kind: Kind, *, hidden: bool) -> Ints:
     cluster = Cluster(scenario)
     if kind is Kind.NIC_SLOW:
         return Fabric(cluster).carries("nic")
-    if hidden:
-        work = work_of_passes(programs(scenario))
-        return cluster.grid[[stage for stage, w in enumerate(work) if w < max(work)]].ravel()
-    return cluster.grid.ravel()
+    return hidden_ranks(scenario) if hidden else cluster.grid.ravel()
+
+
+def hidden_ranks(scenario: Scenario) -> Ints:
+    """Ranks of the lighter stages, whose slowness bubbles hide; of all, where no stage is lighter."""
+    work = work_of_passes(programs(scenario))
+    lighter = [stage for stage, w in enumerate(work) if w < max(work)]
+    return Cluster(scenario).grid[lighter or slice(None)].ravel()
 
 
 def _iterations(draws: np.random.Generator, iterations: int, pattern: Pattern) -> tuple[int, ...]:

@@ -119,7 +119,12 @@ class Program:
 
 def programs(scenario: Scenario) -> list[Program]:
     """The program of each stage."""
-    return [_Writer(scenario, stage).write() for stage in range(scenario.pp)]
+    return [program(scenario, stage) for stage in range(scenario.pp)]
+
+
+def program(scenario: Scenario, stage: int) -> Program:
+    """The program of one stage."""
+    return _Writer(scenario, stage).write()
 
 
 def head_work(scenario: Scenario) -> float:
