@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from offbeat import wiring
 from offbeat.settings import Settings
+from offbeat.telling import TellingOutbox, TellingStore
 from schemas import catalogue
 from schemas.errors import MessageError
 from schemas.message import Message
@@ -26,8 +27,9 @@ _STORE_AWAY_S = 60.0
 def run_step(name: str, settings: Settings) -> None:
     """Run a diagnosing step until SIGTERM; raises ``OffbeatError`` for what stops it."""
     step = wiring.steps({}, settings)[name]
-    outbox = wiring.publisher(settings.kafka, name)
+    outbox = TellingOutbox(wiring.publisher(settings.kafka, name))
     _run(
+        f"offbeat worker {name}",
         name,
         lambda context: wiring.steps(context.jobs, settings)[name],
         step.reads,
@@ -43,15 +45,19 @@ def run_store_sink(settings: Settings) -> None:
     from sinks.clickhouse.migrate import require_migrated
     from sinks.clickhouse.sink import ClickHouseSink
 
-    with wiring.opened(settings.store, existing=True, retry_for_s=_STORE_AWAY_S) as store:
-        require_migrated(store, wiring.migrating(settings.store))
+    with wiring.opened(settings.store, existing=True, retry_for_s=_STORE_AWAY_S) as opened:
+        require_migrated(opened, wiring.migrating(settings.store))
+        store = TellingStore(opened)
 
         def make(_: Context) -> Processor:
             return ClickHouseSink(store, comm_ops=settings.store.comm_ops)
 
         sink = ClickHouseSink(store, comm_ops=settings.store.comm_ops)
         outbox = wiring.publisher(settings.kafka, sink.name)
-        _run(sink.name, make, sink.reads, sink.writes, outbox, settings, CollectorRegistry())
+        try:
+            _run("offbeat sink", sink.name, make, sink.reads, sink.writes, outbox, settings, CollectorRegistry())
+        finally:
+            store.tell()
 
 
 def run_paging(settings: Settings) -> None:
@@ -62,6 +68,7 @@ def run_paging(settings: Settings) -> None:
     outbox = wiring.publisher(settings.kafka, WebhookSink.name)
     with wiring.paging(settings.webhook, _burying(outbox, WebhookSink.name), registry) as make:
         _run(
+            "offbeat alert",
             WebhookSink.name,
             lambda context: make(context.jobs),
             WebhookSink.reads,
@@ -83,6 +90,7 @@ def _burying(outbox: Outbox, name: str) -> Callable[[Message, MessageError], Non
 
 
 def _run(
+    command: str,
     name: str,
     make: Callable[[Context], Processor],
     reads: tuple[Topic, ...],
@@ -95,6 +103,7 @@ def _run(
     run_worker(
         make,
         name=name,
+        command=command,
         reads=reads,
         writes=writes,
         bus=wiring.bus(settings.kafka),

@@ -59,11 +59,12 @@ def run_worker(
     outbox: Outbox,
     settings: WorkerSettings | None = None,
     registry: CollectorRegistry | None = None,
+    command: str | None = None,
 ) -> None:
     """Run a processor until SIGTERM or SIGINT; in the main thread, once a process.
 
     ``make_processor`` makes an instance for a partition number; its name and topics are those given here. What was
-    not committed when it stopped is processed again by the next one.
+    not committed when it stopped is processed again by the next one. ``command`` is what people know it by.
 
     Raises ``BusError`` or ``SettingsError`` before the start where the bus or a setting would not do, and later
     whatever stopped the processor.
@@ -92,11 +93,12 @@ def run_worker(
         )
         if settings.health_port is not None:
             serve(settings.health_port, metrics.registry, progress)
-        log.info("worker %s reads %s as group %s", name, ", ".join(topic.name for topic in reads), group)
+        known_as = command or f"worker {name}"
+        log.info("%s reads %s as group %s", known_as, ", ".join(topic.name for topic in reads), group)
         stopped_by = _run(app, ending)
         if stopped_by is not None:
             raise agent.failure or stopped_by
-    log.info("worker %s has stopped", name)
+    log.info("%s has stopped", known_as)
 
 
 def _check_session(bus: Bus, session_timeout_s: float) -> None:

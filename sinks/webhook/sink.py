@@ -91,6 +91,7 @@ class WebhookSink:
         self._paged: dict[str, _Paged] = {}
         self._changed: set[str] = set()
         self._next_offset = -1
+        self._away = False
 
     def process(self, message: Message) -> Iterable[Message]:
         """Queue the revisions that are news.
@@ -190,10 +191,15 @@ class WebhookSink:
             raise failure
 
     def _note(self, page: Page) -> None:
+        if self._away:
+            self._away = False
+            _log.info("receiver back", waiting=len(self._waiting))
+        state = "resolved" if page.resolved else "firing"
+        _log.info("page delivered", job=page.job, incident=page.incident, revision=page.revision, state=state)
         del self._waiting[page.job, page.incident]
         self._paged_of(page.job).delivered.record(page.incident, page.revision, resolved=page.resolved)
         self._changed.add(page.job)
-        self._metrics.delivered.labels("resolved" if page.resolved else "firing").inc()
+        self._metrics.delivered.labels(state).inc()
 
     def _refuse(self, page: Page, error: PageRefused) -> None:
         """Give a refused page away. It is not noted as delivered, so a replay from dead_letters is sent."""
@@ -203,6 +209,7 @@ class WebhookSink:
         del self._waiting[page.job, page.incident]
 
     def _tell(self, failure: ReceiverAway) -> None:
+        self._away = True
         _log.warning("receiver away", waiting=len(self._waiting), error=str(failure))
 
     def _paged_of(self, job: str) -> _Paged:

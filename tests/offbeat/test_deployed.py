@@ -13,6 +13,7 @@ import pytest
 
 from local.clickhouse import LocalClickHouse
 from local.kafka import LocalKafka
+from schemas.catalogue import TOPICS
 from tests.offbeat.command_line import EXAMPLE, ROOT, command, offbeat, own_environment, refusal
 from tests.sinks.webhook.local_receiver import LocalReceiver, Received
 
@@ -21,6 +22,13 @@ pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
 ROLES = (("worker", "monitor"), ("worker", "search"), ("worker", "incidents"), ("sink",), ("alert",))
 PRODUCE = ("produce", "--recording", EXAMPLE, "--follow", "--json")
 WITHIN_S = 120.0
+TOLD = {
+    "worker-monitor": {"offbeat worker monitor reads telemetry.iteration_summaries as group offbeat.monitor"},
+    "worker-incidents": {"incident opened", "incident resolved", "offbeat worker incidents has stopped"},
+    "sink": {"rows stored", "offbeat sink has stopped"},
+    "alert": {"page delivered", "offbeat alert reads analysis.incidents as group offbeat.page"},
+}
+"""What roles say while all goes well."""
 
 Settings = dict[str, str]
 T = TypeVar("T")
@@ -109,7 +117,7 @@ def test_the_answer_is_that_of_one_process(settings: Settings, receiver: LocalRe
     assert refusal(offbeat("sink", settings=settings)).endswith("run `offbeat store migrate`")
     would = offbeat("topics", "apply", "--dry-run", settings=settings).stdout
     assert offbeat("topics", "apply", settings=settings).stdout == would.replace("would apply ", "")
-    assert offbeat("topics", "apply", settings=settings).stdout == "9 topics are as they should be\n"
+    assert offbeat("topics", "apply", settings=settings).stdout == f"{len(TOPICS)} topics are as they should be\n"
     assert offbeat("store", "migrate", settings=settings).exit_code == 0
     with running(settings, tmp_path) as roles, producing(settings) as producer:
         stored = awaited(
@@ -121,6 +129,8 @@ def test_the_answer_is_that_of_one_process(settings: Settings, receiver: LocalRe
         producer.terminate()
         produced = json.loads(producer.communicate(timeout=WITHIN_S)[0])
     assert {name: process.returncode for name, process in roles.items()} == dict.fromkeys(roles, 0)
+    for role, said in TOLD.items():
+        assert said <= {json.loads(line)["event"] for line in (tmp_path / f"{role}.log").read_text().splitlines()}
     assert produced["job"] == EXAMPLE.name
     assert 0 < produced["answers"] < produced["messages"]
     [incident] = json.loads(offbeat("diagnose", EXAMPLE, "--json").stdout)["incidents"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from diagnosis.job import Job, Place
 from schemas.catalogue import INCIDENTS
@@ -185,6 +186,26 @@ def test_a_receiver_that_comes_back_within_the_patience_is_waited_for(
     assert receiver.keys == ["5d3c0a9e1f/1"]
     assert len(clock.waits) == 3
     assert paging.counted("page_attempts_failed", reason="ConnectError") == 3
+
+
+def test_what_was_delivered_and_that_the_receiver_is_back_is_logged(
+    paging: Paging, receiver: LocalReceiver, clock: FakeClock
+) -> None:
+    receiver.away()
+    clock.while_asleep = lambda: receiver.start() if len(clock.waits) == 2 else None
+    sink = paging.sink()
+    feed(sink, record(incident("a", 1)), record(incident("b", 2, state="resolved"), offset=1))
+    with capture_logs() as logs:
+        sink.flush()
+    told = [{name: log[name] for name in log if name not in {"log_level", "error"}} for log in logs]
+    away = [log for log in told if log["event"] == "receiver away"]
+    assert len(away) == 2
+    assert told == [
+        *away,
+        {"event": "receiver back", "waiting": 2},
+        {"event": "page delivered", "job": "llama", "incident": "a", "revision": 1, "state": "firing"},
+        {"event": "page delivered", "job": "llama", "incident": "b", "revision": 2, "state": "resolved"},
+    ]
 
 
 def test_waits_grow_to_their_limit_and_end_with_the_patience(
