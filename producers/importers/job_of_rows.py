@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,11 +36,25 @@ def read_job_file(folder: Path) -> Job | None:
         row = json.loads(path.read_text())
         if not isinstance(row, dict):
             raise InputError(f"{path}: not a JSON object")
-        known = {name: value for name, value in row.items() if name in JOBS.schema.names}
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a row of control.jobs: {error}") from error
+    try:
+        return job_of_row(row)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def job_of_row(row: Mapping[str, Any]) -> Job:
+    """The job of a row of control.jobs as JSON holds it; fields that are not known are left out.
+
+    Raises ``ValueError`` for what cannot be.
+    """
+    known = {name: value for name, value in row.items() if name in JOBS.schema.names}
+    try:
         record = encode(JOBS, JOBS.from_rows([known]), job=str(known.get("job")))
         return Job.from_row(decode(record, JOBS).to_pylist()[0])
-    except (OSError, ValueError, TypeError, RecursionError, pa.ArrowException, MessageError) as error:
-        raise InputError(f"{path}: not a row of control.jobs: {error}") from error
+    except (ValueError, TypeError, pa.ArrowException, MessageError) as error:
+        raise ValueError(f"not a row of control.jobs: {error}") from error
 
 
 def complete_job(

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from producers.importers.about import About, described
-from producers.importers.columns import SCHEMA, check, conform
+from producers.importers.columns import COLUMNS, SCHEMA, check, conform
 from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks
 from producers.importers.megatrace_calls import number
 from producers.importers.megatrace_fault import CUT_TAILS, LINE, MOST_CHARACTERS, OPS, find_fault
@@ -41,6 +41,9 @@ RAW = pa.schema(
     ]
 )
 """What lines say. ``cut``: the line may end before its end."""
+
+
+_BOUNDED = ("rank", "count", "call_ns")
 
 
 class Megatrace:
@@ -116,4 +119,7 @@ def _parsed(lines: pa.Array) -> pa.Table:
         "host": text("host"),
         "cut": cut,
     }
+    for column in COLUMNS:
+        if column.name in _BOUNDED:
+            column.check(columns[column.name], column.name)
     return pa.table(columns, schema=RAW)

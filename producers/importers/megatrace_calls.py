@@ -29,7 +29,7 @@ def number(lines: pa.Table) -> Calls:
     """Rows from lines (``megatrace.RAW``, dictionaries unified), in the lines' order.
 
     opCount counts on each communicator, and operators of one group call share it; on a communicator of one rank it
-    stands still, and means nothing. A row's ``seq`` is opCount where nothing shares one; each number that is skipped
+    stays 0, and means nothing. A row's ``seq`` is opCount where nothing shares one; each number that is skipped
     is a lost line. Lines that were cut before their hash, on a stream that carries several communicators, are lost.
 
     Raises ``ValueError`` where hashes cannot be told apart, or numbers go back.
@@ -139,7 +139,7 @@ def _numbered(pair: Ints, call_ns: Ints, counts: Ints, place: _Place) -> tuple[I
     ordinal = np.arange(len(pair)) - np.repeat(heads, size)
     seq = np.repeat(counts[heads] - running[heads], size) + running + ordinal
     last = np.repeat(counts[heads + size - 1], size) if len(heads) else counts
-    still = (np.repeat(size, size) > 1) & (last == np.repeat(counts[heads], size))
+    still = (np.repeat(size, size) > 1) & (last == 0)
     unknown = still | (counts < 0)
     back = np.empty_like(order)
     back[order] = np.arange(len(order))

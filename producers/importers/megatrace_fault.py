@@ -24,11 +24,11 @@ OPS: Mapping[str, str] = {
 """Operators by the functions' names."""
 
 LINE = re.compile(
-    r"^(?:\[[^\] ]*\] )*?(?:(?:\[(?P<host>[^\] ]+)\] )?\[save_count (?P<save_count>[0-9]{1,18})\] )?"
+    r"^(?:\[[^\] ]*\] )*?(?:(?:\[(?P<host>[^\] ]+)\] )?\[save_count (?P<save_count>[0-9]{1,15})\] )?"
     r"\[(?P<seconds>[0-9]{1,12})\.(?P<nanoseconds>[0-9]{1,9})\] \[Rank (?P<rank>[0-9]{1,9})\] (?:\[PCI [^\]]*\] )?"
     r"\[?Func? (?:nccl)?(?P<function>[A-Za-z]+)\]? \[?Data (?P<count>[0-9]{1,18})\]? "
     r"\[?stream (?P<stream>[0-9A-Za-z()]+)\]?"
-    r"(?: \[?opCount (?P<op_count>[0-9]{1,18})\]?(?: \[?groupHash (?P<hash>-?[0-9A-Fa-fx]*)\]?)?)?(?P<tail>.*)$"
+    r"(?: \[?opCount (?P<op_count>[0-9]{1,15})\]?(?: \[?groupHash (?P<hash>-?[0-9A-Fa-fx]*)\]?)?)?(?P<tail>.*)$"
 )
 """A line; the expression is understood alike by Python and by RE2. ``tail`` is empty unless the line is cut."""
 
@@ -43,7 +43,7 @@ _PARTS = (
     (r"\[[0-9]{1,12}\.[0-9]{1,9}\]", "no time as [1755590104.253968145]"),
     (r"\[Rank [0-9]{1,9}\]", "no rank as [Rank 3]"),
     (r"Func? [A-Za-z]+", "no function as Fun AllReduce"),
-    (r"Data [0-9]{1,18}[\] ]", "no element count as Data 4096"),
+    (r"Data [0-9]{1,18}(?:[\] ]|$)", "no element count as Data 4096"),
     (r"stream [0-9A-Za-z()]+", "no stream as stream 0x55919d27b4b0"),
 )
 

@@ -28,6 +28,9 @@ ROWS_A_GROUP = 1 << 17
 MOST_ROWS = 16 << 20
 """Rows of a row group that is read."""
 
+_DAMAGED = (OSError, pa.ArrowException, UnicodeDecodeError)
+"""What reading damaged files raises."""
+
 _TEXT = (pa.types.is_string, pa.types.is_large_string)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating)
 _OWN = frozenset({"op", "call_ns"})
@@ -49,7 +52,7 @@ class Parquet:
             return False
         try:
             names = set(pq.read_schema(path).names)
-        except (OSError, pa.ArrowException):
+        except _DAMAGED:
             return True
         return bool(_OWN & (names | set(partitions(path))))
 
@@ -66,16 +69,11 @@ class Parquet:
                 try:
                     own = about(file.schema_arrow)
                 except ValueError as error:
-                    raise InputError(f"{path}: {error}") from error
+                    raise InputError(f"{path}: {_first_line(error)}") from error
                 said = said or own
-                for batch in _groups(file, path, limits):
+                for batch in _groups(file, path, left):
                     tables.append(pa.Table.from_batches([batch]))
                     left -= batch.nbytes
-                    if left < 0:
-                        raise InputError(
-                            f"{path}: the recording holds more than {limits.decoded_bytes} bytes once decompressed; "
-                            "diagnose a part of it"
-                        )
         return described(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), said or About())
 
 
@@ -98,25 +96,28 @@ def _opened(path: Path, limits: Limits) -> pq.ParquetFile:
         if size > limits.file_bytes:
             raise InputError(f"{path}: {size} bytes, at most {limits.file_bytes} are read; split it")
         return pq.ParquetFile(path)
-    except (OSError, pa.ArrowException) as error:
+    except _DAMAGED as error:
         raise InputError(f"{path}: not Parquet, or damaged: {_first_line(error)}") from error
 
 
-def _groups(file: pq.ParquetFile, path: Path, limits: Limits) -> Iterator[pa.RecordBatch]:
-    """The row groups, one after the other."""
+def _groups(file: pq.ParquetFile, path: Path, left: int) -> Iterator[pa.RecordBatch]:
+    """The row groups, one after the other, of at most ``left`` bytes in all."""
     names = [name for name in file.schema_arrow.names if name in _BY_NAME]
     fixed = {name: value for name, value in partitions(path).items() if name in _BY_NAME and name not in names}
     row = 0
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
-        if group.num_rows > MOST_ROWS or group.total_byte_size > limits.decoded_bytes:
+        if group.num_rows > MOST_ROWS:
             raise InputError(
-                f"{path}: row group {number} has {group.num_rows} rows in {group.total_byte_size} bytes; at most "
-                f"{MOST_ROWS} rows are read at once: write smaller ones"
+                f"{path}: row group {number} has {group.num_rows} rows, at most {MOST_ROWS} are read at once; "
+                "write smaller ones"
             )
+        left -= group.total_byte_size
+        if left < 0:
+            raise InputError(f"{path}: the recording is larger than the limit once decompressed; diagnose a part of it")
         try:
             raw = file.read_row_group(number, columns=names)
-        except (OSError, pa.ArrowException) as error:
+        except _DAMAGED as error:
             raise InputError(f"{path}: row group {number} is damaged: {_first_line(error)}") from error
         yield _conformed(raw, fixed, path, row)
         row += group.num_rows
@@ -127,7 +128,7 @@ def _conformed(raw: pa.Table, fixed: Mapping[str, str], path: Path, first: int) 
     for name in raw.column_names:
         try:
             columns[name] = _plain(raw.column(name), _BY_NAME[name])
-        except pa.ArrowException as error:
+        except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(f"{path}: field {name}: {_first_line(error)}") from error
     for name, text in fixed.items():
         columns[name] = _repeated(text, _BY_NAME[name], raw.num_rows, path)
@@ -142,6 +143,7 @@ def _conformed(raw: pa.Table, fixed: Mapping[str, str], path: Path, first: int) 
 def _plain(values: pa.ChunkedArray, column: Column) -> pa.Array:
     """A column in its type, without its dictionary; points in time may be Parquet's own, whole numbers floats."""
     whole = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    whole.validate(full=True)
     if pa.types.is_dictionary(whole.type):
         whole = whole.dictionary_decode()
     if pa.types.is_timestamp(whole.type) and column.type == TIME:

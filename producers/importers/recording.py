@@ -14,7 +14,7 @@ from producers.importers import parquet
 from producers.importers.about import About, about
 from producers.importers.files import Limits, common_folder
 from producers.importers.formats import recognise
-from producers.importers.job_of_rows import complete_job, read_job_file
+from producers.importers.job_of_rows import complete_job, job_of_row, read_job_file
 from producers.importers.tidy import tidy
 from producers.importers.unnamed import complete, name_streams
 from schemas.catalogue import COMM_OPS
@@ -68,7 +68,7 @@ def load(
     folder = common_folder(recognised.files)
     try:
         said = about(raw.schema)
-        described = read_job_file(folder) if said.job is None else Job.from_row(said.job)
+        described = read_job_file(folder) if said.job is None else job_of_row(said.job)
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
         given = layout or (None if described is None else described.layout)
