@@ -7,8 +7,8 @@
         with log.operator("tensor-0", "all_reduce", nbytes=1 << 20, phase="forward"):
             dist.all_reduce(...)
 
-Appending takes about a microsecond and never waits: not for the agent, not for the disk, not for another thread. A
-log that cannot be opened says so once, as a warning, and drops everything: being watched must not end a job.
+Appending takes about a microsecond and never waits: not for the agent, not for the disk, not for another thread.
+(The first operator of a thread opens its ring, that of a communicator not told of before makes it known.) A log that cannot be opened says so once, as a warning, and drops everything: being watched must not end a job.
 Importing this needs the standard library alone.
 """
 
@@ -44,7 +44,7 @@ Ticket = tuple[RingWriter, int] | None
 """What ``begin`` gives and ``end`` takes; None: the operator was dropped."""
 
 MAX_COMMUNICATORS = 4096
-"""Communicators of one process; operators of further ones are dropped."""
+"""Communicators of one process; operators of further ones are not logged, which is said once."""
 
 _OPS = {name: code for code, name in enumerate(OPS)}
 _PHASES: Mapping[str | None, int] = {None: 0, **{name: code for code, name in enumerate(PHASES, 1)}}
@@ -94,7 +94,7 @@ class OperatorLog:
         self._known: dict[str, tuple[int, Iterator[int]]] = {}
         self._point_to_point: dict[tuple[str, int], Iterator[int]] = {}
         self._iteration = -1
-        self._silent = False
+        self._silent = self._refused = False
         self._presence: Presence | None = None
         rings = folder or Path(os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER))
         try:
@@ -218,9 +218,15 @@ class OperatorLog:
             raise ValueError(f"phase is {phase!r}; known are {', '.join(PHASES)}")
         if communicator not in self._known:
             if len(self._known) >= MAX_COMMUNICATORS:
+                self._refuse(communicator)
                 return -1, count()
             self.communicator(communicator)
         return self._known[communicator]
+
+    def _refuse(self, communicator: str) -> None:
+        if not self._refused:
+            self._refused = True
+            log.warning("%s and what follows is not logged: names of communicators must be stable", communicator)
 
     def _register(self, groups: Sequence[Group]) -> None:
         said = Registration(**{**vars(self._registration), "groups": tuple(groups)})

@@ -168,11 +168,14 @@ def test_iterations_must_rise(log: OperatorLog) -> None:
         log.iteration(4)
 
 
-def test_too_many_communicators_are_not_logged(log: OperatorLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_communicators_are_not_logged(
+    log: OperatorLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("offbeat.operator_log.MAX_COMMUNICATORS", 2)
     assert MAX_COMMUNICATORS <= 2**16
-    tickets = [log.begin(name, "all_reduce") for name in ("a", "b", "c", "a")]
-    assert [ticket is None for ticket in tickets] == [False, False, True, False]
+    tickets = [log.begin(name, "all_reduce") for name in ("a", "b", "c", "d", "a")]
+    assert [ticket is None for ticket in tickets] == [False, False, True, True, False]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_torchrun_says_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
