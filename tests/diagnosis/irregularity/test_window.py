@@ -53,6 +53,18 @@ def test_mean_deviation_and_quartiles_are_numpys(durations: np.ndarray) -> None:
         assert np.isclose(found.std[0], durations.std(ddof=1), rtol=1e-9, atol=1e-3)
 
 
+@given(npst.arrays(np.float64, st.integers(1, 60), elements=st.integers(0, 10**12).map(float)), st.integers(1, 5))
+def test_whole_durations_and_others_are_sorted_alike(durations: np.ndarray, operators: int) -> None:
+    position = np.arange(len(durations)) % operators
+    zeros = np.zeros_like(position)
+    whole = WindowStatistics.of(zeros, zeros, position, durations, NAMES)
+    halves = WindowStatistics.of(zeros, zeros, position, durations + 0.5, NAMES)
+    assert halves.position.tolist() == whole.position.tolist()
+    assert np.allclose(halves.q1, whole.q1 + 0.5)
+    assert np.allclose(halves.mean, whole.mean + 0.5)
+    assert halves.count.tolist() == whole.count.tolist()
+
+
 def test_what_is_not_known_is_left_out() -> None:
     found = WindowStatistics.of(
         rank=ints(1, 1, 1, 1),
