@@ -48,24 +48,28 @@ def infer_peers(table: pa.Table, chains: Mapping[str, Sequence[int]]) -> Peers:
 
     ``table`` has the columns of telemetry.comm_ops with iterations, sorted by rank and call order; ``chains`` are the
     ranks of each pipeline's communicator in the order of the stages. Where the stages of a pipeline do not call what
-    their program says, or an iteration lacks lines, peers stay unknown.
+    their program says, or which lines an iteration lacks cannot be told, peers stay unknown.
     """
     log = _Log.of(table)
     peer, p2p_seq = log.peer.copy(), integers(table, "p2p_seq").copy()
     for name, chain in chains.items():
         calls = {rank: log.calls(rank, name) for rank in chain}
         microbatches = _usual_count(log.iteration[calls[chain[0]][SEND]])
-        for stage, rank in enumerate(chain):
-            planned = list(program(stage, len(chain), microbatches))
-            for kind in (SEND, RECV):
-                plan = np.array([(chain[to], m) for what, to, m in planned if what == kind], dtype=np.int64)
-                rows = calls[rank][kind]
-                if not len(plan) or _usual_count(log.iteration[rows]) != len(plan):
-                    continue
-                ordinal = _ordinals(log.iteration[rows], log.group_call[rows], len(plan))
-                rows, ordinal = rows[ordinal != _UNKNOWN], ordinal[ordinal != _UNKNOWN]
-                peer[rows] = plan[ordinal, 0]
-                p2p_seq[rows] = log.iteration[rows] * microbatches + plan[ordinal, 1]
+        plans = {
+            (rank, kind): np.array([(chain[to], m) for what, to, m in planned if what == kind], dtype=np.int64)
+            for stage, rank in enumerate(chain)
+            for planned in [list(program(stage, len(chain), microbatches))]
+            for kind in (SEND, RECV)
+        }
+        usual = {(rank, kind): _usual_count(log.iteration[calls[rank][kind]]) for rank, kind in plans}
+        if not microbatches or any(usual[call] != len(plan) for call, plan in plans.items()):
+            continue
+        for (rank, kind), plan in plans.items():
+            rows = calls[rank][kind]
+            ordinal = _ordinals(log.iteration[rows], log.group_call[rows], len(plan))
+            rows, ordinal = rows[ordinal != _UNKNOWN], ordinal[ordinal != _UNKNOWN]
+            peer[rows] = plan[ordinal, 0]
+            p2p_seq[rows] = log.iteration[rows] * microbatches + plan[ordinal, 1]
     return Peers(peer, p2p_seq)
 
 

@@ -1,0 +1,108 @@
+"""Whom sends and recvs meet, told from the order of microbatches."""
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.pipeline_peers import infer_peers, program
+from schemas.catalogue import COMM_OPS
+from tests.training_log import Training
+
+SHAPES = st.tuples(st.integers(2, 6), st.integers(1, 9))
+
+
+def blind(table: pa.Table) -> pa.Table:
+    """The table without what is to be told from it."""
+    for name in ("peer", "p2p_seq"):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), pa.nulls(len(table), table.schema.field(at).type))
+    return table
+
+
+def chains(training: Training) -> dict[str, tuple[int, ...]]:
+    return {name: ranks for name, ranks in training.groups().items() if name.startswith("pp")}
+
+
+@given(SHAPES)
+def test_every_send_of_a_program_meets_the_recv_of_the_same_microbatch(shape: tuple[int, int]) -> None:
+    stages, microbatches = shape
+    calls: Counter[tuple[int, int, int, str]] = Counter()
+    for stage in range(stages):
+        for op, peer, microbatch in program(stage, stages, microbatches):
+            source, target = (stage, peer) if op == "send" else (peer, stage)
+            calls[source, target, microbatch, op] += 1
+    assert set(calls.values()) == {1}
+    assert {key[:3] for key in calls if key[3] == "send"} == {key[:3] for key in calls if key[3] == "recv"}
+    assert len(calls) == 4 * (stages - 1) * microbatches
+
+
+@given(SHAPES)
+def test_messages_come_in_order(shape: tuple[int, int]) -> None:
+    stages, microbatches = shape
+    for stage in range(stages):
+        for op in ("send", "recv"):
+            for peer in (stage - 1, stage + 1):
+                order = [m for what, to, m in program(stage, stages, microbatches) if (what, to) == (op, peer)]
+                assert order == sorted(order)
+
+
+@pytest.mark.parametrize("training", [Training(pp=4, microbatches=6), Training(pp=2), Training(pp=4, microbatches=2)])
+def test_peers_are_those_that_were_called(training: Training) -> None:
+    table = training.table()
+    found = infer_peers(blind(table), chains(training))
+    for name, values in (("peer", found.peer), ("p2p_seq", found.p2p_seq)):
+        assert pa.array(values, mask=values < 0).to_pylist() == table.column(name).to_pylist()
+
+
+def test_what_is_named_stays() -> None:
+    training = Training(pp=4)
+    table = training.table()
+    found = infer_peers(table, chains(training))
+    assert pa.array(found.peer, mask=found.peer < 0).equals(table.column("peer").combine_chunks().cast(pa.int64()))
+
+
+def with_group_calls(table: pa.Table) -> pa.Table:
+    """Every send and recv a group call of its own, counted on each rank."""
+    counted: Counter[int] = Counter()
+    numbers = []
+    for rank, peer in zip(table.column("rank").to_pylist(), table.column("peer").to_pylist(), strict=True):
+        numbers.append(None if peer is None else counted[rank])
+        counted[rank] += peer is not None
+    at = table.schema.get_field_index("group_call")
+    return table.set_column(at, table.schema.field(at), pa.array(numbers, pa.int64()))
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_lost_lines_leave_peers_unknown_or_right(numbered: bool) -> None:
+    training = Training(pp=4, microbatches=6, iterations=8)
+    whole = with_group_calls(training.table()) if numbered else training.table()
+    kept = np.random.default_rng(1).random(len(whole)) > 0.02
+    table = whole.filter(pa.array(kept))
+    found = infer_peers(blind(table), chains(training))
+    sent = table.column("peer").is_valid().to_numpy()
+    known = sent & (found.peer >= 0)
+    for name, values in (("peer", found.peer), ("p2p_seq", found.p2p_seq)):
+        assert (values[known] == table.column(name).to_numpy()[known]).all()
+    assert known.sum() == sent.sum() if numbered else known.sum() < sent.sum()
+
+
+def test_a_pipeline_of_another_schedule_keeps_its_peers_unknown() -> None:
+    rows = [
+        {
+            "rank": rank,
+            "communicator": "pp0",
+            "op": op,
+            "iteration": i,
+            "call_ns": 100 * i + k,
+            "call_order": 10 * i + k,
+        }
+        for rank in range(3)
+        for i in range(4)
+        for k, op in enumerate(("recv", "send", "send", "recv", "send"))
+    ]
+    found = infer_peers(pa.Table.from_batches([COMM_OPS.from_rows(rows)]), {"pp0": (0, 1, 2)})
+    assert (found.peer < 0).all()
