@@ -27,7 +27,8 @@ SELECT place, device, kind, job, round(score, 6) AS score, findings, round(irreg
     ambiguity_set
 FROM device_ranking(
     window_from = {since:DateTime64(9, 'UTC')}, window_to = {until:DateTime64(9, 'UTC')},
-    alpha = {alpha:Float64}, epsilon = {epsilon:Float64}, prior = {prior:Bool}, decay = {decay:Bool}, k = {top:UInt32}
+    alpha = {alpha:Float64}, epsilon = {epsilon:Float64}, prior = {prior:Bool}, decay = {decay:Bool},
+    coverage = {coverage:Bool}, k = {top:UInt32}
 )
 WHERE {job:String} = '' OR job = {job:String}
 ORDER BY job, place, device_ranking.score DESC, device

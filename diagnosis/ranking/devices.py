@@ -9,7 +9,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from diagnosis.ranking.prior import share
 from diagnosis.topology import Device
@@ -23,12 +23,17 @@ class RankingSettings:
 
     ``alpha`` is how many irregularities the prior weighs as much as. ``epsilon`` is the decay's: with Euler's number
     a device above one NIC keeps its evidence whole; the paper prints 1e-6. Raises ``ValueError`` for impossible ones.
+
+    ``coverage`` is a step beyond the paper: the decay counts the branches below a switch (a ToR's NICs, a spine's
+    ToRs) for each that the findings name, not all NICs. A slow switch slows what is below it one after the other, and
+    is blamed as they are seen; as printed, none of its NICs ever needs a second finding to stay before it.
     """
 
     alpha: float = 1.0
     epsilon: float = math.e
     prior: bool = True
     decay: bool = True
+    coverage: bool = True
     top: int = 2
 
     def __post_init__(self) -> None:
@@ -95,24 +100,44 @@ def rank(implications: Iterable[Implication], settings: RankingSettings | None =
 
 @dataclass(slots=True)
 class _Gathered:
-    """What implicates one device; rates in trillionths, so that sums depend on no order and equal ones tie."""
+    """What implicates one device; rates in trillionths, so that sums depend on no order and equal ones tie.
 
-    implicating: list[int]
+    ``nics`` and ``tors`` are named beside it; ``nics_of_tor`` is how many NICs the largest of these ToRs has.
+    """
+
+    kind: str
+    implicating: list[int] = field(default_factory=list)
     trillionths: int = 0
     downside_nics: int = 0
+    nics: set[str] = field(default_factory=set)
+    tors: set[str] = field(default_factory=set)
+    nics_of_tor: int = 0
+
+    @property
+    def shared_by(self) -> float:
+        """Branches below the device for each that is named; 1: all of them are."""
+        if self.nics_of_tor and self.kind == "spine":
+            return max(1.0, self.downside_nics / self.nics_of_tor / len(self.tors))
+        return max(1.0, self.downside_nics / max(len(self.nics), 1))
 
 
 def _gathered(implications: Iterable[Implication]) -> dict[tuple[str, str], _Gathered]:
-    gathered: dict[tuple[str, str], _Gathered] = defaultdict(lambda: _Gathered([]))
+    gathered: dict[tuple[str, str], _Gathered] = {}
     for number, implication in enumerate(implications):
         if not 0 <= implication.rate <= 1:
             raise ValueError(f"a rate is {implication.rate}; it must be from 0 to 1")
         trillionths = round(implication.rate * 1e12)
+        nics = [device.device for device in implication.devices if device.kind == "nic"]
+        tors = [device for device in implication.devices if device.kind == "tor"]
+        nics_of_tor = max((tor.downside_nics or 0 for tor in tors), default=0)
         for device in dict.fromkeys(implication.devices):
-            own = gathered[device.device, device.kind]
+            own = gathered.setdefault((device.device, device.kind), _Gathered(device.kind))
             own.implicating.append(number)
             own.trillionths += trillionths
             own.downside_nics = max(own.downside_nics, device.downside_nics or 0)
+            own.nics.update(nics)
+            own.tors.update(tor.device for tor in tors)
+            own.nics_of_tor = max(own.nics_of_tor, nics_of_tor)
     return gathered
 
 
@@ -120,7 +145,7 @@ def _scored(
     gathered: Mapping[tuple[str, str], _Gathered], settings: RankingSettings
 ) -> list[tuple[_Gathered, RankedDevice]]:
     """The devices with their scores, not placed yet."""
-    decayed = {key: own.trillionths / 1e12 * _decay(own.downside_nics, settings) for key, own in gathered.items()}
+    decayed = {key: own.trillionths / 1e12 * _decay(own, settings) for key, own in gathered.items()}
     total = math.fsum(decayed.values())
     scored = []
     for (name, kind), own in gathered.items():
@@ -135,7 +160,7 @@ def _scored(
             findings=len(own.implicating),
             irregularity_rate=own.trillionths / 1e12,
             downside_nics=own.downside_nics,
-            decay=_decay(own.downside_nics, settings),
+            decay=_decay(own, settings),
             prior_a=a,
             prior_b=b,
             ambiguity_set=(),
@@ -144,8 +169,9 @@ def _scored(
     return scored
 
 
-def _decay(downside_nics: int, settings: RankingSettings) -> float:
+def _decay(own: _Gathered, settings: RankingSettings) -> float:
     """What a device keeps of its evidence (H in the paper); all of it where it is above no NIC."""
-    if not settings.decay or not downside_nics:
+    if not settings.decay or not own.downside_nics:
         return 1.0
-    return math.log(downside_nics + settings.epsilon - 1) / downside_nics
+    shared_by = own.shared_by if settings.coverage else own.downside_nics
+    return math.log(shared_by + settings.epsilon - 1) / shared_by

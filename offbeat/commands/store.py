@@ -71,6 +71,9 @@ def rank(
     decay: Annotated[
         bool, typer.Option("--decay/--no-decay", help="Count less against devices that many NICs share.")
     ] = True,
+    coverage: Annotated[
+        bool, typer.Option("--coverage/--no-coverage", help="Of these, count only what the findings do not name.")
+    ] = True,
     epsilon: Annotated[float, typer.Option(help="Of the decay; the paper prints 1e-6.")] = math.e,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -80,7 +83,7 @@ def rank(
     from offbeat import tables, wiring
 
     try:
-        ranking = RankingSettings(alpha=alpha, epsilon=epsilon, prior=prior, decay=decay, top=top)
+        ranking = RankingSettings(alpha, epsilon, prior, decay, coverage, top)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with wiring.opened(settings_with(data_dir=data_dir).store, existing=True) as opened:

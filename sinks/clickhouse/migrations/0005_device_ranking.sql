@@ -24,7 +24,10 @@ WITH
                 length(known) < 3 OR arrayMin(x) = arrayMax(x) OR arrayMin(y) = arrayMax(y), 0,
                 arrayDotProduct(dx, dy) / sqrt(arrayDotProduct(dx, dx) * arrayDotProduct(dy, dy))
             ) AS rate,
-            toInt128(round(least(greatest(rate, 0), 1) * 1e12)) AS trillionths
+            toInt128(round(least(greatest(rate, 0), 1) * 1e12)) AS trillionths,
+            arrayMap(nic -> nic.device, arrayFilter(device -> device.kind = 'nic', implicated)) AS nics,
+            arrayFilter(device -> device.kind = 'tor', implicated) AS tors,
+            arrayMax(arrayMap(tor -> ifNull(tor.downside_nics, 0), tors)) AS nics_of_a_tor
         FROM findings FINAL
         WHERE active AND notEmpty(ranks) AND found_at >= {window_from:DateTime64(9, 'UTC')} AND found_at < {window_to:DateTime64(9, 'UTC')}
     ),
@@ -37,7 +40,14 @@ WITH
             arraySort(groupArray(id)) AS implicating,
             sum(trillionths) / 1e12 AS rates,
             max(ifNull(device.downside_nics, 0)) AS below,
-            if({decay:Bool} AND below > 0, log(below + {epsilon:Float64} - 1) / below, 1) AS kept,
+            max(nics_of_a_tor) AS nics_of_tor,
+            multiIf(
+                NOT {coverage:Bool}, below,
+                device_kind = 'spine' AND nics_of_tor > 0,
+                greatest(1, below / nics_of_tor / length(groupUniqArrayArray(arrayMap(tor -> tor.device, tors)))),
+                greatest(1, below / greatest(length(groupUniqArrayArray(nics)), 1))
+            ) AS shared_by,
+            if({decay:Bool} AND below > 0, log(shared_by + {epsilon:Float64} - 1) / shared_by, 1) AS kept,
             ['gpu', 'nic', 'link', 'nvlink', 'tor', 'spine', 'cpu'] AS kinds,
             transform(device_kind, kinds, [74, 23, 12, 12, 6, 6, 4], 7) / 126 AS share,
             if({prior:Bool}, {alpha:Float64} * share, 0) AS a,

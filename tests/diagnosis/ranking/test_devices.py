@@ -15,10 +15,12 @@ from diagnosis.ranking.prior import ALL, BAD_DEVICES, OTHERS, share
 from diagnosis.topology import Device
 
 WHOLE = RankingSettings(top=0)
+AS_PUBLISHED = replace(WHOLE, coverage=False)
 PLAIN = replace(WHOLE, prior=False, decay=False)
 
 GPU, GPU_TOO = (Device(f"gpu:a/{i}", "gpu", 0) for i in range(2))
 NIC, CABLE = Device("nic:a/0", "nic", 1), Device("link:a/0", "link", 1)
+NICS = [Device(f"nic:{host}/0", "nic", 1) for host in "ab"]
 TOR, SPINE = Device("tor:0", "tor", 32), Device("spine:0", "spine", 1024)
 
 
@@ -59,13 +61,39 @@ def test_the_prior_is_each_kinds_share_of_what_was_at_fault() -> None:
 
 
 def test_a_device_above_one_nic_or_none_keeps_its_evidence_whole() -> None:
-    kept = {device.kind: device.decay for device in rank(times(1, 1.0, GPU, NIC, TOR, SPINE), WHOLE)}
+    kept = {device.kind: device.decay for device in rank(times(1, 1.0, GPU, NIC, TOR, SPINE), AS_PUBLISHED)}
     assert (kept["gpu"], kept["nic"]) == (1.0, 1.0)
     assert kept["gpu"] > kept["tor"] > kept["spine"] > 0
 
 
+def test_coverage_counts_the_branches_below_for_each_that_is_named() -> None:
+    def kept(*devices: Device) -> dict[str, float]:
+        return {device.device: device.decay for device in rank([Implication(1.0, (d, *devices)) for d in NICS], WHOLE)}
+
+    def decay(branches: float) -> float:
+        return math.log(branches + math.e - 1) / branches
+
+    of_tor, tors = Device("tor:0", "tor", 8), [Device(f"tor:{i}", "tor", 8) for i in range(4)]
+    spine = Device("spine:0", "spine", 64)
+    assert kept(of_tor)["tor:0"] == pytest.approx(decay(8 / 2))
+    assert kept(of_tor, spine)["spine:0"] == pytest.approx(decay(8 / 1))
+    assert kept(*tors, spine)["spine:0"] == pytest.approx(decay(8 / 4))
+    assert kept(spine)["spine:0"] == pytest.approx(decay(64 / 2))  # of no known ToRs
+    assert kept(Device("tor:0", "tor", 1))["tor:0"] == 1.0  # more NICs are named beside it than are below
+    assert kept(of_tor)["nic:a/0"] == 1.0
+
+
+def test_a_slow_tor_comes_before_its_nics_once_enough_of_them_were_seen() -> None:
+    """As published each of its NICs keeps 1 of what the ToR keeps 0.11 of, and one more finding changes nothing."""
+    nics = [Device(f"nic:h{i}/0", "nic", 1) for i in range(32)]
+    told_apart = [Implication(0.9, (nic, TOR)) for nic in nics[:4] * 2]
+    assert places(rank(told_apart, AS_PUBLISHED))["tor:0"] > 4
+    assert places(rank(told_apart, WHOLE))["tor:0"] == 1
+    assert places(rank([Implication(0.9, (nics[0], TOR))] * 8, WHOLE)) == {"nic:h0/0": 1, "tor:0": 2}
+
+
 def test_the_printed_epsilon_turns_the_evidence_against_a_nic_around() -> None:
-    printed = replace(WHOLE, epsilon=1e-6)
+    printed = replace(AS_PUBLISHED, epsilon=1e-6)
     [nic] = [device for device in rank(times(1, 1.0, NIC, TOR), printed) if device.kind == "nic"]
     assert nic.decay == pytest.approx(-13.8, abs=0.02)
     assert [device.decay for device in rank(times(1, 1.0, GPU), printed)] == [1.0]
