@@ -31,7 +31,7 @@ TOPIC = Topic(
         Column(
             "step_ordinal",
             pa.int32(),
-            "Which iteration since the run's iterations became longer still, from 1; null: they have not.",
+            "How many of the run were longer still than its others, up to this one; null: this one is not.",
             nullable=True,
             minimum=1,
         ),

@@ -29,7 +29,7 @@ class MonitorSettings:
     ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
     ``closed_after`` regular ones in a row, and ``quiet_after`` regular ones in a row mean that nothing is left
     (100 iterations: the span that Holmes correlates over). An iteration longer than ``step_delta`` times what the
-    run's iterations took of late is a step: something else has come on top.
+    run's iterations take is on a step above them: something else has come on top.
     """
 
     delta: float = 1.1
@@ -49,8 +49,8 @@ class Run:
 
     ``period``: they come again after so many iterations, and the break may be as long.
 
-    The latest ``level_length`` of them took about equally long, ``level_ns`` in all beyond the expected. They are on
-    a step above those before as long as ``step_ordinal``, which counts them, is not 0.
+    ``level_length`` of them make its level, ``level_ns`` in all beyond the expected, and ``step_length`` are on a step
+    above it, ``step_ns`` in all; ``on_step`` is whether the last one is.
     """
 
     first: int
@@ -63,8 +63,15 @@ class Run:
     degraded: bool = False
     level_ns: int = 0
     level_length: int = 0
-    step_ordinal: int = 0
+    step_ns: int = 0
+    step_length: int = 0
+    on_step: bool = False
     period: float | None = None
+
+    @property
+    def step_ordinal(self) -> int:
+        """How many iterations have been on the step that the last one is on; 0: it is on none."""
+        return self.step_length if self.on_step else 0
 
     @property
     def pattern(self) -> str:
@@ -220,17 +227,21 @@ class IterationMonitor:
         )
 
     def _level(self, run: Run, duration_ns: int, expected_ns: int) -> dict[str, int]:
-        """Whether a run's next irregular iteration steps up from its level, falls from it, or is of it."""
-        excess_ns, usual_ns = duration_ns - expected_ns, expected_ns + run.level_ns // run.level_length
-        if duration_ns > self.settings.step_delta * usual_ns:
-            return {"level_ns": excess_ns, "level_length": 1, "step_ordinal": 1}
-        if usual_ns > self.settings.step_delta * duration_ns:
-            return {"level_ns": excess_ns, "level_length": 1, "step_ordinal": 0}
-        return {
-            "level_ns": run.level_ns + excess_ns,
-            "level_length": run.level_length + 1,
-            "step_ordinal": run.step_ordinal + (run.step_ordinal > 0),
-        }
+        """Where a run's next irregular iteration belongs: to its level, the step above it, or a new one above all.
+
+        Counting goes on when a step comes again, so that spikes in a degradation are few steps, not many.
+        """
+        excess_ns = duration_ns - expected_ns
+
+        def beyond(total_ns: int, length: int) -> bool:
+            return duration_ns > self.settings.step_delta * (expected_ns + total_ns // length)
+
+        if not beyond(run.level_ns, run.level_length):
+            return {"level_ns": run.level_ns + excess_ns, "level_length": run.level_length + 1, "on_step": False}
+        if run.step_length and not beyond(run.step_ns, run.step_length):
+            return {"step_ns": run.step_ns + excess_ns, "step_length": run.step_length + 1, "on_step": True}
+        above = {"step_ns": excess_ns, "step_length": 1, "on_step": True}
+        return {"level_ns": run.step_ns, "level_length": run.step_length, **above} if run.step_length else above
 
 
 def _with(run: Run, **changes: Any) -> Run:

@@ -95,9 +95,12 @@ def steps(durations: Iterable[int | None]) -> list[int]:
     return [j.run.step_ordinal for j in judged([*READY, *durations], settings) if j.irregular and j.run]
 
 
-def test_iterations_that_are_longer_still_are_a_step_of_their_run() -> None:
+def test_iterations_that_are_longer_still_are_on_a_step_of_their_run() -> None:
     assert steps([200, 210, 190, 290, 350, 360, 340]) == [0, 0, 0, 0, 1, 2, 3]
-    assert steps([200, 200, 320, 600, 600]) == [0, 0, 1, 1, 2]
+
+
+def test_a_step_above_a_step_is_a_new_one() -> None:
+    assert steps([200, 200, 320, 600, 600, 320]) == [0, 0, 1, 1, 2, 0]
 
 
 def test_what_is_as_long_as_the_run_usually_is_is_no_step() -> None:
@@ -105,8 +108,8 @@ def test_what_is_as_long_as_the_run_usually_is_is_no_step() -> None:
     assert steps([200, 300]) == [0, 0]
 
 
-def test_a_step_ends_when_iterations_are_short_again() -> None:
-    assert steps([200, 400, 400, 200, 200, 400]) == [0, 1, 2, 0, 0, 1]
+def test_counting_goes_on_when_a_step_comes_again() -> None:
+    assert steps([200, 400, 400, 200, 200, 400, 200, 400]) == [0, 1, 2, 0, 0, 3, 0, 4]
 
 
 def test_regular_and_unknown_iterations_between_do_not_end_a_step() -> None:

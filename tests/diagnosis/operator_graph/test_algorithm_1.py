@@ -1,7 +1,8 @@
 """Holmes' search on hand-made logs: the published examples, the cases that the listing leaves open, termination."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnosis.irregularity.operator_detector import SigmaDetector
+from diagnosis.irregularity.samples import Length, Samples
 from diagnosis.job import Communicator, Job, Place
 from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.algorithm_1 import COMPUTE, NETWORK, Root, Search, earliest, search
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef
 from diagnosis.operator_graph.logs import Logs
+from diagnosis.operators import Bools
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, SCHEMA, STARTED_NS, Collective, Compute, Recv, Row, Send, Step, Training
 from tests.diagnosis.operator_graph.published_case import SLOW, reduced
@@ -22,9 +26,17 @@ Place_ = tuple[str, int, str | None]
 
 
 def searched(
-    training: Training, pivot: int, *, table: pa.Table | None = None, missing: Collection[int] = ()
+    training: Training,
+    pivot: int,
+    *,
+    table: pa.Table | None = None,
+    missing: Collection[int] = (),
+    statistics: bool = False,
 ) -> tuple[Search, Asked]:
-    logs = Logs(training.job(), tuple(range(training.iterations)))
+    """What is usual comes in the rows of the baseline, or as statistics of it."""
+    logs = Logs(training.job(), (*training.baseline, training.irregular))
+    if statistics:
+        logs = Logs(training.job(), (training.irregular,), training.baseline)
     one = Search(logs, training.irregular, training.baseline)
     _, asked = answered(one.run(pivot), training.table() if table is None else table, missing)
     return one, asked
@@ -289,6 +301,80 @@ def test_nothing_is_asked_for_twice() -> None:
     assert len(partly) == len(set(partly))
 
 
+@pytest.mark.parametrize("missing", [(), (1,), (3,)])
+@pytest.mark.parametrize(
+    ("training", "pivot"),
+    [
+        (collectives({3: 50.0}), 0),
+        (collectives({1: 50.0, 2: 50.0}), 0),
+        (collectives(transfer_ms=50.0), 1),
+        (collectives(), 2),
+        (two_stages(link_ms=50.0), 0),
+        (two_stages(slow_ms=50.0), 0),
+        (reduced(), 0),
+    ],
+    ids=["straggler", "two stragglers", "network", "nothing", "link", "stage", "section 5.3"],
+)
+def test_statistics_tell_what_the_baselines_rows_do(training: Training, pivot: int, missing: Sequence[int]) -> None:
+    by_rows, all_rows = searched(training, pivot, missing=missing)
+    by_statistics, few_rows = searched(training, pivot, missing=missing, statistics=True)
+    assert by_statistics.roots == by_rows.roots
+    assert by_statistics.waits == by_rows.waits
+    assert few_rows.ranks == all_rows.ranks
+    assert few_rows.rows <= all_rows.rows / 12
+
+
+def test_of_a_collective_one_row_a_member_is_asked_for() -> None:
+    _, asked = searched(collectives({3: 50.0}), pivot=0, statistics=True)
+    whole, part, straggler = [need for need in asked.needs if need.what == "rows"]
+    assert (whole.ranks, whole.communicator) == ((0,), None)
+    assert (part.ranks, part.communicator, part.seq_from, part.seq_to) == ((1, 2, 3), "g", 38, 38)
+    assert (straggler.ranks, straggler.communicator) == ((3,), None)
+    assert {need.iterations for need in (whole, part, straggler)} == {(12,)}
+    usual = [need for need in asked.needs if need.what == "statistics"]
+    assert [(need.ranks, need.position) for need in usual] == [((0,), None), ((1, 2, 3), 2), ((3,), None)]
+
+
+class Looking:
+    """A detector that remembers what it was shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[Samples] = []
+
+    def fit(self, samples: Samples, abnormal: Bools) -> Self:
+        return self
+
+    def itself(self) -> "Looking":
+        return self
+
+    def predict(self, samples: Samples) -> Bools:
+        self.shown.append(samples)
+        return SigmaDetector().predict(samples)
+
+
+def test_a_detector_is_shown_the_same_of_statistics_as_of_rows() -> None:
+    training, shown = collectives({3: 50.0}), []
+    length = Length(iteration_ns=120.0 * MS, usual_ns=70.0 * MS)
+    for logs in (Logs(training.job(), (12,), training.baseline), Logs(training.job(), tuple(range(13)))):
+        detector = Looking()
+        answered(search(logs, 12, training.baseline, (0,), detector.itself, length), training.table())
+        shown.append(detector.shown)
+    for by_statistics, by_rows in zip(*(of[:1] for of in shown), strict=True):
+        for column in fields(Samples):
+            assert getattr(by_statistics, column.name).tolist() == pytest.approx(
+                getattr(by_rows, column.name).tolist(), nan_ok=True
+            )
+        assert set(by_statistics.iteration_ns.tolist()) == {120.0 * MS}
+        assert by_statistics.count.tolist() == [12, 12, 12]
+
+
+def test_where_no_statistics_come_nothing_is_judged() -> None:
+    training = collectives({3: 50.0})
+    one = Search(Logs(training.job(), (12,), window=(90, 91, 92)), 12, (90, 91, 92))
+    answered(one.run(0), training.table())
+    assert one.roots == []
+
+
 def test_operators_called_at_the_same_time_are_told_apart() -> None:
     """A coarse clock: the abnormal operator and one that follows it bear the same call time."""
     training = Training(
@@ -450,12 +536,13 @@ def tangled_logs(draw: st.DrawFn) -> tuple[Job, pa.Table, set[int]]:
 
 
 @settings(max_examples=60)
-@given(tangled_logs(), st.integers(0, 4))
+@given(tangled_logs(), st.integers(0, 4), st.booleans())
 def test_whatever_the_logs_hold_a_search_ends_and_blames_nobody_unknown(
-    tangled: tuple[Job, pa.Table, set[int]], pivot: int
+    tangled: tuple[Job, pa.Table, set[int]], pivot: int, statistics: bool
 ) -> None:
     job, table, missing = tangled
-    one = Search(Logs(job, (0, 1, 2, 3)), 3, (0, 1, 2))
+    logs = Logs(job, (3,), (0, 1, 2)) if statistics else Logs(job, (0, 1, 2, 3))
+    one = Search(logs, 3, (0, 1, 2))
     roots, asked = answered(one.run(pivot % len(job.ranks)), table, missing)
     assert asked.ranks <= set(job.ranks)
     assert len({(root.cause, root.leaf.communicator, root.leaf.members) for root in roots}) == len(roots)
