@@ -38,7 +38,7 @@ lock: setup ## resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --upgrade \
 		--generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock
 
-setup: $(INSTALLED)
+setup: $(INSTALLED) ## install what is needed into .venv; every other command does it first
 
 # Hashes are checked at every step. Byte code is compiled now: the first import of scikit-learn takes
 # seven times as long without it.

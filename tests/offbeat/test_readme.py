@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -100,6 +101,14 @@ def test_every_field_of_the_answer_is_explained() -> None:
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:^    |`)make ([a-z]+)", README, re.MULTILINE))))
 def test_every_make_target_shown_exists(target: str) -> None:
     assert re.search(rf"^{target}:.*##", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+
+
+def test_make_explains_all_its_commands() -> None:
+    text = (ROOT / "Makefile").read_text("utf-8")
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    [targets] = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert [line.split()[0] for line in shown.splitlines()] == re.findall(r"^([a-z]+):", text, re.MULTILINE)
+    assert {line.split()[0] for line in shown.splitlines()} == set(targets.split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
