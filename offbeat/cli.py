@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from offbeat.commands import agent, analysis, bench, bus, roles, store
+from offbeat.commands import agent, analysis, bench, bus, roles, store, train
 from offbeat.errors import told_in_one_line
 
 
@@ -55,6 +55,7 @@ for command in (
     analysis.diagnose,
     analysis.simulate,
     analysis.convert,
+    train.train,
     roles.produce,
     agent.agent,
     roles.worker,

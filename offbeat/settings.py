@@ -123,7 +123,8 @@ class Settings(BaseSettings):
     """Everything that can be set.
 
     ``pivots`` is how many ranks of a job publish their logs unasked; with ``publish_all`` every rank does, which
-    suits small clusters.
+    suits small clusters. ``model`` is the trained forest that judges operators for Algorithm 1, instead of its own
+    ``detector``: the file of one, or ``default`` for the one that ships.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER, frozen=True)
@@ -138,6 +139,7 @@ class Settings(BaseSettings):
     incidents: JoiningSettings = JoiningSettings()
     pivots: int = Field(4, ge=1)
     publish_all: bool = False
+    model: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @model_validator(mode="after")
@@ -149,6 +151,11 @@ class Settings(BaseSettings):
         _check_protocol(self.kafka)
         if self.monitor.delta <= 1:
             raise ValueError(f"{_variable('monitor', 'delta')} is {self.monitor.delta}; give more than 1")
+        if self.model is not None and self.search.locate.search != "algorithm_1":
+            search = _variable("search", "locate", "search")
+            raise ValueError(
+                f"{_variable('model')} is given, but only Algorithm 1 asks a model: set {search}=algorithm_1"
+            )
         return self
 
     @classmethod

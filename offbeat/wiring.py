@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.job import Job, pivots
 from offbeat import terminal
 from offbeat.settings import KafkaSettings, Settings, StoreSettings, WebhookSettings
@@ -37,10 +38,19 @@ def steps(jobs: Mapping[str, Job], settings: Settings) -> dict[str, Processor]:
     """The diagnosing steps by name over the known jobs, in the order in which evidence passes them."""
     made: tuple[Processor, ...] = (
         Monitor(jobs, settings.monitor, settings.pivots),
-        Search(jobs, settings.search),
+        Search(jobs, settings.search, trained_detector(settings)),
         Incidents(jobs, settings.incidents),
     )
     return {step.name: step for step in made}
+
+
+def trained_detector(settings: Settings) -> OperatorDetector | None:
+    """The forest of the model that is set; None: none is. Raises ``ModelError`` where it cannot be used."""
+    if settings.model is None:
+        return None
+    from offbeat import models
+
+    return models.load(settings.model).detector
 
 
 def log_agents(job: Job, table: pa.Table, settings: Settings) -> list[LogAgent]:

@@ -3,6 +3,7 @@
     OffbeatError
     ├── SettingsError            a setting or an argument is wrong
     ├── InputError               a recording cannot be read as what it claims to be
+    ├── ModelError               a trained model cannot be used: damaged, or made for other features
     ├── MessageError             a message is poison: it goes to dead_letters
     │   ├── MessageTooLarge      larger than its topic allows, before or after decompression
     │   ├── UndecodableMessage   not an Arrow IPC stream holding one record batch
@@ -30,6 +31,10 @@ class SettingsError(OffbeatError):
 
 class InputError(OffbeatError):
     """A recording cannot be read; the message names file, line and field."""
+
+
+class ModelError(OffbeatError):
+    """A trained model cannot be used; the message names the file, what is wrong, and what to do."""
 
 
 class MessageError(OffbeatError):

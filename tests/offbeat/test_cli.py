@@ -13,6 +13,7 @@ COMMANDS = (
     "demo",
     "diagnose",
     "simulate",
+    "train",
     "produce",
     "agent",
     "worker",

@@ -1,0 +1,178 @@
+"""Trained models as files: forests that tell abnormal operators, stored with skops as plain data.
+
+A file holds arrays and one JSON text, no code and no pickled objects. What is read is bounded, checked to be of the
+features that this version knows, and checked to be trees. ``default_model.skops`` ships: made from simulated logs of
+many jobs, so that nobody has to label anything (``offbeat train --default`` makes it anew).
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diagnosis.irregularity.drift import Levels
+from diagnosis.irregularity.features import EVERY, VERSION
+from diagnosis.irregularity.forest import ForestDetector, ForestSettings
+from diagnosis.irregularity.samples import PATTERNS, PHASES
+from diagnosis.irregularity.training_set import ChoiceSettings
+from diagnosis.irregularity.trees import Trees
+from schemas.errors import ModelError
+
+FORMAT = "operator_forest/1"
+
+DEFAULT = "default"
+"""The name of the model that ships."""
+
+TRUSTED: tuple[str, ...] = ()
+"""Types that a model file may hold beyond the plain ones (numbers, texts, lists, mappings, arrays): none."""
+
+MOST_BYTES = 16 << 20
+"""Of a file."""
+
+MOST_UNPACKED_BYTES = 64 << 20
+
+_LIBRARIES = ("offbeat", "scikit-learn", "numpy", "skops")
+
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What zipfile raises for files that are damaged, packed in unknown ways, or encrypted."""
+
+_ARRAYS: dict[str, np.dtype[Any]] = {
+    "root": np.dtype(np.int32),
+    "feature": np.dtype(np.int16),
+    "threshold": np.dtype(np.float64),
+    "left": np.dtype(np.int32),
+    "abnormal": np.dtype(np.float64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A trained detector and what is known of it.
+
+    ``source`` says what it was trained on; ``figures`` how well it did on what was held out (F1, precision, recall)
+    and on how much; ``versions`` are those of the libraries that made it.
+    """
+
+    detector: ForestDetector
+    source: str
+    figures: Mapping[str, Any]
+    versions: Mapping[str, str] = field(default_factory=lambda: {name: metadata.version(name) for name in _LIBRARIES})
+
+
+def save(model: Model, path: Path) -> None:
+    """Write a model; raises ``ModelError`` where it is not trained or the file cannot be written."""
+    import skops.io
+
+    trees, levels = model.detector.trees, model.detector.levels
+    if trees is None:
+        raise ModelError(f"{path}: the forest was not trained")
+    about = {
+        "format": FORMAT,
+        "feature_version": VERSION,
+        "patterns": PATTERNS,
+        "phases": PHASES,
+        "settings": asdict(model.detector.settings),
+        "levels": None if levels is None else asdict(levels),
+        "source": model.source,
+        "figures": model.figures,
+        "versions": model.versions,
+    }
+    content = {name: getattr(trees, name).astype(dtype) for name, dtype in _ARRAYS.items()}
+    try:
+        skops.io.dump({"about": json.dumps(about), **content}, path, compression=zipfile.ZIP_DEFLATED, compresslevel=9)
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}; give a file that can be written") from error
+
+
+def load(name: str) -> Model:
+    """The model of a file, or the one that ships (``default``).
+
+    Raises ``ModelError`` for what is no model, and for one that was made for other features.
+    """
+    if name != DEFAULT:
+        return _read(Path(name), name)
+    return _read(default_path(), "the default model")
+
+
+def default_path() -> Path:
+    """Where the model that ships is kept."""
+    return Path(__file__).with_name("default_model.skops")
+
+
+def _read(path: Path, name: str) -> Model:
+    content = _content(path, name)
+    try:
+        about = json.loads(content["about"])
+        if about["format"] != FORMAT:
+            raise ModelError(f"{name}: a model of the format {about['format']!r}; this version reads {FORMAT!r}")
+        settings = _settings(about["settings"])
+        _check_features(about, settings.features, name)
+        trees = _trees(content, len(settings.features))
+        levels = None if about["levels"] is None else Levels(**about["levels"])
+        detector = replace(ForestDetector(settings, levels=levels), trees=trees)
+        return Model(detector, about["source"], about["figures"], about["versions"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"{name}: damaged: {error}; train it anew with offbeat train") from error
+
+
+def _content(path: Path, name: str) -> Mapping[str, Any]:
+    """What a file holds, once it is known to be small and plain."""
+    import skops.io
+    from skops.io.exceptions import UntrustedTypesFoundException
+
+    try:
+        with zipfile.ZipFile(path) as packed:
+            size, unpacked = path.stat().st_size, sum(part.file_size for part in packed.infolist())
+            if size > MOST_BYTES or unpacked > MOST_UNPACKED_BYTES:
+                raise ModelError(f"{name}: {size} bytes, {unpacked} unpacked, are more than a model has")
+            if packed.testzip() is not None:
+                raise zipfile.BadZipFile("a checksum does not fit")
+        beyond = sorted(set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED))
+        if beyond:
+            raise ModelError(f"{name}: holds {beyond[0]}; a model holds plain data alone")
+        content = skops.io.load(path, trusted=list(TRUSTED))
+    except OSError as error:
+        raise ModelError(f"{name}: {error.strerror or error}") from error
+    except (*_DAMAGED, UntrustedTypesFoundException, ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{name}: not a model: {error}") from error
+    if not isinstance(content, Mapping):
+        raise ModelError(f"{name}: not a model: it holds a {type(content).__name__}")
+    return content
+
+
+def _settings(row: Mapping[str, Any]) -> ForestSettings:
+    known = {f.name for f in fields(ForestSettings)}
+    given = {name: value for name, value in row.items() if name in known}
+    return ForestSettings(**{**given, "features": tuple(row["features"]), "choice": ChoiceSettings(**row["choice"])})
+
+
+def _check_features(about: Mapping[str, Any], names: tuple[str, ...], name: str) -> None:
+    unknown = [feature for feature in names if feature not in EVERY]
+    same = about["feature_version"] == VERSION and tuple(about["patterns"]) == PATTERNS
+    if unknown or not same or tuple(about["phases"]) != PHASES:
+        what = f"the feature {unknown[0]!r}" if unknown else f"features of version {about['feature_version']}"
+        raise ModelError(
+            f"{name}: was made for {what}, which this version (features {VERSION}) does not have; "
+            "train it anew with offbeat train"
+        )
+
+
+def _trees(content: Mapping[str, Any], features: int) -> Trees:
+    trees = Trees(**{name: _column(content[name], dtype) for name, dtype in _ARRAYS.items()})
+    if trees.features > features:
+        raise ValueError(f"its trees ask for {trees.features} features, it names {features}")
+    return trees
+
+
+def _column(array: Any, dtype: np.dtype[Any]) -> Any:
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1:
+        raise ValueError(f"an array is no column of {dtype}")
+    return array

@@ -1,0 +1,286 @@
+"""From labelled logs to a trained model.
+
+An operator is truly abnormal if the fault made it take longer by at least a tenth of what the iteration lost. The
+simulation knows that of every operator; of recorded logs a person labels those that are, in iterations of their choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from diagnosis.irregularity.drift import Levels
+from diagnosis.irregularity.features import Floats
+from diagnosis.irregularity.forest import ForestDetector, ForestSettings
+from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
+from diagnosis.irregularity.operator_detector import OperatorDetector
+from diagnosis.irregularity.samples import Length, Samples
+from diagnosis.irregularity.training_set import chosen
+from diagnosis.irregularity.window import WindowStatistics
+from diagnosis.job import Job, pivots
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, numbered
+from offbeat.models import Model
+from producers.simulation import SimulatedRun, simulate
+from producers.simulation.scenario import Omissions, Scenario
+from producers.simulation.scenarios import Story, random_scenario
+from schemas.errors import InputError, SettingsError
+
+LABEL_COLUMNS = ("rank", "communicator", "iteration", "position")
+"""What names an operator in a file of labels."""
+
+WINDOW = 100
+"""Iterations before an irregular run that say what is usual: what log agents keep at least."""
+
+MOST_OF_A_RUN = 4
+"""Irregular iterations of a run that are learned from: those of one fault look alike."""
+
+OF_LEVELS = 8
+"""Iterations that tell where the features stand."""
+
+HELD_OUT = 5
+"""Every fifth run (of a single log: iteration) is not learned from, but tells how well the model does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """The operators of one irregular iteration, and which of them are truly abnormal; shape (n,)."""
+
+    iteration: int
+    samples: Samples
+    abnormal: Bools
+
+
+class Counts(NamedTuple):
+    """Operators rightly called abnormal, wrongly called so, and abnormal ones that were not."""
+
+    right: int = 0
+    wrong: int = 0
+    missed: int = 0
+
+    @classmethod
+    def of(cls, truth: Bools, said: Bools) -> Counts:
+        """Of operators of shape (n,)."""
+        return cls(int((truth & said).sum()), int((said & ~truth).sum()), int((truth & ~said).sum()))
+
+    def plus(self, other: Counts) -> Counts:
+        """Both together."""
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def precision(self) -> float:
+        """Share of those called abnormal that are; 0 where none was called so."""
+        return self.right / max(self.right + self.wrong, 1)
+
+    @property
+    def recall(self) -> float:
+        """Share of the abnormal ones that were called so; 0 where there is none."""
+        return self.right / max(self.right + self.missed, 1)
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        return 2 * self.right / max(2 * self.right + self.wrong + self.missed, 1)
+
+
+@dataclass(frozen=True)
+class Log:
+    """A job's log as a detector sees it: its operators, what each took, and how long the iterations took.
+
+    ``duration_ns`` has shape (n,), ``lengths_ns`` an entry an iteration from 0 on; NaN: not known.
+    """
+
+    job: Job
+    operators: Operators
+    duration_ns: Floats
+    lengths_ns: Floats
+    settings: MonitorSettings = field(default_factory=MonitorSettings)
+    _windows: dict[int, tuple[WindowStatistics, float]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, job: Job, table: pa.Table) -> Log:
+        """Of rows of telemetry.comm_ops that carry iterations and positions."""
+        operators = Operators.from_arrow(table)
+        duration_ns = np.where(operators.ended, operators.end_ns - operators.call_ns, np.nan)
+        return cls(job, operators, duration_ns, iteration_lengths(job, operators))
+
+    def irregular(self) -> Iterator[tuple[int, int]]:
+        """Irregular iterations as the pipeline tells them, each with the first one of its run."""
+        monitor = IterationMonitor(self.settings)
+        for iteration, length in enumerate(self.lengths_ns):
+            judgement = monitor.judge(iteration, None if np.isnan(length) else int(length))
+            if judgement.irregular and judgement.run is not None:
+                yield iteration, judgement.run.first
+
+    def here(self, iteration: int) -> Bools:
+        """Which operators are of an iteration; shape (n,)."""
+        return np.asarray(self.operators.iteration == iteration, dtype=np.bool_)
+
+    def samples(self, iteration: int, before: int) -> Samples:
+        """The operators of an iteration beside what they lasted in the window that ends before another one."""
+        if before not in self._windows:
+            since = max(self.settings.warm_up, before - WINDOW)
+            past = (self.operators.iteration >= since) & (self.operators.iteration < before)
+            usual = WindowStatistics.of_operators(self.operators.take(past), self.duration_ns[past])
+            self._windows[before] = (usual, float(np.nanmean(self.lengths_ns[since:before])))
+        usual, usual_ns = self._windows[before]
+        here, length = self.here(iteration), Length(float(self.lengths_ns[iteration]), usual_ns)
+        return Samples.of(self.operators.take(here), self.duration_ns[here], usual, length, self.job.members)
+
+    def levels(self) -> Levels:
+        """Where the features of the job stand, from iterations as they come, spread over the log."""
+        first = self.settings.warm_up + self.settings.least_baseline
+        chosen_ones = np.unique(np.linspace(first, len(self.lengths_ns) - 1, OF_LEVELS).astype(int))
+        return Levels.of(Samples.joined([self.samples(int(i), int(i)) for i in chosen_ones]))
+
+
+def labelled(job: Job, table: pa.Table, labels: pa.Table) -> list[Labelled]:
+    """The irregular iterations of a log, with the labels of their operators.
+
+    ``table`` has the columns of telemetry.comm_ops with iterations and positions, ``labels`` a row an abnormal operator
+    (``LABEL_COLUMNS``). What is irregular is told as the pipeline tells it, from the pivots.
+    """
+    log = Log.of(job, table)
+    abnormal = _are(log.operators, labels)
+    return [
+        Labelled(iteration, log.samples(iteration, first), abnormal[log.here(iteration)])
+        for iteration, first in log.irregular()
+    ]
+
+
+def labelled_run(run: SimulatedRun) -> list[Labelled]:
+    """The irregular iterations of a simulated run that carries iterations, with the truth of their operators.
+
+    Iterations that the faults lengthened by 1 to 10 % are left out: they are neither irregular nor not.
+    """
+    labels = run.table.filter(pa.array(run.truth.abnormal)).select(LABEL_COLUMNS)
+    between = set(run.truth.unscored)
+    parts = [part for part in labelled(run.job, run.table, labels) if part.iteration not in between]
+    places = np.unique(np.linspace(0, len(parts) - 1, min(MOST_OF_A_RUN, len(parts))).astype(int))
+    return [parts[place] for place in places]
+
+
+def iteration_lengths(job: Job, operators: Operators) -> Floats:
+    """How long each iteration took on the pivots (median), from 0 on, in ns; NaN: not known."""
+    count = int(operators.iteration.max(initial=UNKNOWN)) + 1
+    spans = []
+    for pivot in pivots(job):
+        own = operators.of_rank(pivot)
+        own = own.take(own.iteration != UNKNOWN)
+        begins = np.full(count + 1, np.nan)
+        np.fmin.at(begins, own.iteration, own.call_ns.astype(np.float64))
+        if len(own):
+            begins[count] = max(own.call_ns.max(), own.end_ns.max())
+        spans.append(np.diff(begins))
+    return np.asarray(np.median(spans, axis=0) if spans else np.zeros(0))
+
+
+def _are(operators: Operators, labels: pa.Table) -> Bools:
+    """Which operators the labels name; shape (n,)."""
+    codes = {name: code for code, name in enumerate(operators.communicators)}
+    named: list[Ints] = []
+    for name in LABEL_COLUMNS:
+        values = labels.column(name).to_pylist()
+        named.append(np.array([codes.get(v, UNKNOWN) if name == "communicator" else v for v in values], dtype=np.int64))
+    own = (operators.rank, operators.communicator, operators.iteration, operators.position)
+    keys = numbered(*(np.concatenate(both) for both in zip(own, named, strict=True)))
+    mine, theirs = np.split(keys, [len(operators)])
+    return np.asarray(np.isin(mine, theirs[theirs != UNKNOWN]) & (mine != UNKNOWN), dtype=np.bool_)
+
+
+def job_scenarios(job: Scenario, runs: int, seed: int) -> Iterator[Scenario]:
+    """Runs of one job, each with other noise and one other slow device."""
+    for at in range(runs):
+        template = random_scenario(seed + at, Story.ONE, ranks=None, iterations=job.iterations)
+        draws = np.random.default_rng(seed + at)
+        fault = replace(template.faults[0], rank=int(draws.integers(job.world)))
+        yield replace(job, seed=seed + at, faults=(fault,), omissions=Omissions())
+
+
+def many_jobs(runs: int, seed: int, iterations: int) -> Iterator[Scenario]:
+    """Runs of many jobs: layouts, sizes, half of them mixtures of experts, one slow device each."""
+    for at in range(runs):
+        scenario = random_scenario(seed + at, Story.ONE, iterations=iterations)
+        yield replace(scenario, omissions=Omissions())
+
+
+def simulated(scenarios: Iterable[Scenario]) -> Iterator[list[Labelled]]:
+    """The labelled iterations of each run; of a device that cannot slow its job as much as it should, none."""
+    for scenario in scenarios:
+        try:
+            yield labelled_run(simulate(scenario))
+        except SettingsError:
+            yield []
+
+
+def fitted(runs: Iterable[Sequence[Labelled]], detector: OperatorDetector) -> OperatorDetector:
+    """A detector that learned from labelled runs; raises ``InputError`` where they hold too little to learn from."""
+    parts = [part for run in runs for part in run]
+    try:
+        samples = Samples.joined([part.samples for part in parts])
+        return detector.fit(samples, np.concatenate([part.abnormal for part in parts]))
+    except ValueError as error:
+        raise InputError(f"{len(parts)} labelled irregular iterations: {error}") from error
+
+
+def counted(runs: Iterable[Sequence[Labelled]], detector: OperatorDetector) -> Counts:
+    """How a detector does on labelled runs."""
+    counts = Counts()
+    for run in runs:
+        for part in run:
+            counts = counts.plus(Counts.of(part.abnormal, detector.predict(part.samples)))
+    return counts
+
+
+def thinned(run: Sequence[Labelled], settings: ForestSettings) -> list[Labelled]:
+    """Of each iteration what is worth learning from: memory holds many runs then."""
+    kept = []
+    for part in run:
+        if part.abnormal.any() and not part.abnormal.all():
+            those = chosen(part.samples, part.abnormal, settings.features, settings.choice)
+            kept.append(Labelled(part.iteration, part.samples.take(those), part.abnormal[those]))
+    return kept
+
+
+def train(
+    runs: Iterable[Sequence[Labelled]],
+    source: str,
+    settings: ForestSettings | None = None,
+    levels: Levels | None = None,
+) -> Model:
+    """A forest that learned from all but every fifth of the labelled runs, with its figures on those.
+
+    ``levels`` are where the features of the job stand; a forest that has none is not tuned.
+    Raises ``InputError`` where they hold too little to learn from.
+    """
+    settings = settings or ForestSettings()
+    learned: list[list[Labelled]] = []
+    held_out: list[Sequence[Labelled]] = []
+    for at, run in enumerate(run for run in runs if run):
+        if at % HELD_OUT == HELD_OUT - 1:
+            held_out.append(run)
+        else:
+            learned.append(thinned(run, settings))
+    detector = fitted(learned, ForestDetector(settings))
+    assert isinstance(detector, ForestDetector)
+    counts = counted(held_out, detector)
+    figures: dict[str, Any] = {
+        "f1": round(counts.f1, 4),
+        "precision": round(counts.precision, 4),
+        "recall": round(counts.recall, 4),
+        "held_out": {"runs": len(held_out), **_sizes(held_out)},
+        "learned_from": {"runs": len(learned), **_sizes(learned)},
+    }
+    return Model(replace(detector, levels=levels), source, figures)
+
+
+def _sizes(runs: Iterable[Sequence[Labelled]]) -> dict[str, int]:
+    parts = [part for run in runs for part in run]
+    return {
+        "iterations": len(parts),
+        "operators": sum(len(part.samples) for part in parts),
+        "abnormal": int(sum(part.abnormal.sum() for part in parts)),
+    }

@@ -1,0 +1,160 @@
+"""Trained models as files: what survives, what is refused."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import skops.io
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnosis.irregularity.drift import Levels
+from diagnosis.irregularity.features import VERSION
+from diagnosis.irregularity.forest import ForestDetector, ForestSettings
+from offbeat import models
+from offbeat.models import Model
+from schemas.errors import ModelError
+from tests.diagnosis.irregularity.drawn_samples import drawn
+
+
+def model() -> Model:
+    samples, abnormal = drawn(800)
+    detector = ForestDetector(ForestSettings(trees=5, criterion="entropy")).fit(samples, abnormal)
+    return Model(replace(detector, levels=Levels.of(samples)), "drawn operators", {"f1": 0.9})
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "forest.skops"
+    models.save(model(), path)
+    return path
+
+
+def rewritten(saved: Path, tmp_path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> str:
+    """The file with its content (and what it says of itself) changed."""
+    content = skops.io.load(saved, trusted=[])
+    about = json.loads(content["about"])
+    change(content, about)
+    content["about"] = json.dumps(about) if isinstance(content.get("about"), str) else content.get("about")
+    path = tmp_path / "changed.skops"
+    skops.io.dump(content, path)
+    return str(path)
+
+
+def test_what_was_saved_is_loaded(saved: Path) -> None:
+    samples, _ = drawn(300, seed=2)
+    made, loaded = model(), models.load(str(saved))
+    assert loaded.detector.probability(samples).tolist() == made.detector.probability(samples).tolist()
+    assert (loaded.detector.settings, loaded.detector.levels) == (made.detector.settings, made.detector.levels)
+    assert (loaded.source, loaded.figures, loaded.versions) == (made.source, made.figures, made.versions)
+    assert {"scikit-learn", "skops", "numpy", "offbeat"} <= set(loaded.versions)
+
+
+def test_a_model_of_other_features_is_refused(saved: Path, tmp_path: Path) -> None:
+    def renamed(_: dict[str, Any], about: dict[str, Any]) -> None:
+        about["settings"]["features"][0] = "phase_of_the_moon"
+
+    def older(_: dict[str, Any], about: dict[str, Any]) -> None:
+        about["feature_version"] = VERSION - 1
+
+    def reordered(_: dict[str, Any], about: dict[str, Any]) -> None:
+        about["patterns"] = about["patterns"][::-1]
+
+    with pytest.raises(ModelError, match="made for the feature 'phase_of_the_moon', which this version"):
+        models.load(rewritten(saved, tmp_path, renamed))
+    with pytest.raises(ModelError, match=f"features of version {VERSION - 1}, which .* train it anew"):
+        models.load(rewritten(saved, tmp_path, older))
+    with pytest.raises(ModelError, match="was made for features of version"):
+        models.load(rewritten(saved, tmp_path, reordered))
+
+
+def _of_another_format(_: dict[str, Any], about: dict[str, Any]) -> None:
+    about["format"] = "operator_forest/0"
+
+
+def _without_roots(content: dict[str, Any], _: dict[str, Any]) -> None:
+    del content["root"]
+
+
+def _circular(content: dict[str, Any], _: dict[str, Any]) -> None:
+    content["left"] = np.zeros_like(content["left"])
+
+
+def _of_texts(content: dict[str, Any], _: dict[str, Any]) -> None:
+    content["left"] = "0"
+
+
+def _with_too_few_features(_: dict[str, Any], about: dict[str, Any]) -> None:
+    about["settings"]["features"] = about["settings"]["features"][:1]
+
+
+def _silent(content: dict[str, Any], _: dict[str, Any]) -> None:
+    content["about"] = 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_of_another_format, "format 'operator_forest/0'; this version reads"),
+        (_without_roots, "damaged: 'root'"),
+        (_circular, "damaged: a node's children"),
+        (_of_texts, "damaged: an array is no column"),
+        (_with_too_few_features, "damaged: its trees ask for"),
+        (_silent, "damaged"),
+    ],
+)
+def test_what_is_no_such_model_is_refused(
+    saved: Path, tmp_path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        models.load(rewritten(saved, tmp_path, change))
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.skops"
+    with pytest.raises(ModelError, match="No such file"):
+        models.load(str(path))
+    path.write_bytes(b"no zip")
+    with pytest.raises(ModelError, match="not a model"):
+        models.load(str(path))
+    skops.io.dump([1, 2], path)
+    with pytest.raises(ModelError, match="not a model: it holds a list"):
+        models.load(str(path))
+    skops.io.dump({"about": date(2026, 1, 1)}, path)
+    with pytest.raises(ModelError, match=r"holds datetime.date; a model holds plain data"):
+        models.load(str(path))
+    with pytest.raises(ModelError, match="the forest was not trained"):
+        models.save(Model(ForestDetector(), "nothing", {}), path)
+    with pytest.raises(ModelError, match="give a file that can be written"):
+        models.save(model(), tmp_path / "no" / "folder" / "x.skops")
+
+
+def test_what_unpacks_to_more_than_a_model_has_is_refused(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.skops"
+    path.write_bytes(saved.read_bytes())
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as packed, packed.open("zeros.npy", "w") as part:
+        for _ in range(65):
+            part.write(bytes(1 << 20))
+    with pytest.raises(ModelError, match="are more than a model has"):
+        models.load(str(path))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_a_damaged_file_is_refused_or_read_as_it_was(saved: Path, tmp_path_factory: Any, data: st.DataObject) -> None:
+    whole = saved.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    path = tmp_path_factory.mktemp("damaged") / "x.skops"
+    cut = data.draw(st.booleans())
+    path.write_bytes(whole[:at] if cut else whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+    try:
+        loaded = models.load(str(path))
+    except ModelError:
+        return
+    assert loaded.detector.settings == models.load(str(saved)).detector.settings

@@ -1,0 +1,155 @@
+"""From labelled logs to samples and models."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from diagnosis.irregularity.forest import ForestDetector, ForestSettings
+from offbeat import labels, training
+from offbeat.training import LABEL_COLUMNS, Counts
+from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate, write
+from schemas.errors import InputError
+from tests.offbeat.command_line import offbeat, refusal
+
+FAULTY = tuple(range(12, 18))
+
+
+def scenario(seed: int = 3, rank: int = 5) -> Scenario:
+    fault = Fault(Kind.GPU_SLOW, rank, FAULTY, slowdown=1.5)
+    return Scenario(seed, tp=2, pp=2, dp=2, microbatches=4, layers=4, hidden=4096, iterations=20, faults=(fault,))
+
+
+@cache
+def run(seed: int = 3, rank: int = 5) -> SimulatedRun:
+    return simulate(scenario(seed, rank))
+
+
+def truth(of: SimulatedRun) -> pa.Table:
+    return of.table.filter(pa.array(of.truth.abnormal)).select(LABEL_COLUMNS)
+
+
+def test_irregular_iterations_bear_the_truth_of_their_operators() -> None:
+    of = run()
+    parts = training.labelled(of.job, of.table, truth(of))
+    assert [part.iteration for part in parts] == list(FAULTY)
+    iteration = of.table.column("iteration").to_numpy()
+    for part in parts:
+        assert part.abnormal.sum() == of.truth.abnormal[iteration == part.iteration].sum() > 0
+        assert len(part.samples) == (iteration == part.iteration).sum()
+        lost = part.samples.duration_ns - part.samples.mean
+        assert np.nanmedian(lost[part.abnormal]) > 10 * abs(np.nanmedian(lost[~part.abnormal]))
+
+
+def test_usual_is_what_was_before_the_run_and_after_warm_up() -> None:
+    of = run()
+    first, *_, last = training.labelled(of.job, of.table, truth(of))
+    assert np.nanmax(first.samples.count) == FAULTY[0] - 5
+    assert np.nanmax(last.samples.count) == FAULTY[0] - 5
+    ratio = last.samples.iteration_ns[0] / last.samples.usual_iteration_ns[0]
+    assert ratio == pytest.approx(of.truth.slowdowns[last.iteration], rel=0.1)
+
+
+def test_levels_are_those_of_iterations_as_they_come() -> None:
+    levels = training.Log.of(run().job, run().table).levels()
+    lengths = np.array(run().truth.durations_ns[10:])
+    assert levels.mean["iteration"] == pytest.approx(lengths.mean(), rel=0.15)
+    assert levels.p99["iteration"] == pytest.approx(lengths.max(), rel=0.1)
+
+
+def test_of_a_run_a_few_iterations_are_enough() -> None:
+    assert [part.iteration for part in training.labelled_run(run())] == [12, 13, 15, 17]
+
+
+def test_a_forest_learns_who_waits_and_knows_how_well() -> None:
+    runs = [training.labelled_run(run(seed, rank)) for seed, rank in ((3, 5), (4, 2), (5, 7), (6, 0), (7, 3))]
+    levels = training.Log.of(run().job, run().table).levels()
+    model = training.train([*runs, []], "small runs", ForestSettings(trees=10), levels)
+    assert model.figures["learned_from"]["runs"] == 4
+    assert model.figures["held_out"]["runs"] == 1
+    assert model.figures["f1"] > 0.8
+    assert model.detector.levels == levels
+    counts = training.counted(runs[:1], model.detector)
+    assert counts.f1 > 0.9
+
+
+def test_nothing_is_learned_from_nothing() -> None:
+    with pytest.raises(InputError, match="0 labelled irregular iterations: there are no samples"):
+        training.fitted([[]], ForestDetector())
+
+
+def test_counts() -> None:
+    said = Counts.of(np.array([True, True, True, False, False]), np.array([True, True, False, True, False]))
+    assert said == (2, 1, 1)
+    assert said.plus(said) == (4, 2, 2)
+    assert (said.precision, said.recall, said.f1) == pytest.approx((2 / 3, 2 / 3, 2 / 3))
+    assert Counts().f1 == Counts().precision == Counts().recall == 0
+
+
+def test_runs_of_a_job_differ_in_noise_and_fault_alone() -> None:
+    job = replace(scenario(), faults=())
+    first, second = training.job_scenarios(job, 2, 3_000_000)
+    assert len(first.faults) == len(second.faults) == 1
+    assert replace(first, seed=0, faults=()) == replace(second, seed=0, faults=())
+    assert first.seed != second.seed
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recording")
+    write(run(), folder)
+    return folder
+
+
+def label_lines(of: SimulatedRun, form: str) -> str:
+    rows = truth(of).to_pylist()
+    if form == "csv":
+        return "\n".join([",".join(LABEL_COLUMNS), *(",".join(str(v) for v in row.values()) for row in rows)])
+    return "\n".join(str(row).replace("'", '"') for row in rows)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_a_recording_with_labels_trains_a_model(recording: Path, tmp_path: Path, form: str) -> None:
+    (tmp_path / f"labels.{form}").write_text(label_lines(run(), form))
+    given = (str(recording), "--labels", str(tmp_path / f"labels.{form}"), "--out", str(tmp_path / "m.skops"))
+    done = offbeat("train", *given)
+    assert done.exit_code == 0
+    assert "trained on 6 labelled iterations of" in done.stdout
+    assert (tmp_path / "m.skops").stat().st_size < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "neither JSON lines nor CSV"),
+        ('{"rank": 1}', "the column communicator is missing"),
+        (
+            '{"rank": 1, "communicator": "?", "iteration": 12, "position": 0}',
+            "communicator '?' is not in the recording",
+        ),
+        ('{"rank": null, "communicator": "?", "iteration": 12, "position": 0}', "rank is missing in a row"),
+        ('{"rank": "r", "communicator": "?", "iteration": 12, "position": 0}', "rank: "),
+    ],
+)
+def test_labels_that_cannot_be_are_refused(recording: Path, tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "labels.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message.replace("?", r"\?")):
+        labels.labelled_recording([recording], path)
+
+
+def test_labels_of_regular_iterations_teach_nothing(recording: Path, tmp_path: Path) -> None:
+    path = tmp_path / "labels.jsonl"
+    row = {**truth(run()).to_pylist()[0], "iteration": 7}
+    path.write_text(str(row).replace("'", '"'))
+    with pytest.raises(InputError, match="none of the labelled operators is of an irregular iteration"):
+        labels.labelled_recording([recording], path)
+
+
+def test_one_source_of_labels_is_asked_for() -> None:
+    assert "give either PATH with --labels, or --simulated, or --default" in refusal(offbeat("train"))
+    assert "give --out MODEL" in refusal(offbeat("train", "--simulated"))
+    assert "--criterion x: give gini or entropy" in refusal(offbeat("train", "--default", "--criterion", "x"))
