@@ -112,7 +112,7 @@ def convert(
     iteration_op: IterationOp = None,
     as_json: Json = False,
 ) -> None:
-    """Write a recorded run as Parquet, with all that was inferred of it."""
+    """Write a recorded run as Parquet, with what was inferred."""
     from offbeat import options
     from producers.importers import parquet
     from producers.importers.recording import load, write

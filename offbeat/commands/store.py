@@ -78,7 +78,10 @@ def rank(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Rank devices by the evidence against them; what nothing tells apart shares a place."""
+    """Rank devices by the evidence against them.
+
+    What nothing tells apart shares a place.
+    """
     from diagnosis.ranking.devices import RankingSettings
     from offbeat import tables, wiring
 
