@@ -56,7 +56,7 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
         ("OFFBEAT_KAFKA__SERVERS", "a:1", "OFFBEAT_KAFKA__SERVERS: there is no such setting"),
         ("OFFBEAT_KAFAK__USERNAME", "me", "OFFBEAT_KAFAK__USERNAME: there is no such setting; after OFFBEAT_ comes"),
         ("OFFBEAT_PIVOT", "3", "OFFBEAT_PIVOT: there is no such setting"),
-        ("OFFBEAT_MODEL", "default", "only Algorithm 1 asks a model: set OFFBEAT_SEARCH__LOCATE__SEARCH=algorithm_1"),
+        ("OFFBEAT_MODEL", "default", "OFFBEAT_MODEL is given, but only Algorithm 1 asks a model: set OFFBEAT_SEARCH__"),
         ("OFFBEAT_PIVOTS", "0", "OFFBEAT_PIVOTS: input should be greater than or equal to 1"),
         ("OFFBEAT_STORE__PORT", "99999", "OFFBEAT_STORE__PORT: input should be less than or equal to 65535"),
         ("OFFBEAT_KAFKA", "a:1", "OFFBEAT_KAFKA is a group of settings: set its fields, as OFFBEAT_KAFKA__FIELD"),
