@@ -29,7 +29,7 @@ from schemas.topic import ID
 RAW = pa.schema(
     [
         ("rank", pa.int32()),
-        ("op", pa.string()),
+        ("op", ID),
         ("count", pa.int64()),
         ("stream", ID),
         ("call_ns", pa.int64()),
@@ -74,7 +74,8 @@ class Megatrace:
             raise InputError(f"{files[0].parent}: {error}") from error
         batch = conform(calls.columns, calls.rows)
         check(batch, unnamed=True)
-        return described(pa.Table.from_batches([batch], SCHEMA), About(lost_lines=calls.lost_lines + partial))
+        what = About(lost_lines=calls.lost_lines + partial, duplicates=calls.duplicates)
+        return described(pa.Table.from_batches([batch], SCHEMA), what)
 
 
 def _columns_of(block: Block) -> tuple[pa.Table, bool]:
@@ -109,7 +110,7 @@ def _parsed(lines: pa.Array) -> pa.Table:
     seconds, nanoseconds = fields.field("seconds").cast(pa.int64()), fields.field("nanoseconds").cast(pa.int64())
     columns = {
         "rank": fields.field("rank").cast(pa.int32()),
-        "op": pa.array([OPS[name] for name in names], pa.string()).take(functions.indices),
+        "op": pa.DictionaryArray.from_arrays(functions.indices, [OPS[name] for name in names]),
         "count": fields.field("count").cast(pa.int64()),
         "stream": fields.field("stream").dictionary_encode(),
         "call_ns": pc.add_checked(pc.multiply_checked(seconds, 1_000_000_000), nanoseconds),

@@ -18,11 +18,14 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Calls:
-    """Rows of telemetry.comm_ops as columns; ``lost_lines`` beyond what holes in ``seq`` show."""
+    """Rows of telemetry.comm_ops as columns; ``lost_lines`` beyond what holes in ``seq`` show. Copies of lines are
+    ``duplicates``.
+    """
 
     columns: Mapping[str, pa.Array]
     rows: int
     lost_lines: int
+    duplicates: int
 
 
 def number(lines: pa.Table) -> Calls:
@@ -34,6 +37,9 @@ def number(lines: pa.Table) -> Calls:
 
     Raises ``ValueError`` where hashes cannot be told apart, or numbers go back.
     """
+    first = _first_copies(lines)
+    duplicates = len(lines) - int(first.sum())
+    lines = lines.filter(pa.array(first)) if duplicates else lines
     rank, (stream, streams), (text, hashes) = integers(lines, "rank"), codes(lines, "stream"), codes(lines, "hash")
     named, lost = bool(hashes), 0
     counts = integers(lines, "op_count")
@@ -57,7 +63,18 @@ def number(lines: pa.Table) -> Calls:
         columns["communicator"] = pa.DictionaryArray.from_arrays(pa.array(own, pa.int32()), hashes)
     missing = _missing_flushes(rank, call_ns, integers(lines, "save_count"))
     shown = np.bincount(rank, weights=skipped, minlength=len(missing))
-    return Calls(columns, lines.num_rows, lost + int(np.maximum(missing - shown, 0).sum()))
+    return Calls(columns, lines.num_rows, lost + int(np.maximum(missing - shown, 0).sum()), duplicates)
+
+
+def _first_copies(lines: pa.Table) -> NDArray[np.bool_]:
+    """Which lines are not copies of earlier ones, of a log that was collected twice: a rank calls once at a time."""
+    stream, _ = codes(lines, "stream")
+    op, _ = codes(lines, "op")
+    told = (op, stream, *(integers(lines, name) for name in ("op_count", "count", "call_ns", "rank")))
+    order = np.lexsort(told)
+    again = np.zeros(len(lines), dtype=np.bool_)
+    again[order[1:]] = np.logical_and.reduce([np.diff(column[order]) == 0 for column in told])
+    return ~again
 
 
 def _communicators(rank: Ints, stream: Ints, text: Ints, hashes: list[str]) -> Ints:
