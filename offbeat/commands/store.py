@@ -72,7 +72,10 @@ def rank(
         bool, typer.Option("--decay/--no-decay", help="Count less against devices that many NICs share.")
     ] = True,
     coverage: Annotated[
-        bool, typer.Option("--coverage/--no-coverage", help="Of these, count only what the findings do not name.")
+        bool,
+        typer.Option(
+            "--coverage/--no-coverage", help="Decay a switch by branches below for each one named, not by all NICs."
+        ),
     ] = True,
     epsilon: Annotated[float, typer.Option(help="Of the decay; the paper prints 1e-6.")] = math.e,
     data_dir: DataDir = None,
