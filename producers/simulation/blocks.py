@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from producers.simulation.cluster import Cluster, Ints
-from producers.simulation.inside import Grouping
-from producers.simulation.parts import Level, Plan
+from producers.simulation.parts import Grouping, Level, Plan
 from producers.simulation.schedule import Scope
 
 
@@ -85,16 +85,19 @@ class Execution:
         else:
             now[level.stages] = leaving
 
-    def course(self, blocks: Blocks, stage: int, within: Ints) -> Ints:
-        """When ranks of a stage began and left each of its parts, in its order; (1 + parts, worlds, ranks).
+    def came(self, blocks: Blocks, stage: int, at: Ints, within: Ints) -> Ints:
+        """When ranks of a stage left what precedes some parts in its course; (parts, worlds, ranks).
 
-        ``within`` are ranks within the stage.
+        ``at`` are the parts' places in the course, ``within`` ranks within the stage.
         """
-        course = self.plan.course[stage]
-        times = np.empty((1 + len(course), blocks.began.shape[1], len(within)), dtype=np.int64)
-        times[0] = blocks.began[stage][:, within]
-        family, row = np.array(course, dtype=np.int64).T
-        for f in np.unique(family):
-            hit = family == f
-            times[1:][hit] = blocks.left[f][row[hit]][:, :, self.groupings[f].of_rank[within]]
+        times = np.empty((len(at), blocks.worlds, len(within)), dtype=np.int64)
+        times[at == 0] = blocks.began[stage][:, within]
+        family, row = self._course[stage][at - 1].T
+        for f in np.unique(family[at > 0]):
+            hit = (family == f) & (at > 0)
+            times[hit] = blocks.left[f][row[hit]][:, :, self.groupings[f].of_rank[within]]
         return times
+
+    @cached_property
+    def _course(self) -> tuple[Ints, ...]:
+        return tuple(np.array(course, dtype=np.int64) for course in self.plan.course)

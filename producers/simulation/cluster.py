@@ -114,7 +114,10 @@ class Cluster:
 
     def size(self, scope: Scope) -> int:
         """Members of each group of a scope."""
-        return int(self.groups(scope).shape[1])
+        within = int(np.prod([self.scenario.stage_shape[axis] for axis in self.axes(scope)]))
+        if self.within(scope):
+            return within
+        return within * (min(self.scenario.pp, 2) if scope is Scope.EMBEDDING else self.scenario.pp)
 
     @cached_property
     def scopes(self) -> tuple[Scope, ...]:

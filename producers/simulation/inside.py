@@ -8,8 +8,6 @@ such executions come to (``totals``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,56 +19,12 @@ from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.conditions import Conditions
 from producers.simulation.durations import latency_s, volume
 from producers.simulation.noise import Floats, NoiseProfile
-from producers.simulation.parts import Kind, axes_of
+from producers.simulation.parts import Grouping, Kind
 from producers.simulation.schedule import Compute, Scope
-
-Times = npt.NDArray[Any]
+from producers.simulation.steps import PartDurations, PartTimes, Steps
 
 _LAG_CV = 0.5
 """Of the time that the host takes to launch."""
-
-
-@dataclass(frozen=True)
-class Grouping:
-    """A stage's ranks in groups of one scope: the group of each, and the members of each, ascending."""
-
-    of_rank: Ints
-    members: Ints
-
-    @classmethod
-    def of(cls, cluster: Cluster, scope: Scope | None) -> Grouping:
-        """``of_rank`` (ranks of a stage,); ``members`` (groups, members), as ranks within the stage."""
-        axes, shape = axes_of(cluster, scope), cluster.scenario.stage_shape
-        reduced = [1 if axis in axes else size for axis, size in enumerate(shape)]
-        numbers = np.arange(int(np.prod(reduced))).reshape(reduced)
-        of_rank = np.broadcast_to(numbers, shape).ravel()
-        return cls(of_rank, np.argsort(of_rank, kind="stable").reshape(numbers.size, -1))
-
-
-@dataclass(frozen=True, slots=True)
-class PartDurations:
-    """Durations in parts of one kind and one group, by segment or operator: axes (.., parts, worlds, members)."""
-
-    segments: Times
-    gaps: Times
-    lags: Times
-    transfers: Times
-
-    def scaled(self, factor: Floats) -> PartDurations:
-        """In whole nanoseconds, times a factor of each part and world; (parts, worlds)."""
-        by = 1e9 * factor[..., None]
-        return PartDurations(
-            *(np.rint(d * by).astype(np.int64) for d in (self.segments, self.gaps, self.lags, self.transfers))
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PartTimes:
-    """When the members called, started and ended each operator: (operators, parts, worlds, members); whole ns."""
-
-    call: Ints
-    start: Ints
-    end: Ints
 
 
 class Inside:
@@ -80,6 +34,7 @@ class Inside:
         self.kind = kind
         self.cluster = cluster
         self.grouping = Grouping.of(cluster, kind.scope)
+        self.steps = Steps(cluster, kind, self.grouping)
         segments, operators = kind.segments, kind.operators
         size = {scope: cluster.size(scope) for scope in {o.scope for o in operators}}
         profile = cluster.scenario.noise
@@ -155,12 +110,24 @@ class Inside:
 
     def _spread(self, stream: np.random.Generator, profile: NoiseProfile, parts: int) -> Floats:
         """Noise of transfers, alike for the members of an operator's group; (operators, parts, members)."""
-        pieces = np.broadcast_to(self._parts[:, None, None], (len(self._parts), parts, self.members))
-        drawn = noise.factors(stream, pieces, profile)
+        spread = np.empty((len(self._parts), parts, self.members))
         for place, scope in enumerate(self.scopes):
             hit = self.scope == place
-            drawn[hit] = self._of_group(drawn[hit], scope, lambda cube, axes: np.take(cube, [0], axis=axes[-1]))
-        return drawn
+            group = self._group_of_member[scope]
+            pieces = np.broadcast_to(self._parts[hit, None, None], (int(hit.sum()), parts, int(group.max()) + 1))
+            spread[hit] = noise.factors(stream, pieces, profile)[..., group]
+        return spread
+
+    @cached_property
+    def _group_of_member(self) -> dict[Scope, Ints]:
+        """Of each scope of operators: which of the groups within this one each member is in; (members,)."""
+        if self.kind.meets:
+            return {scope: np.zeros(self.members, dtype=np.int64) for scope in self.scopes}
+        within = self.grouping.members[0]
+        return {
+            scope: np.unique(Grouping.of(self.cluster, scope).of_rank[within], return_inverse=True)[1]
+            for scope in self.scopes
+        }
 
     def _per_byte(self, conditions: Conditions, scope: Scope, group: int, slots: Ints) -> Floats:
         """Seconds of a byte; (parts, worlds, members)."""
@@ -171,73 +138,14 @@ class Inside:
             return np.concatenate([pairs, pairs], axis=-1)[state]
         return np.asarray(self.of_members(rates.of_group(scope), group)[state])
 
-    def _of_group(self, values: Times, scope: Scope, reduce: Any) -> Times:
-        """Values of members reduced over each operator's group of a scope; (.., members), as given."""
-        if self.kind.meets or scope is self.kind.scope:
-            return np.broadcast_to(reduce(values, (-1,)), values.shape)
-        sizes = [size if axis in self._axes else 1 for axis, size in enumerate(self.cluster.scenario.stage_shape)]
-        cube = values.reshape(*values.shape[:-1], *sizes)
-        axes = tuple(axis - 4 for axis in self.cluster.axes(scope))
-        for axis in axes:
-            cube = reduce(cube, (axis,))
-        return np.broadcast_to(cube, (*values.shape[:-1], *sizes)).reshape(values.shape)
-
-    @cached_property
-    def _axes(self) -> tuple[int, ...]:
-        return axes_of(self.cluster, self.kind.scope)
-
-    def _last(self, values: Times, scope: Scope) -> Times:
-        return self._of_group(values, scope, lambda cube, axes: cube.max(axis=axes, keepdims=True))
-
-    @cached_property
-    def _gaps_before(self) -> Ints:
-        """Whether a stage has launched one operator of a meeting (axis 0) once it calls another; axis 2: members."""
-        called = self.kind.calls[:, :, None] <= self.kind.calls[:, None, :]
-        return np.repeat(called, self.grouping.members.shape[1], axis=0).transpose(1, 2, 0).astype(np.int64)
-
-    def _waits(self, durations: PartDurations, operators: Sequence[int]) -> list[tuple[int, Times]]:
-        """Each operator of a step with the time that the host takes until it has called it."""
-        if len(operators) == 1:
-            return [(operators[0], durations.gaps[operators[0]])]
-        before = self._gaps_before
-        return [(j, sum(durations.gaps[i] * before[i, j] for i in operators)) for j in operators]
-
-    def reach(self, durations: PartDurations) -> Times:
-        """How long before the part's end each member must come at the latest; (parts, worlds, members)."""
-        left = np.zeros(self._shape(durations), dtype=durations.segments.dtype)
-        for step in reversed(self.kind.steps):
-            if isinstance(step, Compute):
-                left = left + durations.segments[step.segment]
-            else:
-                after = self._last(left, self.kind.operators[step.operators[0]].scope)
-                waits = self._waits(durations, step.operators)
-                ends = [wait + durations.lags[i] + durations.transfers[i] for i, wait in waits]
-                left = after + np.maximum.reduce(ends)
-        return left
-
-    def execute(self, durations: PartDurations, came: Times) -> tuple[PartTimes, Times]:
-        """The members' operators, and when they are through; ``came`` (parts, worlds, members)."""
-        times = PartTimes(*(np.empty(durations.transfers.shape, dtype=came.dtype) for _ in range(3)))
-        now = came
-        for step in self.kind.steps:
-            if isinstance(step, Compute):
-                now = now + durations.segments[step.segment]
-                continue
-            for i, wait in self._waits(durations, step.operators):
-                times.call[i] = now + wait
-                times.start[i] = times.call[i] + durations.lags[i]
-                times.end[i] = self._last(times.start[i], self.kind.operators[i].scope) + durations.transfers[i]
-            now = np.maximum.reduce([times.end[i] for i in step.operators])
-        return times, now
-
     def expand(self, drawn: PartDurations, came: Ints, left: Ints) -> tuple[PartDurations, PartTimes]:
         """Durations in whole nanoseconds that make members who come then leave then, and their execution.
 
         ``came`` (parts, worlds, members) and ``left`` (parts, worlds) are whole nanoseconds.
         """
-        factor = ((left[..., None] - came) / (1e9 * self.reach(drawn))).min(axis=-1)
+        factor = ((left[..., None] - came) / (1e9 * self.steps.reach(drawn))).min(axis=-1)
         durations = drawn.scaled(factor)
-        times, through = self.execute(durations, came)
+        times, through = self.steps.execute(durations, came)
         rounded = left - through[..., 0]  # whole nanoseconds do not add up to the last one
         if isinstance(last := self.kind.steps[-1], Compute):
             durations.segments[last.segment] += rounded[..., None]
@@ -246,6 +154,3 @@ class Inside:
                 durations.transfers[i] += rounded[..., None]
                 times.end[i] += rounded[..., None]
         return durations, times
-
-    def _shape(self, durations: PartDurations) -> tuple[int, ...]:
-        return tuple(max(durations.segments.shape[-3:], durations.transfers.shape[-3:]))

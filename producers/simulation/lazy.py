@@ -20,18 +20,20 @@ from producers.simulation.calibration import Effort, slow_device
 from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.conditions import Climate, Conditions
 from producers.simulation.fabric import Fabric
-from producers.simulation.inside import Inside, PartDurations, PartTimes
+from producers.simulation.inside import Inside
 from producers.simulation.network import SlowDevice, World
 from producers.simulation.noise import Floats, Purpose
 from producers.simulation.parts import plan
 from producers.simulation.scenario import Scenario
 from producers.simulation.schedule import Scope, programs
+from producers.simulation.steps import PartDurations, PartTimes
 from producers.simulation.totals import family_totals
 
 _KEPT_WHOLE = 4
 _KEPT_ITERATIONS = 128
 """Iterations of which it is known when parts ended: searches look back. Up to 6 MB each at 8,192 ranks."""
-_KEPT_PARTS = 64
+_KEPT_CONDITIONS = 32
+_KEPT_PART_BYTES = 300e6
 _EFFORT = Effort(samples=3, grid=9, rounds=4)
 
 Worlds = tuple[int, ...]
@@ -42,18 +44,21 @@ Thing = TypeVar("Thing")
 
 
 class Recent(Generic[Thing]):
-    """The last few things that were worked out."""
+    """The last few things that were worked out, as many as weigh no more than a limit."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: float, weight: Callable[[Thing], float] = lambda _: 1.0) -> None:
+        self._most, self._weight = most, weight
         self._things: OrderedDict[Hashable, Thing] = OrderedDict()
+        self._held = 0.0
 
     def get(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
         """The thing of a key, made where it is not there."""
         if key not in self._things:
-            self._things[key] = make()
-            if len(self._things) > self._most:
-                self._things.popitem(last=False)
+            thing = make()
+            self._things[key] = thing
+            self._held += self._weight(thing)
+            while self._held > self._most and len(self._things) > 1:
+                self._held -= self._weight(self._things.popitem(last=False)[1])
         self._things.move_to_end(key)
         return self._things[key]
 
@@ -84,8 +89,8 @@ class LazyRun:
         self._began: list[Ints] = [np.zeros((scenario.pp, len(self.worlds), self.cluster.stage_ranks), dtype=np.int64)]
         self._blocks: Recent[Blocks] = Recent(_KEPT_WHOLE)
         self._actual: Recent[Blocks] = Recent(_KEPT_ITERATIONS)
-        self._conditions: Recent[Conditions] = Recent(_KEPT_ITERATIONS)
-        self._parts: Recent[PartTimes] = Recent(_KEPT_PARTS)
+        self._conditions: Recent[Conditions] = Recent(_KEPT_CONDITIONS)
+        self._parts: Recent[PartTimes] = Recent(_KEPT_PART_BYTES, lambda part: part.nbytes)
 
     @cached_property
     def job(self) -> Job:
@@ -136,13 +141,13 @@ class LazyRun:
         inside = self.insides[family][kind]
         blocks = self._happened(iteration) if worlds == (0,) else self.blocks(iteration)
         within = inside.grouping.members[group]
-        came = []
         chosen = [min(world, blocks.worlds - 1) for world in worlds]
-        for stage in inside.kind.stages:
-            course = self.execution.course(blocks, stage, within)[:, chosen]
-            at = self._place[stage][family][self.plan.families[family].rows[kind]]
-            came.append(course[at])
-            left = course[at + 1][..., 0]
+        rows = self.plan.families[family].rows[kind]
+        came = [
+            self.execution.came(blocks, stage, self._place[stage][family][rows], within)[:, chosen]
+            for stage in inside.kind.stages
+        ]
+        left = blocks.left[family][rows, :, group][:, chosen]
         drawn = self.drawn(iteration, family, kind, group, worlds)
         return inside.expand(drawn, np.concatenate(came, axis=-1), left)
 

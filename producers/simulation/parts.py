@@ -104,6 +104,26 @@ def axes_of(cluster: Cluster, scope: Scope | None) -> tuple[int, ...]:
     return () if scope is None else cluster.axes(scope)
 
 
+@dataclass(frozen=True)
+class Grouping:
+    """A stage's ranks in groups of one scope: the group of each, and the members of each, ascending.
+
+    ``of_rank`` (ranks of a stage,); ``members`` (groups, members), as ranks within the stage.
+    """
+
+    of_rank: Ints
+    members: Ints
+
+    @classmethod
+    def of(cls, cluster: Cluster, scope: Scope | None) -> Grouping:
+        """The groups of a scope, None: each rank alone; of groups between stages their part in each."""
+        axes, shape = axes_of(cluster, scope), cluster.scenario.stage_shape
+        reduced = [1 if axis in axes else size for axis, size in enumerate(shape)]
+        numbers = np.arange(int(np.prod(reduced))).reshape(reduced)
+        of_rank = np.broadcast_to(numbers, shape).ravel()
+        return cls(of_rank, np.argsort(of_rank, kind="stable").reshape(numbers.size, -1))
+
+
 def plan(cluster: Cluster, programs: Sequence[Program]) -> Plan:
     """The parts of every iteration of a job.
 

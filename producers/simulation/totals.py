@@ -45,7 +45,7 @@ class Typical:
         longest = inside.longest
         own = drawn.segments.sum(axis=0) + drawn.gaps.sum(axis=0) + drawn.lags[longest].sum(axis=0)
         transfer = drawn.transfers[longest].sum(axis=0).mean(axis=-1)
-        total = inside.reach(drawn).max(axis=-1)
+        total = inside.steps.reach(drawn).max(axis=-1)
         computing, transferring = _without_noise(inside, conditions)
         waiting = (total - transfer).mean() / own.mean() - 1 if own.mean() > 0 else 0.0
         return cls(
