@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from producers import operator_windows
-from producers.log_store import COMPLETE, PARTIAL, LogStore
+from producers.log_store import PARTIAL, LogStore
 from schemas import catalogue
 from schemas.topic import Topic
 
@@ -47,19 +47,15 @@ def answers(store: LogStore, request: Sequence[Asked]) -> Iterator[LogAnswer]:
 class _Part:
     """Records of some ranks, and how complete each rank's are."""
 
-    rows: pa.Table
+    rows: Sequence[pa.Table]
     outcomes: Mapping[int, str]
 
 
 def _looked_up(store: LogStore, asked: Asked, columns: Sequence[str] | None = None) -> _Part:
-    """The rows asked for. Where not all are there, rank by rank, so that no rank's loss is told of another."""
+    """The rows asked for: rank by rank, so that no rank's loss is told of another."""
     ranks = sorted(set(asked["ranks"] or ()) & set(store.ranks))
-    found = _rows(store, asked, ranks, columns)
-    if len(ranks) < 2 or found[1] == COMPLETE:
-        return _Part(found[0], dict.fromkeys(ranks, found[1]))
     of_rank = {rank: _rows(store, asked, [rank], columns) for rank in ranks}
-    rows = pa.concat_tables([table for table, _ in of_rank.values()])
-    return _Part(rows, {rank: outcome for rank, (_, outcome) in of_rank.items()})
+    return _Part([table for table, _ in of_rank.values()], {rank: outcome for rank, (_, outcome) in of_rank.items()})
 
 
 def _rows(store: LogStore, asked: Asked, ranks: Sequence[int], columns: Sequence[str] | None) -> tuple[pa.Table, str]:
@@ -87,15 +83,16 @@ def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
             yield from _each_rank(store, window, one)
         else:  # of no operator in particular: there is nothing that could be told
             empty = catalogue.OPERATOR_WINDOWS.schema.empty_table()
-            yield _Part(empty, dict.fromkeys(sorted(set(window[0]["ranks"]) & set(store.ranks)), PARTIAL))
+            yield _Part([empty], dict.fromkeys(sorted(set(window[0]["ranks"]) & set(store.ranks)), PARTIAL))
 
 
 def _each_rank(store: LogStore, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[_Part]:
     """Rank by rank: a window of all ranks of a host at once would take gigabytes."""
     for rank in sorted(set(window[0]["ranks"] or ()) & set(store.ranks)):
         parts = [_looked_up(store, {**asked, "ranks": [rank]}, operator_windows.COLUMNS) for asked in window]
-        rows = pa.concat_tables([part.rows for part in parts]).unify_dictionaries().combine_chunks()
-        yield _Part(pa.Table.from_batches([made(rows)]), {rank: _joint(part.outcomes[rank] for part in parts)})
+        tables = [table for part in parts for table in part.rows]
+        rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        yield _Part([pa.Table.from_batches([made(rows)])], {rank: _joint(part.outcomes[rank] for part in parts)})
 
 
 def _by_outcome(topic: Topic, parts: Iterable[_Part]) -> Iterator[LogAnswer]:
@@ -107,7 +104,8 @@ def _by_outcome(topic: Topic, parts: Iterable[_Part]) -> Iterator[LogAnswer]:
     ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank in sorted(told):
         ranks_of[_joint(told[rank])].append(rank)
-    rows = pa.concat_tables([topic.schema.empty_table(), *(part.rows for part in parts)]).unify_dictionaries()
+    tables = [table for part in parts for table in part.rows]
+    rows = pa.concat_tables([topic.schema.empty_table(), *tables]).unify_dictionaries()
     for outcome, ranks in ranks_of.items():
         own = rows if len(ranks_of) == 1 else rows.filter(_of(rows, ranks))
         yield LogAnswer(topic, tuple(ranks), outcome, own)

@@ -60,8 +60,8 @@ class LogStore(Protocol):
         """Close the next iteration; False where there is none (yet)."""
         ...
 
-    def spans(self, iteration: int) -> Spans:
-        """When the ranks began and ended a closed iteration."""
+    def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
+        """When the ranks began and ended a closed iteration; None: all that a summary is published of."""
         ...
 
     def rows(
@@ -122,8 +122,9 @@ class RecordingStore:
         self.watermark_ns = max([self.watermark_ns, *self._index.blocks.latest_ns[blocks].tolist()])
         return True
 
-    def spans(self, iteration: int) -> Spans:
-        at = self._blocks(self.ranks, iteration, iteration)
+    def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
+        own = self.ranks if ranks is None else sorted(set(ranks) & set(self.ranks))
+        at = self._blocks(own, iteration, iteration)
         blocks = self._index.blocks
         return Spans(blocks.rank[at], blocks.start_ns[at], blocks.end_ns[at], blocks.lost[at])
 

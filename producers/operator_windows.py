@@ -78,8 +78,8 @@ def _lengths(store: LogStore, rank: int, iterations: Iterable[int]) -> list[int 
     """How long a rank's iterations took, in ns; None: not known."""
     lengths = []
     for iteration in iterations:
-        spans = store.spans(iteration)
-        [*length] = (spans.end_ns - spans.start_ns)[(spans.rank == rank) & (spans.end_ns >= 0) & (spans.start_ns >= 0)]
+        spans = store.spans(iteration, [rank])
+        [*length] = (spans.end_ns - spans.start_ns)[(spans.end_ns >= 0) & (spans.start_ns >= 0)]
         lengths.append(int(length[0]) if length else None)
     return lengths
 

@@ -49,8 +49,9 @@ class SimulatedStore:
         self.watermark_ns = max(self.watermark_ns, self._log.latest_ns(self.ranks, self.closed))
         return True
 
-    def spans(self, iteration: int) -> Spans:
-        spans = {rank: self._log.span(rank, iteration) for rank in self._told}
+    def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
+        told = self._told if ranks is None else sorted(set(ranks) & set(self.ranks))
+        spans = {rank: self._log.span(rank, iteration) for rank in told}
         logged = {rank: span for rank, span in spans.items() if span.start_ns >= 0}
         columns = [[getattr(span, name) for span in logged.values()] for name in ("start_ns", "end_ns", "lost")]
         return Spans(np.array(list(logged), dtype=np.int64), *(np.array(c, dtype=np.int64) for c in columns))

@@ -112,11 +112,15 @@ class LiveStore:
             rank_log.look()
         return True
 
-    def spans(self, iteration: int) -> Spans:
+    def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
         if iteration not in self._kept:
             nothing: Ints = np.zeros(0, dtype=np.int64)
             return Spans(nothing, nothing, nothing, nothing)
-        return self._kept[iteration].spans
+        spans = self._kept[iteration].spans
+        if ranks is None:
+            return spans
+        own = np.isin(spans.rank, list(ranks))
+        return Spans(spans.rank[own], spans.start_ns[own], spans.end_ns[own], spans.lost[own])
 
     def rows(
         self,

@@ -151,6 +151,15 @@ def test_spans_are_a_row_a_rank(store: Make) -> None:
     assert (np.abs(last.end_ns - last.start_ns - BUSY_NS) < BUSY_NS / 20).all()
 
 
+def test_spans_of_some_ranks_are_theirs_alone(store: Make) -> None:
+    made = store()
+    some, all_of_them = made.spans(1, [3, 6, 99]), made.spans(1)
+    assert some.rank.tolist() == [3, 6]
+    for name in ("start_ns", "end_ns", "lost"):
+        assert getattr(some, name).tolist() == getattr(all_of_them, name)[[3, 6]].tolist()
+    assert len(made.spans(1, []).rank) == 0
+
+
 def test_without_ends_the_last_iteration_is_open(store: Make) -> None:
     at = TABLE.schema.get_field_index("end_ns")
     table = TABLE.set_column(at, TABLE.schema.field(at), pa.nulls(TABLE.num_rows, pa.int64()))

@@ -105,6 +105,15 @@ def test_spans_and_watermark_are_those_of_the_whole_log() -> None:
             assert getattr(one.spans(last), column).tolist() == getattr(other.spans(last), column).tolist()
 
 
+def test_spans_are_told_on_request_of_ranks_of_which_no_summary_travels() -> None:
+    store = SimulatedStore(log(), told=[3])
+    store.advance()
+    assert store.spans(0).rank.tolist() == [3]
+    for column in ("rank", "start_ns", "end_ns", "lost"):
+        expected = getattr(recorded(log(), 0).spans(0, [7]), column).tolist()
+        assert getattr(store.spans(0, [7]), column).tolist() == expected
+
+
 def test_an_answer_has_a_bound() -> None:
     store = SimulatedStore(log(), max_rows=10)
     store.advance()
