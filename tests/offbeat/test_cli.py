@@ -13,6 +13,7 @@ COMMANDS = (
     "demo",
     "diagnose",
     "simulate",
+    "convert",
     "train",
     "produce",
     "agent",
