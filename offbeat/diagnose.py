@@ -10,24 +10,11 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from diagnosis.job import Layout
 from offbeat import terminal, wiring
 from offbeat.answer import Gathered, Verdicts, as_json
+from offbeat.reading import Reading, read
 from offbeat.settings import Settings
-from producers.importers.recording import load
 from schemas.processor import Processor
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a person says of the recording: its format, its layout, the operator that ends an iteration.
-
-    None: to be told from the recording.
-    """
-
-    format_name: str | None = None
-    layout: Layout | None = None
-    iteration_end: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +30,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
 
     Raises ``InputError`` where the recording cannot be read.
     """
-    with terminal.progress("reading"):
-        recording = load(
-            paths,
-            format_name=reading.format_name,
-            layout=reading.layout,
-            iteration_end=reading.iteration_end,
-        )
+    recording = read(paths, reading)
     table = recording.table
     iterations = pc.count_distinct(table.column("iteration")).as_py()
     with terminal.progress(f"diagnosing {recording.job.job}, {table.num_rows} operators", iterations) as shown:

@@ -21,7 +21,8 @@ from schemas import catalogue
 from schemas.errors import MessageError
 from schemas.message import Message
 from streams import topics
-from streams.bus import Outbox
+from streams.bus import Bus, Outbox
+from streams.control_view import FollowedJobs
 from streams.follower import Follower
 from streams.in_process import Source
 
@@ -34,11 +35,12 @@ _BROKER_WITHIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What was sent."""
+    """What was sent; ``ended_before``: workers know that the job is over, and pass over what comes of it."""
 
     job: str
     messages: int
     answers: int
+    ended_before: bool
 
 
 def produce(
@@ -57,6 +59,7 @@ def produce(
     """
     bus = wiring.bus(settings.kafka)
     topics.check(bus, LogAgent.writes, (catalogue.JOBS, *LogAgent.reads), within_s=_BROKER_WITHIN_S)
+    ended_before = _has_ended(bus, job.job)
     agents = wiring.log_agents(job, table, settings)
     publisher = wiring.publisher(settings.kafka, "log-agents")
     # A request may have been made while no agent was there to answer it.
@@ -78,7 +81,16 @@ def produce(
             rounds += 1
             on_round(rounds)
         desk.linger(linger_s, stopped)
-    return Produced(job.job, publisher.delivered, desk.answers)
+    return Produced(job.job, publisher.delivered, desk.answers, ended_before)
+
+
+def _has_ended(bus: Bus, job: str) -> bool:
+    """Whether control.jobs has told of a job's end."""
+    with Follower(bus, catalogue.JOBS.name, within_s=_BROKER_WITHIN_S) as follower:
+        jobs = FollowedJobs(follower)
+        jobs.catch_up()
+    known = jobs.get(job)
+    return known is not None and known.ended_ns is not None
 
 
 class Answering(Protocol):

@@ -35,8 +35,8 @@ def diagnose(
 ) -> None:
     """Name what makes a recorded run slow, and why."""
     from offbeat import options, report
-    from offbeat.diagnose import Reading
     from offbeat.diagnose import diagnose as run
+    from offbeat.reading import Reading
 
     settings = settings_with()
     reading = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
@@ -113,22 +113,18 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Write a recorded run as Parquet, with what was inferred."""
-    from offbeat import options
+    from offbeat import options, reading
+    from offbeat.reading import Reading
     from producers.importers import parquet
-    from producers.importers.recording import load, write
+    from producers.importers.recording import write
     from schemas.errors import SettingsError
 
     if out.suffix != parquet.SUFFIX:
         raise SettingsError(f"{out}: give a file whose name ends in {parquet.SUFFIX}")
     if any(out.resolve() == path.resolve() for path in paths):
         raise SettingsError(f"{out} is what shall be converted; give another file")
-    with terminal.progress("reading"):
-        recording = load(
-            paths,
-            format_name=format_name,
-            layout=None if layout is None else options.layout(layout),
-            iteration_end=iteration_op,
-        )
+    given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
+    recording = reading.read(paths, given)
     rows = recording.table.num_rows
     with terminal.progress(f"writing {rows} operators"):
         try:

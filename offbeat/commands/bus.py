@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -60,20 +61,21 @@ def list_(bootstrap: Bootstrap = None, as_json: Json = False) -> None:
     from streams.follower import Follower
     from streams.topics import check
 
-    shown = ("at_ns", "processor", "topic", "partition", "offset", "error", "reason")
+    shown = ("at_ns", "job", "processor", "topic", "partition", "offset", "error", "reason")
     bus = wiring.bus(settings_with(bootstrap=bootstrap).kafka)
     check(bus, (DEAD_LETTERS,), within_s=_WITHIN_S)
     with Follower(bus, DEAD_LETTERS.name, within_s=_WITHIN_S) as follower:
         rows = [
             {name: row[name] for name in shown}
             for message in follower.catch_up()
-            for row in decode(message, DEAD_LETTERS).to_pylist()
+            for row in (letter | {"job": message.job} for letter in decode(message, DEAD_LETTERS).to_pylist())
         ]
     if as_json:
         terminal.print_json(rows)
         return
     for row in rows:
         where = f"{row['topic']} partition {row['partition']} offset {row['offset']}"
-        print(f"{row['processor']}: {where}: {row['error']}: {row['reason']}")
+        at = datetime.fromtimestamp(row["at_ns"] / 1e9, UTC)
+        print(f"{at:%Y-%m-%d %H:%M:%SZ} job {row['job']}, {row['processor']}: {where}: {row['error']}: {row['reason']}")
     if not rows:
         print("no dead letters")

@@ -56,9 +56,11 @@ def produce(
     as_json: Json = False,
 ) -> None:
     """Publish a job's logs to Kafka, and answer requests for them."""
+    from dataclasses import asdict
+
     from offbeat import options
     from offbeat.produce import produce as run
-    from producers.importers.recording import load
+    from offbeat.reading import Reading, read
     from producers.simulation import simulate as simulated
 
     if bool(recording) == (simulate is not None):
@@ -69,24 +71,24 @@ def produce(
             made = simulated(options.scenario(simulate, fault or []))
         job, table = made.job, made.table
     else:
-        with terminal.progress("reading"):
-            read = load(
-                recording or [],
-                format_name=format_name,
-                layout=None if layout is None else options.layout(layout),
-                iteration_end=iteration_op,
-            )
-        job, table = read.job, read.table
+        given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
+        recorded = read(recording or [], given)
+        job, table = recorded.job, recorded.table
     what = f"publishing {job.job} to {settings.kafka.bootstrap_servers}"
     with until_signalled() as stopped, terminal.progress(what) as shown:
         produced = run(
             job, table, settings, linger_s=None if follow else linger, stopped=stopped, on_round=shown.advance
         )
+    if produced.ended_before:
+        terminal.note(
+            f"{produced.job} had ended before: running workers pass over what comes of it again; name the job "
+            "otherwise (its folder, or job in job.json) to have it diagnosed anew"
+        )
     if as_json:
-        terminal.print_json({"job": produced.job, "messages": produced.messages, "answers": produced.answers})
+        terminal.print_json(asdict(produced))
     else:
         messages = terminal.counted(produced.messages, "message")
-        terminal.console().print(f"{produced.job}: {messages}, {produced.answers} of them answers")
+        terminal.console().print(f"{produced.job}: published {messages}, {produced.answers} of them answers")
 
 
 def worker(

@@ -9,7 +9,8 @@ import pytest
 
 from diagnosis.columns import Ints
 from diagnosis.job import Layout
-from offbeat.diagnose import Reading, diagnose
+from offbeat.diagnose import diagnose
+from offbeat.reading import Reading
 from offbeat.settings import Settings
 from producers.importers.recording import Recording, load
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate

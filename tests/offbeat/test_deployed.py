@@ -1,6 +1,7 @@
 """The deployed pipeline by its commands: Kafka, a Faust worker a step, ClickHouse, a webhook, each a process."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -133,6 +134,10 @@ def test_the_answer_is_that_of_one_process(settings: Settings, receiver: LocalRe
         assert said <= {json.loads(line)["event"] for line in (tmp_path / f"{role}.log").read_text().splitlines()}
     assert produced["job"] == EXAMPLE.name
     assert 0 < produced["answers"] < produced["messages"]
+    assert not produced["ended_before"]
+    again = offbeat("produce", "--recording", EXAMPLE, "--linger", 0, settings=settings)
+    assert again.stdout.startswith(f"{EXAMPLE.name}: published ")
+    assert f"{EXAMPLE.name} had ended before: running workers pass over what comes of it again" in again.stderr
     [incident] = json.loads(offbeat("diagnose", EXAMPLE, "--json").stdout)["incidents"]
     for name in ("id", "cause", "level", "ranks", "pattern", "confidence", "methods", "explanation"):
         assert stored[0][name] == incident[name]
@@ -160,4 +165,7 @@ def test_poison_is_listed(settings: Settings, local_kafka: LocalKafka, tmp_path:
     assert {letter["processor"] for letter in letters} == {"incidents", "store"}
     assert {(letter["topic"], letter["error"]) for letter in letters} == {("analysis.findings", "UndecodableMessage")}
     told = offbeat("dead-letters", "list", settings=settings).stdout
-    assert "incidents: analysis.findings partition " in told
+    assert re.search(
+        r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ job j, incidents: analysis.findings partition ", told, re.MULTILINE
+    )
+    assert {letter["job"] for letter in letters} == {"j"}

@@ -151,6 +151,18 @@ def test_a_bad_line_is_named_with_its_place(tmp_path: Path, lines: str, said: st
     assert refusal(offbeat("diagnose", file)).startswith(f"{file}{said}")
 
 
+def test_folders_in_a_folder_are_not_read_and_that_is_said(tmp_path: Path, healthy: Path) -> None:
+    inner = tmp_path / "monday"
+    shutil.copytree(healthy, inner)
+    (tmp_path / "figures").mkdir()
+    line = refusal(offbeat("diagnose", tmp_path))
+    assert line == f"{tmp_path}: folders in a folder are not read; name one of them, as {inner}"
+    shutil.copytree(healthy, tmp_path, dirs_exist_ok=True)
+    result = offbeat("diagnose", tmp_path)
+    assert result.stderr.splitlines()[0] == f"{tmp_path}: folders in a folder are not read: monday"
+    assert "8 of 8 ranks" in result.stdout
+
+
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     known = "no telemetry in a known format; known are jsonl"

@@ -1,0 +1,55 @@
+"""From the files and folders that a person names to a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagnosis.job import Layout
+from offbeat import terminal
+from producers.importers.files import expand
+from producers.importers.formats import FORMATS
+from producers.importers.recording import Recording, load
+from schemas.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a person says of the recording: its format, its layout, the operator that ends an iteration.
+
+    None: to be told from the recording.
+    """
+
+    format_name: str | None = None
+    layout: Layout | None = None
+    iteration_end: str | None = None
+
+
+def read(paths: Sequence[Path], reading: Reading) -> Recording:
+    """Read one recording; where others lie in folders of a folder it is said that these are not read.
+
+    Raises ``InputError`` where the recording cannot be read.
+    """
+    for folder in paths:
+        inner = _recordings_in(folder) if folder.is_dir() else []
+        if not inner:
+            continue
+        if not _holds_telemetry(folder):
+            raise InputError(f"{folder}: folders in a folder are not read; name one of them, as {inner[0]}")
+        terminal.note(f"{folder}: folders in a folder are not read: {', '.join(each.name for each in inner)}")
+    with terminal.progress("reading"):
+        return load(paths, format_name=reading.format_name, layout=reading.layout, iteration_end=reading.iteration_end)
+
+
+def _recordings_in(folder: Path) -> list[Path]:
+    """Folders in a folder that hold telemetry of their own, not a partition's."""
+    return [
+        child
+        for child in sorted(folder.iterdir())
+        if child.is_dir() and "=" not in child.name and _holds_telemetry(child)
+    ]
+
+
+def _holds_telemetry(folder: Path) -> bool:
+    return any(format_.matches(file) for file in expand([folder]) for format_ in FORMATS.values())
