@@ -101,6 +101,28 @@ def test_a_job_on_several_hosts_waits_for_its_description(tmp_path: Path, caplog
         assert {m.headers["host"] for m in messages} == {"n1"}
 
 
+def test_members_that_were_not_said_are_those_that_take_part(tmp_path: Path) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=2) as zero, log_of(tmp_path, 1, world=2) as one:
+        for log in (zero, one):
+            train(log, 0, 1)
+        [job] = rows(host.step(), JOBS)
+        assert [(c["communicator"], c["ranks"]) for c in job["communicators"]] == [("tensor", [0, 1])]
+
+
+@pytest.mark.parametrize(("layout", "told"), [({"tp": 2, "pp": 1, "dp": 1}, 0), ({"tp": 3, "pp": 1, "dp": 1}, 1)])
+def test_a_layout_that_does_not_fit_is_told(
+    tmp_path: Path, layout: dict[str, int], told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=2, layout=layout) as zero, log_of(tmp_path, 1, world=2) as one:
+        for log in (zero, one):
+            train(log, 0, 1)
+        [job] = rows(host.step(), JOBS)
+        assert job["training"]["tp"] == layout["tp"]
+        assert len([record for record in caplog.records if "layout" in record.getMessage()]) == told
+
+
 def test_jobs_are_told_side_by_side(tmp_path: Path) -> None:
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, "a", world=1) as a, log_of(tmp_path, 0, "b/c", world=1) as b:
