@@ -113,8 +113,8 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Write a recorded run as Parquet, with what was inferred."""
-    from offbeat import options, reading
-    from offbeat.reading import Reading
+    from offbeat import options
+    from offbeat.reading import Reading, read
     from producers.importers import parquet
     from producers.importers.recording import write
     from schemas.errors import SettingsError
@@ -124,7 +124,7 @@ def convert(
     if any(out.resolve() == path.resolve() for path in paths):
         raise SettingsError(f"{out} is what shall be converted; give another file")
     given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
-    recording = reading.read(paths, given)
+    recording = read(paths, given)
     rows = recording.table.num_rows
     with terminal.progress(f"writing {rows} operators"):
         try:
