@@ -80,8 +80,8 @@ class Operators:
 
     def is_op(self, *names: str) -> Bools:
         """Which operators bear one of the names; shape (n,)."""
-        codes = [code for code, name in enumerate(self.ops) if name in names]
-        return np.asarray(np.isin(self.op, codes), dtype=np.bool_)
+        bears = np.array([*(name in names for name in self.ops), False])  # the last one is of UNKNOWN
+        return np.asarray(bears[self.op], dtype=np.bool_)
 
     def take(self, index: Ints | Bools) -> Operators:
         """The chosen operators, in the chosen order."""
@@ -111,7 +111,7 @@ class Operators:
         }
         # down to what tells operators apart, so that rows that were fetched twice come together
         told_apart = (columns["p2p_seq"], columns["peer"], op, columns["seq"], communicator)
-        order = np.lexsort((*told_apart, _ints(table, "call_order"), columns["call_ns"], columns["rank"]))
+        order = _sorted((columns["rank"], columns["call_ns"], _ints(table, "call_order")), told_apart[::-1])
         return cls(
             communicator=communicator[order],
             op=op[order],
@@ -164,18 +164,25 @@ def numbered(*columns: Ints) -> Ints:
     for column in map(_narrow, columns):
         width = int(column.max()) + 2
         if int(code.max()) > np.iinfo(np.int64).max // width - 1:
-            code = np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int64)
+            code = _ordinals_of(code)
         code = code * width + column + 1
-    numbers = np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return np.where(known, numbers, UNKNOWN)
+    return np.where(known, _ordinals_of(code), UNKNOWN)
+
+
+def _ordinals_of(values: Ints) -> Ints:
+    """The place of each value among the distinct ones, ascending: of many rows only those are sorted."""
+    encoded = pa.array(values).dictionary_encode()
+    distinct = encoded.dictionary.to_numpy()
+    places = np.empty(len(distinct), dtype=np.int64)
+    places[np.argsort(distinct)] = np.arange(len(distinct))
+    return places[encoded.indices.to_numpy()]
 
 
 def _narrow(column: Ints) -> Ints:
     """The column itself where its values are small, else their ordinals: products of large ones do not fit."""
     if int(column.max()) < 1 << 31:
         return column
-    places = np.unique(column, return_inverse=True)[1].reshape(-1)
-    return np.where(column == UNKNOWN, UNKNOWN, places)
+    return np.where(column == UNKNOWN, UNKNOWN, _ordinals_of(column))
 
 
 def last_callers(keys: Ints, call_ns: Ints) -> tuple[Ints, Ints, Ints]:
@@ -213,6 +220,28 @@ def next_calls(operators: Operators) -> Ints:
     at = np.flatnonzero(together)
     following[at] = following[at + 1]
     return following
+
+
+def _sorted(keys: tuple[Ints, ...], finer: tuple[Ints, ...]) -> Ints:
+    """The order by ``keys``, the first one foremost, and by ``finer`` ones where all of them are equal.
+
+    Few rows are: of the others the finer keys need not be sorted, and of what comes in order nothing.
+    """
+    first = keys[0]
+    rises, ties = np.zeros(max(len(first) - 1, 0), dtype=np.bool_), np.ones(max(len(first) - 1, 0), dtype=np.bool_)
+    for key in keys:
+        rises |= ties & (key[1:] > key[:-1])
+        ties &= key[1:] == key[:-1]
+    if (rises | ties).all():
+        order = np.arange(len(first), dtype=np.int64)
+    else:
+        order = np.lexsort(keys[::-1])
+        ties = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
+    at = np.flatnonzero(np.r_[ties, False] | np.r_[False, ties])
+    if len(at):
+        rows = order[at]
+        order[at] = rows[np.lexsort([key[rows] for key in (*finer[::-1], *keys[::-1])])]
+    return order
 
 
 def _ints(table: pa.Table | pa.RecordBatch, name: str) -> Ints:
