@@ -1,8 +1,8 @@
-"""What drifts while a job runs, and the tuning of a model against it (Holmes 4.2.2, appendix E).
+"""What drifts while a job runs, and how far (Holmes 4.2.2, appendix E).
 
 Over weeks everything takes longer, and thresholds in ns that were right no longer are. Instead of labelling and
-training anew, each threshold is moved by as much as its feature's level has moved. The scale-free features have
-nothing to tune: they are ratios to the very window that drifts.
+training anew, each threshold is moved by as much as its feature's level has moved (``forest``, ``tuning``). The
+scale-free features have nothing to tune: they are ratios to the very window that drifts.
 """
 
 from __future__ import annotations
@@ -22,16 +22,6 @@ Statistic = Literal["mean", "p75", "p99"]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 
 WEEK_NS = 7 * 86_400 * 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class TuningSettings:
-    """``statistic`` of each feature says how far it has moved; the mean suffers least from irregular iterations
-    (appendix E). Models are tuned once in ``interval_ns``.
-    """
-
-    statistic: Statistic = "mean"
-    interval_ns: int = WEEK_NS
 
 
 @dataclass(frozen=True, slots=True)
