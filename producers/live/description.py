@@ -23,6 +23,8 @@ def describe(logs: Sequence[RankLog]) -> Job | None:
     """
     if not is_whole(logs):
         return None
+    for rank_log in logs:
+        rank_log.ask_again()
     first = min(rank_log.oldest for rank_log in logs if rank_log.oldest is not None)
     table = pa.concat_tables([rank_log.rows(first) for rank_log in logs]).unify_dictionaries()
     said = _said(logs)
@@ -66,11 +68,12 @@ def _said(logs: Sequence[RankLog]) -> Job:
             members[group.communicator] = members.get(group.communicator) or group.ranks
             kinds[group.communicator] = kinds.get(group.communicator) or group.kind
     places = {one.rank: Place(one.rank, one.host, one.gpu) for one in said}
+    here = {name: tuple(rank for rank in ranks if rank in places) for name, ranks in members.items()}
     given = next((one.layout for one in said if one.layout), None)
     return Job(
         said[0].job,
         tuple(places[rank] for rank in sorted(places)),
-        tuple(Communicator(name, members[name] or tuple(sorted(users[name])), kinds[name]) for name in members),
+        tuple(Communicator(name, here[name] or tuple(sorted(set(users[name]))), kinds[name]) for name in here),
         layout=None if given is None else Layout(**given, source="given"),
         started_ns=min((one.started_ns for one in said if one.started_ns is not None), default=None),
     )

@@ -112,6 +112,13 @@ class RankLog:
             beyond = ring.column("iteration") > iteration
             ring.release(ring.tail + int(beyond.argmax()) if beyond.any() else ring.head)
 
+    def ask_again(self) -> None:
+        """Read anew what the process tells about itself; what cannot be read changes nothing, and is told."""
+        try:
+            self.registration = Registration.read(self._folder)
+        except (OSError, ValueError) as error:
+            log.warning("rank %d of %s: %s", self.rank, self.registration.job, error)
+
     def remove(self) -> None:
         """Clear away what a process has left that is no more."""
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -139,7 +146,7 @@ class RankLog:
 
     def _table(self, records: Records) -> pa.Table:
         if len(records) and records["communicator"].max() >= len(self.registration.groups):
-            self.registration = Registration.read(self._folder)
+            self.ask_again()
         names = [group.communicator for group in self.registration.groups]
         readable = (records["communicator"] < len(names)) & (records["op"] < len(OPS))
         records = records[readable & (records["phase"] <= len(PHASES)) & (records["call_ns"] <= LATEST_NS)]

@@ -33,6 +33,9 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all
 PHASES = ("forward", "backward", "gradient", "other")
 """What records hold the ordinals of; those of telemetry.comm_ops. A phase's ordinal is one more: 0 is not known."""
 
+DEGREES = ("tp", "cp", "ep", "dp", "pp")
+"""Degrees of parallelism that a layout may name; those of ``diagnosis.job``."""
+
 ABANDONED_AFTER_S = 3600.0
 """How long what a dead process left is kept for an agent that is not there."""
 
@@ -93,6 +96,8 @@ class Registration:
         numbers += [number for number in (self.world, self.gpu, self.started_ns) if number is not None]
         if any(type(number) is not int or number < 0 for number in numbers):
             raise ValueError("a rank, a size or a time is not a whole number from 0")
+        if not set(self.layout) <= set(DEGREES) or 0 in self.layout.values():
+            raise ValueError(f"the layout is {dict(self.layout)}; give degrees of {', '.join(DEGREES)} from 1")
         names = [self.job, self.start_id, *(group.communicator for group in self.groups)]
         names += [name for name in (self.host, *(group.kind for group in self.groups)) if name is not None]
         if not all(type(name) is str and name for name in names):

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diagnosis import job
 from offbeat.operator_log import MAX_COMMUNICATORS, OperatorLog
-from producers.live.registration import OPS, PHASES, Group, Registration, folders, is_alive, sweep
+from producers.live.registration import DEGREES, OPS, PHASES, Group, Registration, folders, is_alive, sweep
 from producers.live.ring_reader import Records, RingReader
 from schemas import comm_ops
 
@@ -45,9 +46,10 @@ def test_it_is_cheap_to_import() -> None:
     assert {"offbeat", "producers"} <= loaded
 
 
-def test_ops_and_phases_are_those_of_the_topic() -> None:
+def test_names_are_those_of_topic_and_job() -> None:
     assert set(OPS) == set(comm_ops.OPS)
     assert comm_ops.PHASES == PHASES
+    assert job.DEGREES == DEGREES
 
 
 def test_operators_are_logged_with_their_times(log: OperatorLog, tmp_path: Path) -> None:
@@ -160,6 +162,9 @@ def test_names_that_cannot_be_are_refused_and_forgotten(log: OperatorLog, tmp_pa
     assert registration(tmp_path).groups == (Group("tp"),)
     with pytest.raises(ValueError, match="empty"):
         OperatorLog(rank=0, job="", folder=tmp_path)
+    for layout in ({"vp": 2}, {"tp": 0}):
+        with pytest.raises(ValueError, match="degrees of tp, cp"):
+            OperatorLog(rank=0, job="j", folder=tmp_path, layout=layout)
 
 
 def test_iterations_must_rise(log: OperatorLog) -> None:

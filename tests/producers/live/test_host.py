@@ -110,6 +110,17 @@ def test_members_that_were_not_said_are_those_that_take_part(tmp_path: Path) -> 
         assert [(c["communicator"], c["ranks"]) for c in job["communicators"]] == [("tensor", [0, 1])]
 
 
+def test_what_is_said_of_a_communicator_later_counts_and_strangers_do_not(tmp_path: Path) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0)
+        host.step()
+        log.communicator("tensor", [0, 9], "tp")
+        train(log, 1)
+        [job] = rows(host.step(), JOBS)
+        assert [(c["kind"], c["ranks"]) for c in job["communicators"]] == [("tp", [0])]
+
+
 @pytest.mark.parametrize(("layout", "told"), [({"tp": 2, "pp": 1, "dp": 1}, 0), ({"tp": 3, "pp": 1, "dp": 1}, 1)])
 def test_a_layout_that_does_not_fit_is_told(
     tmp_path: Path, layout: dict[str, int], told: int, caplog: pytest.LogCaptureFixture
@@ -183,6 +194,21 @@ def test_what_cannot_be_read_is_told_once_and_passed_over(tmp_path: Path, caplog
     assert len(told) == 2
     assert "0-bad" in told[0]
     assert "ring-9" in told[1]
+
+
+def test_operators_of_which_nothing_is_known_are_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1)
+        host.step()
+        train(log, 2)
+        log.end(log.begin("unheard-of", "barrier"))
+        [process] = folders(tmp_path / "rings")
+        (process / "registration.json").write_text("{}")
+        train(log, 3)
+        summaries = rows(host.step(), ITERATION_SUMMARIES)
+        assert [(s["iteration"], s["operators"]) for s in summaries] == [(1, 2), (2, 2)]
+    assert "is no registration" in caplog.text
 
 
 def test_processes_that_died_before_they_logged_are_not_awaited(tmp_path: Path) -> None:
