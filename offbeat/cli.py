@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from offbeat.commands import agent, analysis, bench, bus, roles, store, train
-from offbeat.errors import told_in_one_line
+from offbeat.errors import ExitCode, told_in_one_line
 
 
 class _OneLineErrors(TyperGroup):
@@ -47,7 +47,8 @@ def _start(
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(ExitCode.REFUSED)
 
 
 for command in (

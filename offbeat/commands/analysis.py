@@ -60,7 +60,7 @@ def demo(
     page_to: Annotated[str | None, typer.Option(metavar="URL", help="Page the incidents to this webhook.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Simulate a job with a slow GPU and a slow NIC, and name them."""
+    """Name the slow GPU and the slow NIC of a simulated job."""
     from offbeat import demo as demonstration
 
     shown = demonstration.run(settings_with(), ranks=ranks, seed=seed, data_dir=data_dir, page_to=page_to)

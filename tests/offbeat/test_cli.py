@@ -33,7 +33,11 @@ def test_help_names_every_command() -> None:
     shown = offbeat("--help").stdout
     for name in COMMANDS:
         assert f"\n  {name.split()[0]} " in shown
-    assert offbeat().stdout == shown
+
+
+def test_without_a_command_it_is_shown_as_an_error() -> None:
+    result = offbeat()
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", offbeat("--help").stdout)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
