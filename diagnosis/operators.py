@@ -175,7 +175,7 @@ def _ordinals_of(values: Ints) -> Ints:
     distinct = encoded.dictionary.to_numpy()
     places = np.empty(len(distinct), dtype=np.int64)
     places[np.argsort(distinct)] = np.arange(len(distinct))
-    return places[encoded.indices.to_numpy()]
+    return np.asarray(places[encoded.indices.to_numpy()], dtype=np.int64)
 
 
 def _narrow(column: Ints) -> Ints:
