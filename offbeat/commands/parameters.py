@@ -32,7 +32,8 @@ Faults = Annotated[
         "--fault",
         metavar="kind=gpu_slow,rank=13,iterations=20-40,slowdown=1.3",
         help="A slow device of the simulation (gpu_slow, nic_slow, cpu_slow, nvlink_slow); give it again for several. "
-        "factor=2 is the device's own slowdown, part=forward|backward the compute that is slow, iterations=12+25+31 are spikes.",
+        "factor=2 is the device's own slowdown, part=forward|backward the compute that is slow, "
+        "iterations=12+25+31 are spikes.",
     ),
 ]
 DataDir = Annotated[
