@@ -30,6 +30,11 @@ class Blocks:
         """Worlds that were executed."""
         return int(self.began.shape[1])
 
+    @property
+    def nbytes(self) -> int:
+        """Memory."""
+        return self.began.nbytes + self.ended.nbytes + sum(times.nbytes for times in self.left)
+
     def of_world(self, world: int) -> Blocks:
         """One world's."""
         began, ended, *left = (times[:, world : world + 1].copy() for times in (self.began, self.ended, *self.left))

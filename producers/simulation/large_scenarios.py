@@ -14,7 +14,7 @@ import numpy as np
 from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.fabric import DEVICE_KINDS, Fabric
 from producers.simulation.faults import FEWEST_OF_A_FLUCTUATION, FLUCTUATES_EVERY, Fault, Kind, Part, Pattern
-from producers.simulation.noise import DEFAULT, Draws, NoiseProfile, Purpose, log_uniform
+from producers.simulation.noise import DEFAULT_LARGE, Draws, NoiseProfile, Purpose, log_uniform
 from producers.simulation.scenario import FabricShape, Omissions, Scenario
 from producers.simulation.scenarios import ABSORBED_SLOWDOWN, FIRST_FAULTY, SLOWDOWNS, compute_ms, hidden_ranks
 from producers.simulation.schedule import program
@@ -52,7 +52,7 @@ def large_scenario(
     ranks: int = 2048,
     iterations: int = 100,
     dimensions: int | None = None,
-    noise: NoiseProfile = DEFAULT,
+    noise: NoiseProfile = DEFAULT_LARGE,
     age_days: int = 0,
 ) -> Scenario:
     """The scenario of a seed, with one fault for each trouble, all on different ranks.

@@ -30,9 +30,9 @@ from producers.simulation.steps import PartDurations, PartTimes
 from producers.simulation.totals import family_totals
 
 _KEPT_WHOLE = 4
-_KEPT_ITERATIONS = 128
-"""Iterations of which it is known when parts ended: searches look back. Up to 6 MB each at 8,192 ranks."""
 _KEPT_CONDITIONS = 32
+_KEPT_BLOCK_BYTES = 600e6
+"""Of when parts ended, for those who look back: 1 to 9 MB an iteration at 8,192 ranks."""
 _KEPT_PART_BYTES = 300e6
 _EFFORT = Effort(samples=3, grid=9, rounds=4)
 
@@ -88,7 +88,7 @@ class LazyRun:
         self.worlds: list[World] = [self.slow, (), *alone] if self.slow else [()]
         self._began: list[Ints] = [np.zeros((scenario.pp, len(self.worlds), self.cluster.stage_ranks), dtype=np.int64)]
         self._blocks: Recent[Blocks] = Recent(_KEPT_WHOLE)
-        self._actual: Recent[Blocks] = Recent(_KEPT_ITERATIONS)
+        self._actual: Recent[Blocks] = Recent(_KEPT_BLOCK_BYTES, lambda blocks: blocks.nbytes)
         self._conditions: Recent[Conditions] = Recent(_KEPT_CONDITIONS)
         self._parts: Recent[PartTimes] = Recent(_KEPT_PART_BYTES, lambda part: part.nbytes)
 

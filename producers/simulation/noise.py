@@ -57,6 +57,10 @@ DEFAULT = NoiseProfile()
 HARD = NoiseProfile(common_sigma=0.058, sequence_cv=0.045)
 """Iterations of a healthy job vary by 5-7 %; microbatches differ in length."""
 
+DEFAULT_LARGE = NoiseProfile(common_sigma=0.014)
+HARD_LARGE = NoiseProfile(common_sigma=0.052, sequence_cv=0.03)
+"""The same for jobs of thousands of ranks: there what varies by rank averages out, while sequences add up."""
+
 SILENT = NoiseProfile(
     gpu_speed_sigma=0.0,
     rank_sigma=0.0,
@@ -76,6 +80,7 @@ SILENT = NoiseProfile(
 """No noise at all: for tests of the mechanism."""
 
 PROFILES = {"default": DEFAULT, "hard": HARD}
+PROFILES_LARGE = {"default": DEFAULT_LARGE, "hard": HARD_LARGE}
 
 
 class Purpose(IntEnum):
