@@ -25,6 +25,11 @@ class JobSource:
         self._job, self._agents = job, agents
         self._told = 0
 
+    def redescribe(self, job: Job) -> Message:
+        """The record that tells what has become known of the running job."""
+        self._job = job
+        return job_message(replace(job, ended_ns=None))
+
     def advance(self) -> list[Message] | None:
         """What there is to tell now; None once the job's end is told."""
         if self._told == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -33,6 +34,14 @@ def describe(logs: Sequence[RankLog]) -> Job | None:
     except ValueError as error:
         log.warning("%s: the layout is not known: %s", said.job, error)
         return said
+
+
+def with_news(job: Job, logs: Sequence[RankLog]) -> Job:
+    """A job of this host alone, with the communicators that its processes have told of since it was described."""
+    if all(group.communicator in job.members for rank_log in logs for group in rank_log.registration.groups):
+        return job
+    news = (each for each in _said(logs).communicators if each.communicator not in job.members)
+    return replace(job, communicators=(*job.communicators, *news))
 
 
 def has_begun(logs: Sequence[RankLog]) -> bool:

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 from diagnosis.job import Job
 from producers.job_source import JobSource
-from producers.live.description import describe, has_begun, is_whole
+from producers.live.description import describe, has_begun, is_whole, with_news
 from producers.live.live_store import LiveStore
 from producers.live.rank_log import RankLog
 from producers.live.registration import folders
@@ -83,7 +83,7 @@ class LiveJob:
             return []
         messages = self._of_source()
         while (told := self._agent.advance()) is not None:
-            messages += told
+            messages += self._news() + told
         if self._agent.ended:
             messages += self._of_source()
             self.ended_at = time.monotonic()
@@ -114,6 +114,16 @@ class LiveJob:
         self._agent = LogAgent(self._store, name, pivots(job))
         if job.ranks and job.ranks[0] in self._store.ranks:  # of all agents one tells of the job itself
             self._source = JobSource(job, [self._agent])
+
+    def _news(self) -> list[Message]:
+        """What an iteration that was just closed has shown of the job itself."""
+        if self._store is None or self._source is None or not is_whole(self.logs):
+            return []
+        job = with_news(self._store.job, self.logs)
+        if job is self._store.job:
+            return []
+        self._store.job = job
+        return [self._source.redescribe(job)]
 
     def _of_source(self) -> list[Message]:
         return (self._source.advance() or []) if self._source is not None else []

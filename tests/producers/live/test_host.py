@@ -121,6 +121,26 @@ def test_what_is_said_of_a_communicator_later_counts_and_strangers_do_not(tmp_pa
         assert [(c["kind"], c["ranks"]) for c in job["communicators"]] == [("tp", [0])]
 
 
+def test_a_communicator_that_appears_later_is_told_before_its_rows(tmp_path: Path) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=2) as zero, log_of(tmp_path, 1, world=2) as one:
+        for log in (zero, one):
+            train(log, 0, 1)
+        assert len(rows(host.step(), JOBS)) == 1
+        for log in (zero, one):
+            train(log, 2)
+            log.end(log.begin("checkpoint", "barrier"))
+            train(log, 3)
+        messages = host.step()
+        assert [m.topic for m in messages[:3]] == [COMM_OPS.name, ITERATION_SUMMARIES.name, JOBS.name]
+        [job] = rows(messages, JOBS)
+        assert [(c["communicator"], c["ranks"]) for c in job["communicators"]] == [
+            ("tensor", [0, 1]),
+            ("checkpoint", [0, 1]),
+        ]
+    assert len(rows(host.step(), JOBS)[-1]["communicators"]) == 2
+
+
 @pytest.mark.parametrize(("layout", "told"), [({"tp": 2, "pp": 1, "dp": 1}, 0), ({"tp": 3, "pp": 1, "dp": 1}, 1)])
 def test_a_layout_that_does_not_fit_is_told(
     tmp_path: Path, layout: dict[str, int], told: int, caplog: pytest.LogCaptureFixture
