@@ -35,7 +35,7 @@ def number(lines: pa.Table) -> Calls:
     stays 0, and means nothing. A row's ``seq`` is opCount where nothing shares one; each number that is skipped
     is a lost line. Lines that were cut before their hash, on a stream that carries several communicators, are lost.
 
-    Raises ``ValueError`` where hashes cannot be told apart, or numbers go back.
+    Raises ``ValueError`` where numbers go back.
     """
     first = _first_copies(lines)
     duplicates = len(lines) - int(first.sum())
@@ -48,9 +48,10 @@ def number(lines: pa.Table) -> Calls:
         cut = lines.column("cut").combine_chunks().to_numpy(zero_copy_only=False)
         counts = np.where(cut & (text < 0), _UNKNOWN, counts)  # the line may end within the number
         own = _communicators(rank, stream, text, hashes)
-        if (own < 0).any():
-            lost = int((own < 0).sum())
-            lines, kept = lines.filter(pa.array(own >= 0)), own >= 0
+        own, kept = _unnamed_streams(joint_codes(rank, stream), own, len(hashes))
+        if not kept.all():
+            lost = int((~kept).sum())
+            lines = lines.filter(pa.array(kept))
             rank, stream, counts, own = rank[kept], stream[kept], counts[kept], own[kept]
     call_ns = integers(lines, "call_ns")
     seq, skipped = _numbered(joint_codes(rank, own), call_ns, counts, _Place(rank, stream, streams))
@@ -60,7 +61,8 @@ def number(lines: pa.Table) -> Calls:
     columns["seq"] = nullable(seq, seq >= 0, pa.int64())
     columns["group_call"] = nullable(counts, (seq >= 0) & (counts >= 0), pa.int64())
     if named:
-        columns["communicator"] = pa.DictionaryArray.from_arrays(pa.array(own, pa.int32()), hashes)
+        known = pa.array(own, pa.int32(), mask=own >= len(hashes))
+        columns["communicator"] = pa.DictionaryArray.from_arrays(known, hashes)
     missing = _missing_flushes(rank, call_ns, integers(lines, "save_count"))
     shown = np.bincount(rank, weights=skipped, minlength=len(missing))
     return Calls(columns, lines.num_rows, lost + int(np.maximum(missing - shown, 0).sum()), duplicates)
@@ -78,34 +80,44 @@ def _first_copies(lines: pa.Table) -> NDArray[np.bool_]:
 
 
 def _communicators(rank: Ints, stream: Ints, text: Ints, hashes: list[str]) -> Ints:
-    """The code of the whole hash of each line; -1 where it cannot be told.
+    """The code of the communicator's hash of each line, as far as it is known; -1 where that cannot be told.
 
-    A hash that begins another one is taken for that one cut short; of several, for the one that the same stream of the
-    rank carries, or the rank. Raises ``ValueError`` where that leaves several.
+    Of a rank's stream the longest hash counts, where the others begin it. One that begins a longer one of another rank
+    is that one cut short, unless the rank has that on another stream. A line that lacks its hash is of its stream.
     """
     triples, of_line = np.unique(np.stack([rank, stream, text]), axis=1, return_inverse=True)
+    places = triples.T.tolist()
     whole = _whole_hashes(hashes)
     on_stream: dict[tuple[int, int], set[int]] = {}
+    for r, s, h in places:
+        if h >= 0:
+            on_stream.setdefault((r, s), set()).add(h)
+    longest = {place: {h for h in seen if not _begins(h, seen, hashes)} for place, seen in on_stream.items()}
     on_rank: dict[int, set[int]] = {}
-    for r, s, h in triples.T.tolist():
-        if h >= 0 and len(whole[h]) == 1:
-            on_stream.setdefault((r, s), set()).update(whole[h])
-            on_rank.setdefault(r, set()).update(whole[h])
+    for (r, _), known in longest.items():
+        on_rank.setdefault(r, set()).update(h for h in known if whole[h] == {h})
     resolved = []
-    for r, s, h in triples.T.tolist():
-        own = on_stream.get((r, s), set())
-        found = own if h < 0 else _narrowed(whole[h], own, on_rank.get(r, set()))
-        if h >= 0 and len(found) > 1:
-            raise ValueError(f"groupHash {hashes[h]} of rank {r} is cut short and fits several communicators")
-        resolved.append(min(found) if len(found) == 1 else _UNKNOWN)
+    for r, s, h in places:
+        own = longest.get((r, s), set())
+        if len(own) > 1 and h >= 0:
+            own = {o for o in own if hashes[o].startswith(hashes[h])}
+        code = min(own) if len(own) == 1 else _UNKNOWN
+        if code >= 0 and code not in whole[code]:
+            others = whole[code] - on_rank.get(r, set())
+            code = code if not others else min(others) if len(others) == 1 else _UNKNOWN
+        resolved.append(code)
     return np.array(resolved, dtype=np.int64)[of_line.reshape(-1)]
 
 
-def _narrowed(candidates: Collection[int], *preferred: Collection[int]) -> set[int]:
-    found = set(candidates)
-    for some in preferred:
-        found = found & set(some) or found
-    return found
+def _begins(one: int, others: Collection[int], hashes: list[str]) -> bool:
+    return any(other != one and hashes[other].startswith(hashes[one]) for other in others)
+
+
+def _unnamed_streams(place: Ints, own: Ints, free: int) -> tuple[Ints, NDArray[np.bool_]]:
+    """Codes from ``free`` on for streams that bear no name at all, and which lines belong to something known."""
+    named = np.bincount(place[own >= 0], minlength=int(place.max(initial=0)) + 1) > 0
+    alone = ~named[place]
+    return np.where(alone, free + place, own), (own >= 0) | alone
 
 
 def _whole_hashes(hashes: list[str]) -> list[set[int]]:

@@ -146,8 +146,24 @@ def test_a_hash_cut_short_is_told_by_its_stream(tmp_path: Path) -> None:
     lines = [line(i, stream=f"0x{i}", op_count=0, group=g) for i, g in enumerate(whole)]
     lines += [line(2 + i, stream=f"0x{i}", op_count=1, group="-595") for i in range(2)]
     assert [row["communicator"] for row in read(written(tmp_path, *lines))] == whole * 2
-    strange = written(tmp_path, *lines, line(9, stream="0x9", op_count=5, group="-595"), name="strange.log")
-    assert "groupHash -595 of rank 0 is cut short and fits several communicators" in refusal(strange)
+
+
+def test_a_hash_cut_short_is_told_by_that_of_another_rank(tmp_path: Path) -> None:
+    lines = [line(0, stream="0x1", op_count=0, group="-5951111"), line(1, stream="0x2", op_count=0, group="77")]
+    lines += [line(2, rank=1, stream="0x3", op_count=0, group="-595"), line(3, rank=1, stream="0x4", op_count=0, group="7")]
+    assert [row["communicator"] for row in read(written(tmp_path, *lines))] == ["-5951111", "77"] * 2
+
+
+def test_a_hash_that_the_rank_has_elsewhere_is_another_one(tmp_path: Path) -> None:
+    lines = [line(0, stream="0x1", op_count=0, group="-5951111"), line(1, stream="0x2", op_count=0, group="-595")]
+    assert [row["communicator"] for row in read(written(tmp_path, *lines))] == ["-5951111", "-595"]
+
+
+def test_a_hash_that_fits_several_leaves_its_stream_without_a_name(tmp_path: Path) -> None:
+    lines = [line(i, stream=f"0x{i}", op_count=0, group=g) for i, g in enumerate(["-5951111", "-5952222"])]
+    lines.append(line(9, rank=1, stream="0x9", op_count=5, group="-595"))
+    rows = read(written(tmp_path, *lines))
+    assert [(row.get("communicator"), row["seq"]) for row in rows] == [("-5951111", 0), ("-5952222", 0), (None, 5)]
 
 
 def test_a_line_cut_before_its_hash_keeps_its_stream_and_loses_its_number(tmp_path: Path) -> None:
