@@ -77,7 +77,7 @@ class _JobSearches:
 class Search:
     """Searches irregular iterations; of an open run of them the 1st, 2nd, 4th, 8th and so on.
 
-    Where a run's iterations become longer still, a second fault has come on top, and counting begins anew.
+    Iterations that are longer still than the others of their run are counted by themselves: something has come on top.
     """
 
     name = "search"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from statistics import median_low
+from typing import Self
 
 import numpy as np
 
@@ -17,45 +19,75 @@ def coverage(asked: Sequence[Need], operators: Operators) -> float:
     Rows that did not come are counted by the numbers missing between those that did, and where a rank has none of an
     iteration, by how many others have of theirs.
     """
-    whole = [rank for need in asked if need.communicator is None for rank in need.ranks]
+    cells = _Cells.of(operators)
+    whole = np.array([rank for need in asked if need.communicator is None for rank in need.ranks], dtype=np.int64)
     came = lost = 0
     for need in asked:
-        alike = _alike(need, operators)
-        chosen = np.flatnonzero(alike & np.isin(operators.rank, need.ranks))
-        absent = len(set(need.ranks)) * len(set(need.iterations)) - len(_per_iteration(operators, chosen))
+        alike = _alike(need, operators, cells)
+        own = alike.take(np.isin(alike.rank, need.ranks))
+        absent = len(set(need.ranks)) * len(set(need.iterations)) - len(own.per_iteration())
         if absent:
-            others = np.flatnonzero(alike & np.isin(operators.rank, whole)) if need.communicator is None else alike
-            typical = _per_iteration(operators, others)
+            others = alike.take(np.isin(alike.rank, whole)) if need.communicator is None else alike
+            typical = others.per_iteration()
             lost += absent * (median_low(typical.tolist()) if len(typical) else 1)
-        came += len(chosen)
-        lost += _between(operators, chosen)
+        came += int(own.rows.sum())
+        lost += int(own.between.sum())
     return came / (came + lost) if came + lost else 1.0
 
 
-def _alike(need: Need, operators: Operators) -> Bools:
-    """Rows as those asked for, of whichever rank."""
-    alike = np.isin(operators.iteration, need.iterations)
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Rows counted by rank, iteration and communicator; every array has shape (cells,).
+
+    ``between`` is how many numbers are missing between the first and the last.
+    """
+
+    rank: Ints
+    iteration: Ints
+    communicator: Ints
+    rows: Ints
+    between: Ints
+
+    @classmethod
+    def of(cls, operators: Operators) -> Self:
+        """All rows, counted."""
+        keys = numbered(operators.rank, operators.iteration + 1, operators.communicator + 1)
+        order = np.argsort(keys, kind="stable")
+        first = np.flatnonzero(np.diff(keys[order], prepend=-1))
+        rows = np.diff(np.r_[first, len(order)])
+        if not len(rows):
+            return cls(rows, rows, rows, rows, rows)
+        seq = operators.seq[order]
+        least, most = np.minimum.reduceat(seq, first), np.maximum.reduceat(seq, first)
+        one = order[first]
+        return cls(
+            operators.rank[one],
+            operators.iteration[one],
+            operators.communicator[one],
+            rows,
+            np.where(least == UNKNOWN, 0, np.maximum(most - least + 1 - rows, 0)),
+        )
+
+    def take(self, index: Bools) -> Self:
+        """The chosen cells."""
+        return replace(self, **{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    def per_iteration(self) -> Ints:
+        """How many rows each rank has of each iteration of which it has any."""
+        both = numbered(self.rank, self.iteration + 1)
+        return np.bincount(both, weights=self.rows).astype(np.int64) if len(both) else np.zeros(0, dtype=np.int64)
+
+
+def _alike(need: Need, operators: Operators, cells: _Cells) -> _Cells:
+    """What is at hand of what was asked for, of whichever rank."""
+    names = operators.communicators
+    if need.communicator is not None and need.communicator not in names:
+        return cells.take(np.zeros(len(cells.rows), dtype=np.bool_))
+    if need.seq_from is not None or need.seq_to is not None:
+        numbers = operators.seq >= (need.seq_from or 0)
+        numbers &= operators.seq <= (np.iinfo(np.int64).max if need.seq_to is None else need.seq_to)
+        cells = _Cells.of(operators.take(np.flatnonzero(numbers)))
+    alike = np.isin(cells.iteration, need.iterations)
     if need.communicator is not None:
-        names = operators.communicators
-        code = names.index(need.communicator) if need.communicator in names else UNKNOWN - 1
-        alike &= operators.communicator == code
-    if need.seq_from is not None:
-        alike &= operators.seq >= need.seq_from
-    if need.seq_to is not None:
-        alike &= operators.seq <= need.seq_to
-    return np.asarray(alike, dtype=np.bool_)
-
-
-def _per_iteration(operators: Operators, chosen: Ints | Bools) -> Ints:
-    """How many of the chosen rows each rank has of each iteration of which it has any."""
-    cells = numbered(operators.rank[chosen], operators.iteration[chosen])
-    return np.bincount(cells) if len(cells) else np.zeros(0, dtype=np.int64)
-
-
-def _between(operators: Operators, chosen: Ints) -> int:
-    """How many operators are missing between the chosen ones of one rank, communicator and iteration."""
-    chosen = chosen[(operators.seq[chosen] != UNKNOWN) & (operators.communicator[chosen] != UNKNOWN)]
-    group = numbered(operators.rank[chosen], operators.communicator[chosen], operators.iteration[chosen])
-    order = np.lexsort((operators.seq[chosen], group))
-    gaps = np.diff(operators.seq[chosen][order]) - 1
-    return int(gaps[(np.diff(group[order]) == 0) & (gaps > 0)].sum())
+        alike &= cells.communicator == names.index(need.communicator)
+    return cells.take(alike)

@@ -41,6 +41,7 @@ class Logs:
     _tables: list[pa.Table] = field(default_factory=list)
     _usual: list[WindowStatistics] = field(default_factory=list)
     _operators: Operators | None = None
+    _clocks: dict[str, Clocks] = field(default_factory=dict)
 
     def fetch(self, wanted: Mapping[str | None, Iterable[int]]) -> Fetch:
         """Ask for what is not at hand of the ranks wanted of each communicator; None: all of their rows.
@@ -112,6 +113,7 @@ class Logs:
         self._tables.append(answer.rows.select([name for name in COLUMNS if name in answer.rows.schema.names]))
         self._usual.append(answer.usual)
         self._operators = None
+        self._clocks.clear()
 
     @property
     def whole(self) -> frozenset[int]:
@@ -145,7 +147,10 @@ class Logs:
         """Clock offsets of the fetched ranks against the clock of one of them; the first whose rows came."""
         if reference is None:
             reference = int(self.operators.rank[0]) if len(self.operators) else min(self.asked)
-        return estimate(self.operators, self.clock_of_rank, self.job.clock(reference))
+        name = self.job.clock(reference)
+        if name not in self._clocks:
+            self._clocks[name] = estimate(self.operators, self.clock_of_rank, name)
+        return self._clocks[name]
 
     @property
     def clock_of_rank(self) -> Mapping[int, str]:
