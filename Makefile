@@ -27,9 +27,10 @@ format: setup ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## throughput through a real Kafka and ClickHouse, and accuracy on simulated runs
+bench: setup ## throughput through a real Kafka and ClickHouse, accuracy on simulated runs, what an append costs
 	$(BIN)/offbeat bench pipeline --json
 	$(BIN)/offbeat bench accuracy --system operator_graph --json
+	$(BIN)/offbeat bench log_append --json
 
 kafka: setup ## a local Kafka broker in the foreground; Ctrl-C stops it
 	$(BIN)/python -m local.kafka --port $(KAFKA_PORT)
