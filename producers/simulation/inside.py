@@ -90,6 +90,8 @@ class Inside:
         self, stream: np.random.Generator, profile: NoiseProfile, conditions: Conditions, group: int, slots: Ints
     ) -> Floats:
         shape = (len(self.work), len(slots), self.members)
+        if not shape[0]:
+            return np.zeros((0, len(slots), conditions.launching.shape[0], self.members))
         kernels = np.full(shape, float(profile.kernels_per_segment))
         amount = self.work[:, None, None] * noise.factors(stream, kernels, profile)
         amount[:, slots >= 0] *= self._lengths(conditions, group, slots[slots >= 0])
@@ -100,9 +102,7 @@ class Inside:
         launching = self.of_members(conditions.launching, group)
         rate = {phase: self.of_members(seconds, group) for phase, seconds in conditions.compute_s.items()}
         by_segment = [rate[s.phase] * launching if s.by_host else rate[s.phase] for s in self.kind.segments]
-        worlds = launching.shape[0]
-        stacked = np.stack(by_segment) if by_segment else np.zeros((0, worlds, self.members))
-        return np.asarray(amount[:, :, None] * stacked[:, None])
+        return np.asarray(amount[:, :, None] * np.stack(by_segment)[:, None])
 
     def _lengths(self, conditions: Conditions, group: int, slots: Ints) -> Floats:
         within = self.grouping.members[group]

@@ -11,6 +11,7 @@ import pytest
 from producers.simulation import DEFAULT, SILENT, FabricShape, Fault, Kind, Part, Scenario
 from producers.simulation.lazy import LazyRun
 from producers.simulation.lazy_log import LazyLog, Wanted
+from producers.simulation.lazy_truth import LazyTruth
 from producers.simulation.noise import Floats
 from producers.simulation.schedule import Scope
 from schemas.errors import SettingsError
@@ -169,6 +170,16 @@ def _scaled_by(run: LazyRun, family: int, kind: int, group: int) -> Floats:
 def test_experts_across_tensor_groups_cannot_be_expanded_lazily() -> None:
     with pytest.raises(SettingsError, match="fold_experts"):
         LazyRun(Scenario(seed=1, ep=2))
+
+
+def test_operators_that_the_fault_lengthened_are_abnormal() -> None:
+    """The straggler itself waits for nobody; it is others that wait for it."""
+    short = {"microbatches": 1, "layers": 1}  # of many operators each loses less than a tenth of the excess
+    truth = LazyTruth(job("one stage", **short, faults=(Fault(Kind.GPU_SLOW, 5, (3,), factor=4.0),)))
+    assert not any(truth.abnormal(rank, 2).any() for rank in range(64))
+    abnormal = [truth.abnormal(rank, 3).sum() for rank in range(64)]
+    assert abnormal[5] < min(abnormal[4], abnormal[6])
+    assert not LazyTruth(job("one stage")).abnormal(5, 3).any()
 
 
 def test_a_fault_slows_the_job_as_much_as_it_should() -> None:
