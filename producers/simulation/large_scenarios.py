@@ -68,7 +68,7 @@ def large_scenario(
     faults: list[Fault] = []
     while len(faults) < len(troubles):
         fault = _fault(scenario, draws, troubles[len(faults)])
-        if all((fault.kind, fault.rank) != (other.kind, other.rank) for other in faults):
+        if all(fault.rank != other.rank for other in faults):
             faults.append(fault)
     return replace(scenario, faults=tuple(faults))
 
