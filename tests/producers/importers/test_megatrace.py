@@ -150,7 +150,8 @@ def test_a_hash_cut_short_is_told_by_its_stream(tmp_path: Path) -> None:
 
 def test_a_hash_cut_short_is_told_by_that_of_another_rank(tmp_path: Path) -> None:
     lines = [line(0, stream="0x1", op_count=0, group="-5951111"), line(1, stream="0x2", op_count=0, group="77")]
-    lines += [line(2, rank=1, stream="0x3", op_count=0, group="-595"), line(3, rank=1, stream="0x4", op_count=0, group="7")]
+    lines.append(line(2, rank=1, stream="0x3", op_count=0, group="-595"))
+    lines.append(line(3, rank=1, stream="0x4", op_count=0, group="7"))
     assert [row["communicator"] for row in read(written(tmp_path, *lines))] == ["-5951111", "77"] * 2
 
 
