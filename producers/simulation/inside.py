@@ -92,8 +92,8 @@ class Inside:
         shape = (len(self.work), len(slots), self.members)
         if not shape[0]:
             return np.zeros((0, len(slots), conditions.launching.shape[0], self.members))
-        kernels = np.full(shape, float(profile.kernels_per_segment))
-        amount = self.work[:, None, None] * noise.factors(stream, kernels, profile)
+        kernels = np.asarray(float(profile.kernels_per_segment))
+        amount = self.work[:, None, None] * noise.factors(stream, kernels, profile, shape)
         amount[:, slots >= 0] *= self._lengths(conditions, group, slots[slots >= 0])
         if self._routed.any():
             amount[self._routed] *= noise.expert_factors(
@@ -114,8 +114,8 @@ class Inside:
         for place, scope in enumerate(self.scopes):
             hit = self.scope == place
             group = self._group_of_member[scope]
-            pieces = np.broadcast_to(self._parts[hit, None, None], (int(hit.sum()), parts, int(group.max()) + 1))
-            spread[hit] = noise.factors(stream, pieces, profile)[..., group]
+            shape = (int(hit.sum()), parts, int(group.max()) + 1)
+            spread[hit] = noise.factors(stream, self._parts[hit, None, None], profile, shape)[..., group]
         return spread
 
     @cached_property

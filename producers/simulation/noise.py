@@ -135,16 +135,21 @@ def log_uniform(uniforms: Floats, bounds: tuple[float, float]) -> Floats:
     return np.asarray(np.exp(low + (high - low) * uniforms))
 
 
-def factors(draws: np.random.Generator, parts: Floats, profile: NoiseProfile) -> Floats:
+def factors(
+    draws: np.random.Generator, parts: Floats, profile: NoiseProfile, shape: tuple[int, ...] | None = None
+) -> Floats:
     """What operators take relative to their mean: the mean of the factors of the parts that each is made of.
 
     Parts follow each other, so long operators vary less than short ones. Of an operator's parts at most one is
-    taken to be an outlier. ``parts`` and the result have the same shape, one element an operator.
+    taken to be an outlier. The result has one element an operator, in the shape of ``parts`` or, where it is given, in
+    ``shape``, which ``parts`` must broadcast to.
     """
-    spread = lognormal(draws.standard_normal(parts.shape), profile.operator_cv / np.sqrt(parts))
-    outlier = draws.random(parts.shape) < 1 - (1 - profile.outlier_share) ** parts
-    excess = (log_uniform(draws.random(parts.shape), profile.outlier_factor) - 1) / parts
-    return spread + np.where(outlier, excess, 0.0)
+    shape = parts.shape if shape is None else shape
+    result = lognormal(draws.standard_normal(shape), profile.operator_cv / np.sqrt(parts))
+    outlier = draws.random(shape) < 1 - (1 - profile.outlier_share) ** parts
+    size = log_uniform(draws.random(shape)[outlier], profile.outlier_factor)
+    result[outlier] += (size - 1) / np.broadcast_to(parts, shape)[outlier]
+    return result
 
 
 def gpu_speeds(draws: Draws, ranks: int, profile: NoiseProfile) -> Floats:
