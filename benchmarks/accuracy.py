@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 
@@ -14,18 +15,24 @@ from offbeat import terminal
 
 if TYPE_CHECKING:  # heavy: loaded when runs begin
     from benchmarks.simulated.plan import Case
+    from benchmarks.simulated.trial import Score
+    from offbeat.settings import Settings
 
-REPORTED_SEEDS = 5000
+_Case = TypeVar("_Case", bound="Case")
+_Score = TypeVar("_Score", bound="Score")
+
+REPORTED_SEEDS = {"operator_graph": 5000, "holmes": 50_000}
 """Seeds from here on are for reported figures alone; whoever develops takes others."""
 
-_TYPICAL_S = 20.0
+_TYPICAL_S = {"operator_graph": 20.0, "holmes": 150.0}
 """What a run takes, for the first estimate."""
 
 
 class System(StrEnum):
-    """What is measured."""
+    """What is measured: the search on jobs of up to 128 ranks, or all of it on jobs of thousands."""
 
     OPERATOR_GRAPH = "operator_graph"
+    HOLMES = "holmes"
 
 
 class Noise(StrEnum):
@@ -47,7 +54,11 @@ def run(
     runs: Annotated[int, typer.Option(min=0, help="Runs with faults, for each profile of noise.")] = 40,
     healthy: Annotated[int, typer.Option(min=0, help="Runs without, for each profile of noise.")] = 20,
     noise: Annotated[Noise, typer.Option(help="Profiles of noise.")] = Noise.BOTH,
-    seeds: Annotated[int, typer.Option(min=0, help="The first seed; reported figures begin at the default.")] = 5000,
+    ranks: Annotated[int, typer.Option(min=256, help="Ranks of holmes' jobs; operator_graph draws 32 to 128.")] = 2048,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of holmes' runs; operator_graph has 60.")] = 60,
+    seeds: Annotated[
+        int | None, typer.Option(min=0, help="The first seed; without it that of the system's reported figures.")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="A file that keeps finished runs; taken up again.")] = None,
     processes: Annotated[int, typer.Option(min=1, max=2, help="Runs at the same time.")] = 2,
 ) -> dict[str, Any]:
@@ -55,30 +66,59 @@ def run(
 
     Progress is told on stderr. Without noise a figure would mean little: each is split by its profile.
     """
-    from benchmarks.simulated import figures, plan, workers
-    from benchmarks.simulated.finished import Finished, version
-    from benchmarks.simulated.trial import run_case
     from offbeat.settings import Settings
 
-    settings = Settings.load()
-    cases = plan.cases(runs, healthy, noise.profiles, seeds)
-    finished = Finished(resume, version(settings))
-    to_do = [case for case in cases if case not in finished.scores]
-    _announce(to_do, finished.outdated, len(cases), processes)
-    with terminal.progress("simulated runs", len(cases)) as shown:
-        for score in workers.results(partial(run_case, settings=settings), to_do, processes):
-            finished.add(score)
-            shown.advance(len(finished.of(cases)))
-    scores = finished.of(cases)
-    return {
+    first = REPORTED_SEEDS[system] if seeds is None else seeds
+    told: dict[str, Any] = {
         "system": system.value,
-        "seeds": {"from": seeds, "reported": seeds == REPORTED_SEEDS},
-        "noise": {name: figures.summarise([s for s in scores if s.noise == name]) for name in noise.profiles},
+        "seeds": {"from": first, "reported": first == REPORTED_SEEDS[system]},
     }
+    settings = Settings.load()
+    if system is System.HOLMES:
+        from benchmarks.large import figures as large_figures
+        from benchmarks.large import plan as large_plan
+        from benchmarks.large import trial as large_trial
+
+        large = large_plan.cases(runs, healthy, noise.profiles, first, ranks=ranks, iterations=iterations)
+        work = partial(large_trial.run_case, settings=settings)
+        series = Series(system, large, work, large_trial.LargeScore, large_figures.summarise)
+        return {**told, "noise": series.figures(noise.profiles, settings, resume, processes)}
+    from benchmarks.simulated import figures, plan, trial
+
+    cases = plan.cases(runs, healthy, noise.profiles, first)
+    small = Series(system, cases, partial(trial.run_case, settings=settings), trial.Score, figures.summarise)
+    return {**told, "noise": small.figures(noise.profiles, settings, resume, processes)}
 
 
-def _announce(to_do: Sequence[Case], outdated: int, total: int, processes: int) -> None:
-    if outdated:
-        terminal.note(f"{outdated} finished runs in the file are of other code or settings and are done again")
-    minutes = len(to_do) * _TYPICAL_S / processes / 60
-    terminal.note(f"{len(to_do)} of {total} runs to do, {processes} at a time: about {minutes:.0f} minutes")
+@dataclass(frozen=True)
+class Series(Generic[_Case, _Score]):
+    """Runs, what makes a score of one, and what makes figures of these."""
+
+    system: System
+    cases: Sequence[_Case]
+    work: Callable[[_Case], _Score]
+    kind: type[_Score]
+    summarise: Callable[[Sequence[_Score]], Mapping[str, Any]]
+
+    def figures(
+        self, noises: Sequence[str], settings: Settings, resume: Path | None, processes: int
+    ) -> dict[str, Mapping[str, Any]]:
+        """Do what is not finished yet; the figures by profile of noise."""
+        from benchmarks.simulated import workers
+        from benchmarks.simulated.finished import Finished, version
+
+        finished = Finished(resume, version(settings), self.kind)
+        to_do = [case for case in self.cases if case not in finished.scores]
+        self._announce(len(to_do), finished.outdated, processes)
+        with terminal.progress("simulated runs", len(self.cases)) as shown:
+            for score in workers.results(self.work, to_do, processes):
+                finished.add(score)
+                shown.advance(len(finished.of(self.cases)))
+        scores = finished.of(self.cases)
+        return {name: self.summarise([score for score in scores if score.noise == name]) for name in noises}
+
+    def _announce(self, to_do: int, outdated: int, processes: int) -> None:
+        if outdated:
+            terminal.note(f"{outdated} finished runs in the file are of other code or settings and are done again")
+        minutes = to_do * _TYPICAL_S[self.system] / processes / 60
+        terminal.note(f"{to_do} of {len(self.cases)} runs to do, {processes} at a time: about {minutes:.0f} minutes")

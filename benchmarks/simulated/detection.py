@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,8 +17,10 @@ from offbeat import wiring
 from offbeat.settings import Settings
 from producers.importers.tidy import tidy
 from producers.labels import label
+from producers.log_agent import LogAgent
 from schemas import catalogue
 from schemas.message import Message, decode
+from schemas.processor import Processor
 from schemas.topic import Topic
 
 Row = Mapping[str, Any]
@@ -73,11 +75,18 @@ def detect(telemetry: Telemetry, settings: Settings) -> Detection:
 
     Raises ``RuntimeError`` where a message was refused: the figures would tell of a part of the telemetry.
     """
+    return detect_from(telemetry.job, wiring.log_agents(telemetry.job, telemetry.table, settings), settings)
+
+
+def detect_from(
+    job: Job, hosts: Sequence[LogAgent], settings: Settings, readers: Sequence[Processor] = ()
+) -> Detection:
+    """The same with what the agents of a job's hosts tell; ``readers`` hear everything, too."""
     listener = _Listener()
-    wiring.run_in_process(telemetry.job, telemetry.table, settings, [listener])
+    wiring.run_agents_in_process(job, hosts, settings, [listener, *readers])
     heard = listener.heard
     if heard.refused:
-        raise RuntimeError(f"{telemetry.job.job}: {len(heard.refused)} messages were refused: {heard.refused[0]}")
+        raise RuntimeError(f"{job.job}: {len(heard.refused)} messages were refused: {heard.refused[0]}")
     return heard
 
 

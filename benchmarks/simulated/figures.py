@@ -34,16 +34,16 @@ def summarise(scores: Sequence[Score]) -> Figures:
     healthy = [score for score in scores if score.story == Story.HEALTHY]
     faults = [fault for score in faulty for fault in score.faults]
     return {
-        "runs": {"faulty": len(faulty), "healthy": len(healthy), "ranks": _sizes(scores)},
+        "runs": {"faulty": len(faulty), "healthy": len(healthy), "ranks": sizes_of(scores)},
         "faults": _faults(faults),
-        "incidents": _incidents(faulty),
+        "incidents": verdicts_on(faulty),
         "healthy_without_incident": share(sum(not score.said for score in healthy), len(healthy)),
-        "iterations": _iterations(scores),
+        "iterations": told_apart(scores),
         "top_k": _top_k(faulty),
         "traffic_share": _traffic(scores),
         "by": {name: _by(faulty, key) for name, key in STRATA.items()},
         "strata": _strata(faulty),
-        "failures": [failure for score in scores for failure in _failures(score)],
+        "failures": [failure for score in scores for failure in failures_of(score)],
     }
 
 
@@ -60,13 +60,13 @@ STRATA: dict[str, Callable[[Score, FaultScore], str]] = {
 _CROSSED = ("kind", "pattern", "iterations", "ends")
 
 
-def _sizes(scores: Sequence[Score]) -> Figures:
+def sizes_of(scores: Sequence[Score]) -> Figures:
     """How many runs there are of each number of ranks."""
     sizes = Counter(score.layout.ranks for score in scores)
     return {str(ranks): count for ranks, count in sorted(sizes.items())}
 
 
-def _required(faults: Iterable[FaultScore]) -> list[FaultScore]:
+def must_be_named(faults: Iterable[FaultScore]) -> list[FaultScore]:
     return [fault for fault in faults if fault.weight == REQUIRED]
 
 
@@ -76,7 +76,7 @@ def _right(faults: Iterable[FaultScore]) -> int:
 
 def _faults(faults: Sequence[FaultScore]) -> Figures:
     """Of the faults that must be named: the set named with its cause, with another, as a part of candidates, not."""
-    required = _required(faults)
+    required = must_be_named(faults)
     alone = [fault for fault in required if not fault.shadowed]
     outcomes = Counter(fault.outcome for fault in required)
     absorbed = [fault for fault in faults if fault.weight == HIDDEN]
@@ -94,7 +94,7 @@ def _faults(faults: Sequence[FaultScore]) -> Figures:
     }
 
 
-def _incidents(faulty: Sequence[Score]) -> Figures:
+def verdicts_on(faulty: Sequence[Score]) -> Figures:
     verdicts = Counter(said.verdict for score in faulty for said in score.said)
     false = [sum(said.verdict == "false" for said in score.said) for score in faulty]
     return {
@@ -104,7 +104,7 @@ def _incidents(faulty: Sequence[Score]) -> Figures:
     }
 
 
-def _iterations(scores: Sequence[Score]) -> Figures:
+def told_apart(scores: Sequence[Score]) -> Figures:
     counts = Counter[str]()
     for score in scores:
         counts.update(asdict(score.iterations))
@@ -123,7 +123,7 @@ def _top_k(faulty: Sequence[Score]) -> Figures:
     required = 0
     for score in faulty:
         k = max(TOP_K, len(score.faults))
-        faults = _required(score.faults)
+        faults = must_be_named(score.faults)
         required += len(faults)
         for name, part in score.traffic.fetched_share.items() if score.searched else ():
             fetched.setdefault(name, []).append(part)
@@ -152,7 +152,7 @@ def _traffic(scores: Sequence[Score]) -> Figures:
 def _by(faulty: Sequence[Score], key: Callable[[Score, FaultScore], str]) -> Figures:
     groups: dict[str, list[FaultScore]] = {}
     for score in faulty:
-        for fault in _required(score.faults):
+        for fault in must_be_named(score.faults):
             groups.setdefault(key(score, fault), []).append(fault)
     return {name: share(_right(faults), len(faults)) for name, faults in sorted(groups.items())}
 
@@ -161,7 +161,7 @@ def _strata(faulty: Sequence[Score]) -> list[Figures]:
     """The strata crossed: kind, pattern, and what the logs lack."""
     groups: dict[tuple[str, ...], list[FaultScore]] = {}
     for score in faulty:
-        for fault in _required(score.faults):
+        for fault in must_be_named(score.faults):
             groups.setdefault(tuple(STRATA[name](score, fault) for name in _CROSSED), []).append(fault)
     return [
         {**dict(zip(_CROSSED, key, strict=True)), "named": share(_right(faults), len(faults))}
@@ -169,9 +169,9 @@ def _strata(faulty: Sequence[Score]) -> list[Figures]:
     ]
 
 
-def _failures(score: Score) -> list[Figures]:
+def failures_of(score: Score) -> list[Figures]:
     """What went wrong in a run: faults not named as they should, and incidents that should not be."""
-    missed = [asdict(f) for f in _required(score.faults) if not (f.outcome == NAMED and f.cause_right)]
+    missed = [asdict(f) for f in must_be_named(score.faults) if not (f.outcome == NAMED and f.cause_right)]
     wrong = [asdict(said) for said in score.said if said.verdict in _WRONG]
     if not missed and not wrong:
         return []

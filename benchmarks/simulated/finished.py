@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from benchmarks.simulated.plan import Case
 from benchmarks.simulated.trial import Score
@@ -14,25 +15,38 @@ from offbeat.settings import Settings
 from schemas.errors import InputError
 
 ROOT = Path(__file__).parents[2]
-DECISIVE = ("benchmarks/simulated", "diagnosis", "offbeat/wiring.py", "producers", "schemas", "streams")
+DECISIVE = (
+    "benchmarks/large",
+    "benchmarks/simulated",
+    "diagnosis",
+    "offbeat/wiring.py",
+    "producers",
+    "schemas",
+    "streams",
+)
 """The code that a score depends on."""
 
 
-class Finished:
+_Score = TypeVar("_Score", bound=Score)
+
+
+class Finished(Generic[_Score]):
     """Scores by run; with a file also those of earlier calls, as far as the same code and settings made them.
+
+    ``kind`` is what scores of these runs are.
 
     Raises ``InputError`` for a file that holds anything else.
     """
 
-    def __init__(self, file: Path | None, version: str) -> None:
-        self.scores: dict[Case, Score] = {}
+    def __init__(self, file: Path | None, version: str, kind: type[_Score]) -> None:
+        self.scores: dict[Case, _Score] = {}
         self.outdated = 0
         """Scores in the file that other code or settings made."""
-        self._file, self._version = file, version
+        self._file, self._version, self._kind = file, version, kind
         if file is not None and file.exists():
             self._read(file)
 
-    def add(self, score: Score) -> None:
+    def add(self, score: _Score) -> None:
         """Keep a score; it is in the file when this returns."""
         self.scores[score.case] = score
         if self._file is not None:
@@ -40,7 +54,7 @@ class Finished:
             with self._file.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
 
-    def of(self, cases: Iterable[Case]) -> list[Score]:
+    def of(self, cases: Iterable[Case]) -> list[_Score]:
         """The scores of the runs that are finished."""
         return [self.scores[case] for case in cases if case in self.scores]
 
@@ -55,7 +69,7 @@ class Finished:
                 if row["version"] != self._version:
                     self.outdated += 1
                     continue
-                score = Score.from_json(row["score"])
+                score = self._kind.from_json(row["score"])
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(f"{file}: line {number} is not a finished run; name another file") from error
             self.scores[score.case] = score

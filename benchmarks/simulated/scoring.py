@@ -7,10 +7,9 @@ set is to be named, no less and no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,9 @@ TOP_K = 2
 
 REQUIRED, BETWEEN, HIDDEN = "required", "between", "absorbed"
 NAMED, NARROWED, PART, MISSED = "named", "narrowed", "part", "missed"
+
+_CARRYING = (Kind.NIC_SLOW, Kind.LINK_SLOW, Kind.NVLINK_SLOW, Kind.TOR_SLOW, Kind.SPINE_SLOW)
+"""Faults of the devices that carry traffic, where a fabric is described."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def score_faults(
 ) -> tuple[FaultScore, ...]:
     """Every fault's score; ``shift`` as ``shift_of``."""
     incidents = list(detection.incidents.values())
-    sets = device_sets(truth.scenario)
+    sets = device_sets(truth.scenario, {device for scores in rankings.values() for device in scores})
     return tuple(_score_fault(fault, truth, job, incidents, shift, sets, rankings) for fault in truth.faults)
 
 
@@ -163,11 +165,20 @@ def place(own: frozenset[str], scores: Mapping[str, float], sets: Mapping[str, f
     return sum(score >= mine for score in of_set.values()) if mine > 0 else None
 
 
-def device_sets(scenario: Scenario) -> dict[str, frozenset[str]]:
-    """The set that each NIC belongs to: those that carry identical traffic."""
+def device_sets(scenario: Scenario, devices: Collection[str]) -> dict[str, frozenset[str]]:
+    """The set that each of some devices belongs to: those that carry identical traffic."""
     fabric = Fabric(Cluster(scenario))
-    faults = [Fault(Kind.NIC_SLOW, rank, iterations=(0,), factor=1.0) for rank in range(scenario.world)]
-    return {fabric.device(fault): frozenset(fabric.inseparable(fault)) for fault in faults}
+    kinds = _CARRYING if scenario.fabric is not None else (Kind.NIC_SLOW,)
+    sets: dict[str, frozenset[str]] = {}
+    for kind in kinds:
+        places = fabric.shape.spines if kind is Kind.SPINE_SLOW else scenario.world
+        for rank in range(places):
+            fault = Fault(kind, rank, iterations=(0,), factor=1.0)
+            name = fabric.device(fault)
+            if name in devices and name not in sets:
+                alike = frozenset(fabric.inseparable(fault))
+                sets |= dict.fromkeys(alike, alike)
+    return sets
 
 
 def shift_of(truth: Truth, job: Job, detection: Detection) -> int:
@@ -227,8 +238,18 @@ def _devices(incident: Row) -> set[str]:
 
 
 def _ranks(devices: Iterable[str], job: Job) -> set[int]:
-    of_device: dict[str, Any] = {}
-    for rank in job.ranks:
-        for device in (job.gpu(rank), *job.nics(rank)):
-            of_device[device.device] = rank
-    return {of_device[name] for name in devices}
+    """The ranks that some devices serve: of a switch all below it."""
+    wanted = set(devices)
+    return {rank for rank in job.ranks if not wanted.isdisjoint(_serving(rank, job))}
+
+
+def _serving(rank: int, job: Job) -> Iterator[str]:
+    """Names of the devices that serve a rank."""
+    yield job.gpu(rank).device
+    yield f"cpu:{job.place[rank].host}"
+    yield from (device.device for device in job.carriers((rank,)))
+    nics = [nic.device for nic in job.nics(rank)]
+    yield from nics
+    if job.topology is not None:
+        for cable, tor in (pair for nic in nics for pair in job.topology.uplinks.get(nic, ())):
+            yield from (cable, tor, *job.topology.spines.get(tor, ()))

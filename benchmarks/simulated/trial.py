@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.simulated import rankings, scoring
 from benchmarks.simulated.detection import Detection, Telemetry, detect
@@ -34,6 +34,7 @@ class Layout:
     microbatches: int
     without_labels: bool
     without_ends: bool
+    cp: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Score:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Score:
+    def from_json(cls, row: Mapping[str, Any]) -> Self:
         """What ``to_json`` gave; raises ``TypeError`` or ``KeyError`` for anything else."""
         faults = tuple(
             FaultScore(**{**f, "inseparable": tuple(f["inseparable"]), "iterations": _pair(f)}) for f in row["faults"]
@@ -114,7 +115,7 @@ def judged(case: Case, run: SimulatedRun, settings: Settings) -> Score:
         seed=case.seed,
         story=case.story.value,
         noise=case.noise,
-        layout=_layout(run.scenario),
+        layout=layout_of(run.scenario),
         faults=scoring.score_faults(run.truth, run.job, detection, shift, scores),
         said=scoring.score_incidents(run.truth, run.job, detection, shift),
         iterations=scoring.score_iterations(run.truth, detection, shift),
@@ -124,8 +125,9 @@ def judged(case: Case, run: SimulatedRun, settings: Settings) -> Score:
     )
 
 
-def _layout(scenario: Scenario) -> Layout:
-    degrees = {name: getattr(scenario, name) for name in ("tp", "pp", "dp", "ep", "microbatches")}
+def layout_of(scenario: Scenario) -> Layout:
+    """A scenario's job, and what its logs lack."""
+    degrees = {name: getattr(scenario, name) for name in ("tp", "pp", "dp", "cp", "ep", "microbatches")}
     omitted = scenario.omissions
     return Layout(scenario.world, **degrees, without_labels=omitted.labels, without_ends=omitted.ends)
 

@@ -48,26 +48,26 @@ SCORE = Score(
 
 def test_a_score_survives_its_file(tmp_path: Path) -> None:
     file = tmp_path / "finished.jsonl"
-    Finished(file, "1").add(SCORE)
-    again = Finished(file, "1")
+    Finished(file, "1", Score).add(SCORE)
+    again = Finished(file, "1", Score)
     assert again.scores == {Case(7, Story.ONE, "hard"): SCORE}
     again.add(replace(SCORE, seed=8))
-    assert [score.seed for score in Finished(file, "1").of([SCORE.case, Case(8, Story.ONE, "hard")])] == [7, 8]
+    assert [score.seed for score in Finished(file, "1", Score).of([SCORE.case, Case(8, Story.ONE, "hard")])] == [7, 8]
 
 
 def test_a_line_that_was_being_written_is_forgotten(tmp_path: Path) -> None:
     file = tmp_path / "finished.jsonl"
-    Finished(file, "1").add(SCORE)
+    Finished(file, "1", Score).add(SCORE)
     whole = file.read_text()
     file.write_text(whole + whole[:100])
-    Finished(file, "1").add(replace(SCORE, seed=8))
-    assert {case.seed for case in Finished(file, "1").scores} == {7, 8}
+    Finished(file, "1", Score).add(replace(SCORE, seed=8))
+    assert {case.seed for case in Finished(file, "1", Score).scores} == {7, 8}
 
 
 def test_scores_of_other_code_do_not_count(tmp_path: Path) -> None:
     file = tmp_path / "finished.jsonl"
-    Finished(file, "1").add(SCORE)
-    other = Finished(file, "2")
+    Finished(file, "1", Score).add(SCORE)
+    other = Finished(file, "2", Score)
     assert (other.scores, other.outdated) == ({}, 1)
 
 
@@ -76,11 +76,11 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "other"
     file.write_text(text)
     with pytest.raises(InputError, match="other: line 1 is not a finished run"):
-        Finished(file, "1")
+        Finished(file, "1", Score)
 
 
 def test_without_a_file_scores_are_kept_all_the_same() -> None:
-    finished = Finished(None, "1")
+    finished = Finished(None, "1", Score)
     finished.add(SCORE)
     assert finished.of([SCORE.case]) == [SCORE]
 

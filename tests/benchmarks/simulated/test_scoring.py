@@ -84,7 +84,7 @@ def test_iterations_between_positive_and_absorbed_count_nowhere() -> None:
 
 
 def test_a_place_in_a_ranking_is_one_set_and_the_last_of_equals() -> None:
-    sets = scoring.device_sets(SCENARIO)
+    sets = scoring.device_sets(SCENARIO, {NIC, GPU})
     own = frozenset(SET)
     twin = next(iter(own - {NIC}))
     assert sets[NIC] == own

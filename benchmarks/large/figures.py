@@ -1,0 +1,125 @@
+"""Scores of runs of thousands of ranks as figures: the ranking first, then incidents, traffic and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from benchmarks.large.rankings import VARIANTS, WHOLE
+from benchmarks.large.trial import LargeScore
+from benchmarks.simulated.figures import (
+    Figures,
+    failures_of,
+    must_be_named,
+    share,
+    sizes_of,
+    told_apart,
+    verdicts_on,
+)
+from benchmarks.simulated.scoring import NAMED, TOP_K, FaultScore
+from producers.simulation.scenarios import Story
+
+PLACES = (1, 2, 3, 5)
+"""Values of K that are compared."""
+
+STRATA: dict[str, Callable[[LargeScore, FaultScore], str]] = {
+    "kind": lambda _, fault: fault.kind,
+    "pattern": lambda _, fault: fault.pattern,
+    "dimensions": lambda score, _: f"{score.asked.dimensions}D",
+    "iterations": lambda score, _: "inferred" if score.layout.without_labels else "given",
+    "ends": lambda score, _: "omitted" if score.layout.without_ends else "given",
+}
+"""What the figures are split by."""
+
+
+def summarise(scores: Sequence[LargeScore]) -> Figures:
+    """All figures of runs of one size under one profile of noise."""
+    faulty = [score for score in scores if score.story != Story.HEALTHY]
+    healthy = [score for score in scores if score.story == Story.HEALTHY]
+    faults = [(score, fault) for score in faulty for fault in must_be_named(score.faults)]
+    return {
+        "runs": {"faulty": len(faulty), "healthy": len(healthy), "ranks": sizes_of(scores)},
+        "top_k": _top(faults, WHOLE),
+        "by": {name: _by(faults, key) for name, key in STRATA.items()},
+        "strata": _strata(faults),
+        "k": {name: {str(k): _among(faults, name, k) for k in PLACES} for name in VARIANTS},
+        "incidents": verdicts_on(faulty),
+        "named": share(sum(f.outcome == NAMED and f.cause_right for _, f in faults), len(faults)),
+        "healthy_without_incident": share(sum(not score.said for score in healthy), len(healthy)),
+        "healthy_experts": sum(score.layout.ep > 1 for score in healthy),
+        "iterations": told_apart(scores),
+        "set_sizes": sorted(len(fault.inseparable) for _, fault in faults),
+        "not_scored": sum(len(score.faults) for score in faulty) - len(faults),
+        "traffic": _traffic(scores),
+        "cost_s": _cost(scores),
+        "failures": [failure for score in scores for failure in failures_of(score)],
+        "not_in_top_k": [_missed(score, fault) for score, fault in faults if not _in_top(score, fault, WHOLE)],
+    }
+
+
+_Fault = tuple[LargeScore, FaultScore]
+
+
+def _in_top(score: LargeScore, fault: FaultScore, ranking: str) -> bool:
+    return _within(fault, ranking, max(TOP_K, len(score.faults)))
+
+
+def _within(fault: FaultScore, ranking: str, k: int) -> bool:
+    place = fault.places.get(ranking)
+    return place is not None and place <= k
+
+
+def _top(faults: Sequence[_Fault], ranking: str) -> Figures:
+    return {
+        "in_top_k": share(sum(_in_top(score, fault, ranking) for score, fault in faults), len(faults)),
+        "first": _among(faults, ranking, 1),
+    }
+
+
+def _among(faults: Sequence[_Fault], ranking: str, k: int) -> Figures | None:
+    return share(sum(_within(fault, ranking, k) for _, fault in faults), len(faults))
+
+
+def _by(faults: Iterable[_Fault], key: Callable[[LargeScore, FaultScore], str]) -> Figures:
+    groups: dict[str, list[_Fault]] = {}
+    for score, fault in faults:
+        groups.setdefault(key(score, fault), []).append((score, fault))
+    return {name: _top(of, WHOLE)["in_top_k"] for name, of in sorted(groups.items())}
+
+
+def _strata(faults: Sequence[_Fault]) -> Figures:
+    """Kind of fault crossed with pattern."""
+    return _by(faults, lambda _, fault: f"{fault.kind}, {fault.pattern}")
+
+
+def _traffic(scores: Sequence[LargeScore]) -> Figures:
+    """Bytes on the bus over what all ranks log, and rows that a search asked for: medians."""
+    if not scores:
+        return {}
+    unasked = [score.traffic.unasked_bytes / score.traffic.everything_bytes for score in scores]
+    answers = [score.traffic.answer_bytes / score.traffic.everything_bytes for score in scores]
+    rows = [(count, score.cost.all_operators) for score in scores for count in score.cost.fetched_rows]
+    return {
+        "everything_gb": round(median(score.traffic.everything_bytes for score in scores) / 1e9, 2),
+        "unasked_share": round(median(unasked), 5),
+        "answers_share": round(median(answers), 5),
+        "total_share": round(median(map(sum, zip(unasked, answers, strict=True))), 5),
+        "rows_a_search": round(median(count for count, _ in rows)) if rows else None,
+        "rows_a_search_to_an_iteration": round(median(count / whole for count, whole in rows), 5) if rows else None,
+    }
+
+
+def _cost(scores: Sequence[LargeScore]) -> Figures:
+    """Seconds a run: medians, and what a search took beside the simulator."""
+    if not scores:
+        return {}
+    return {
+        "simulation": round(median(score.cost.simulate_s for score in scores), 2),
+        "diagnosis": round(median(score.detect_s for score in scores), 2),
+        "searches": round(median(score.searched for score in scores), 1),
+    }
+
+
+def _missed(score: LargeScore, fault: FaultScore) -> Figures:
+    where = {"seed": score.seed, "kind": fault.kind, "pattern": fault.pattern, "dimensions": score.asked.dimensions}
+    return {**where, "slowdown": fault.slowdown, "place": fault.places.get(WHOLE), "searched": score.searched}

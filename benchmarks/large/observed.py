@@ -1,0 +1,58 @@
+"""A run of thousands of ranks through the pipeline, as encoded messages in this process.
+
+What a simulated log answers has to be worked out first, which takes longer than all of the diagnosis: that time is
+counted apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from benchmarks.simulated.detection import Detection, detect_from
+from diagnosis.job import pivots
+from offbeat.settings import Settings
+from producers.simulated_store import simulated_agents
+from producers.simulation import LazyLog, LazyRun
+from producers.simulation.lazy_log import Span, Wanted
+from schemas.processor import Processor
+
+_Result = TypeVar("_Result")
+_ALL = Wanted()
+
+
+class TimedLog(LazyLog):
+    """A log that counts the seconds in which it is worked out."""
+
+    def __init__(self, run: LazyRun) -> None:
+        super().__init__(run)
+        self.seconds = 0.0
+
+    def rows(
+        self, ranks: Iterable[int], iterations: Sequence[int], wanted: Wanted = _ALL, *, most: int | None = None
+    ) -> tuple[pa.Table, bool]:
+        return self._timed(lambda: super(TimedLog, self).rows(ranks, iterations, wanted, most=most))
+
+    def span(self, rank: int, iteration: int) -> Span:
+        return self._timed(lambda: super(TimedLog, self).span(rank, iteration))
+
+    def latest_ns(self, ranks: Iterable[int], iteration: int) -> int:
+        return self._timed(lambda: super(TimedLog, self).latest_ns(ranks, iteration))
+
+    def _timed(self, work: Callable[[], _Result]) -> _Result:
+        started = time.perf_counter()
+        result = work()
+        self.seconds += time.perf_counter() - started
+        return result
+
+
+def observe(log: TimedLog, settings: Settings, readers: Sequence[Processor] = ()) -> Detection:
+    """What the pipeline says of a run; ``readers`` hear what it publishes.
+
+    Raises ``RuntimeError`` where a message was refused.
+    """
+    job = log.run.job
+    return detect_from(job, simulated_agents(log, pivots(job, settings.pivots)), settings, readers)

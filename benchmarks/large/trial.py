@@ -1,0 +1,96 @@
+"""One run of thousands of ranks, from its seed to its score."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from benchmarks.large import rankings
+from benchmarks.large.observed import TimedLog, observe
+from benchmarks.large.plan import LargeCase
+from benchmarks.large.volume import operators_an_iteration, volume
+from benchmarks.simulated import scoring
+from benchmarks.simulated.trial import Score, Traffic, layout_of
+from offbeat.settings import Settings
+from producers.simulation import LazyRun
+from producers.simulation.lazy_truth import LazyTruth
+from producers.simulation.scenarios import Story
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run took: seconds of simulation beside those of diagnosis, and operators that searches asked for.
+
+    ``operators`` is how many a rank of the first stage calls in an iteration, ``all_operators`` how many all ranks do.
+    """
+
+    simulate_s: float
+    operators: int
+    all_operators: int
+    fetched_rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LargeScore(Score):
+    """What a finished run of thousands of ranks counts for; ``detect_s`` is without the simulator's time."""
+
+    asked: LargeCase
+    cost: Cost
+
+    @property
+    def case(self) -> LargeCase:
+        """The run that it is the score of."""
+        return self.asked
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Self:
+        """What ``to_json`` gave; raises ``TypeError`` or ``KeyError`` for anything else."""
+        own = {"asked", "cost"}
+        common = Score.from_json({name: value for name, value in row.items() if name not in own})
+        asked = LargeCase(**{**row["asked"], "story": Story(row["asked"]["story"])})
+        cost = Cost(**{**row["cost"], "fetched_rows": tuple(row["cost"]["fetched_rows"])})
+        fields = {name: getattr(common, name) for name in Score.__dataclass_fields__}
+        return cls(**fields, asked=asked, cost=cost)
+
+
+def run_case(case: LargeCase, settings: Settings) -> LargeScore:
+    """Simulate a run, have the pipeline look at what it asks for, and hold the truth beside what it says."""
+    started = time.perf_counter()
+    run = LazyRun(case.scenario())
+    return judged(case, run, settings, time.perf_counter() - started)
+
+
+def judged(case: LargeCase, run: LazyRun, settings: Settings, simulate_s: float = 0.0) -> LargeScore:
+    """The score of a simulated run; ``simulate_s`` is what it took so far."""
+    log = TimedLog(run)
+    started = time.perf_counter()
+    detection = observe(log, settings)
+    observe_s, simulated_s = time.perf_counter() - started, log.seconds
+    truth = LazyTruth(run).whole()
+    told = rankings.implications(detection.findings)
+    ranked = {name: rankings.scores(told, variant) for name, variant in rankings.VARIANTS.items()}
+    shift = scoring.shift_of(truth, run.job, detection)
+    logged = volume(log)
+    # Of the ranks that nobody watches not even summaries are worked out here; a job's agents do send them.
+    unasked = detection.bytes.pivots + logged.summaries
+    return LargeScore(
+        seed=case.seed,
+        story=case.story.value,
+        noise=case.noise,
+        layout=layout_of(run.scenario),
+        faults=scoring.score_faults(truth, run.job, detection, shift, ranked),
+        said=scoring.score_incidents(truth, run.job, detection, shift),
+        iterations=scoring.score_iterations(truth, detection, shift),
+        searched=len(detection.searched),
+        traffic=Traffic(logged.everything, unasked, detection.bytes.answers),
+        detect_s=round(observe_s - simulated_s, 3),
+        asked=case,
+        cost=Cost(
+            simulate_s=round(simulate_s + simulated_s, 3),
+            operators=len(run.programs[0].operators),
+            all_operators=operators_an_iteration(log),
+            fetched_rows=tuple(detection.fetched_rows[iteration] for iteration in detection.searched),
+        ),
+    )
