@@ -24,7 +24,7 @@ from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job, pivots
 from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, numbered
 from offbeat.models import Model
-from producers.simulation import SimulatedRun, simulate
+from producers.simulation import Kind, SimulatedRun, simulate
 from producers.simulation.scenario import Omissions, Scenario
 from producers.simulation.scenarios import Story, random_scenario
 from schemas.errors import InputError, SettingsError
@@ -208,12 +208,18 @@ def many_jobs(runs: int, seed: int, iterations: int) -> Iterator[Scenario]:
 
 
 def simulated(scenarios: Iterable[Scenario]) -> Iterator[list[Labelled]]:
-    """The labelled iterations of each run; of a device that cannot slow its job as much as it should, none."""
+    """The labelled iterations of each run."""
     for scenario in scenarios:
-        try:
-            yield labelled_run(simulate(scenario))
-        except SettingsError:
-            yield []
+        yield labelled_run(simulated_run(scenario))
+
+
+def simulated_run(scenario: Scenario) -> SimulatedRun:
+    """A run; where a NIC carries too little to slow the job as much as it should, the GPU beside it is slow instead."""
+    try:
+        return simulate(scenario)
+    except SettingsError:
+        faults = tuple(replace(fault, kind=Kind.GPU_SLOW) for fault in scenario.faults)
+        return simulate(replace(scenario, faults=faults))
 
 
 def fitted(runs: Iterable[Sequence[Labelled]], detector: OperatorDetector) -> OperatorDetector:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from offbeat.training import Labelled
     from producers.simulation import Scenario
 
-DEFAULT_RUNS = 100
+DEFAULT_RUNS = 50
 JOB_RUNS = 20
 
 FIRST_SEED = 3_000_000
@@ -42,7 +42,7 @@ def train(
     default: Annotated[
         bool, typer.Option("--default", help="Make the model that ships: simulated runs of many jobs.")
     ] = False,
-    runs: Annotated[int | None, typer.Option(min=2, help="Simulated runs; 20 of a job, 100 of many.")] = None,
+    runs: Annotated[int | None, typer.Option(min=2, help="Simulated runs; 20 of a job, 50 of many.")] = None,
     criterion: Annotated[str, typer.Option(metavar="gini|entropy", help="How the trees split.")] = "gini",
     format_name: FormatName = None,
     layout: LayoutText = None,
