@@ -104,21 +104,23 @@ class Fabric:
         Devices that carry the very same traffic slow the very same operators: a NIC and its only uplink, all NICs
         of a ring that carry nothing else. Where the job's fabric is not described, links and switches are unknown.
         """
-        kind = DEVICE_KINDS[fault.kind]
-        if kind in {"gpu", "cpu"}:
-            return (self.device(fault),)
-        own = self._code(kind, self._index(kind, fault.rank))
+        device = self.device(fault)
+        return self.sets.get(device, (device,))
+
+    @cached_property
+    def sets(self) -> dict[str, tuple[str, ...]]:
+        """The devices that carry traffic, each with all that carry the very same."""
         device, channel = self._crossings
-        mine = channel[device == own]
-        if not len(mine):
-            return (self.device(fault),)
-        counts = np.bincount(device)
-        shared = np.bincount(device[np.isin(channel, mine)], minlength=len(counts))
-        same = np.flatnonzero((counts == len(mine)) & (shared == len(mine)))
-        names = [self._name(*self._decoded(int(code))) for code in same]
-        if self.cluster.scenario.fabric is None:
-            names = [name for name in names if name.startswith(f"{kind}:")]
-        return tuple(names)
+        alike: dict[tuple[str, bytes], list[str]] = {}
+        codes, starts = np.unique(device, return_index=True)
+        described = self.cluster.scenario.fabric is not None
+        ends = np.append(starts, len(channel))[1:]
+        for code, start, end in zip(codes, starts, ends, strict=True):
+            kind, index = self._decoded(int(code))
+            alike.setdefault(("" if described else kind, channel[start:end].tobytes()), []).append(
+                self._name(kind, index)
+            )
+        return {name: tuple(names) for names in alike.values() for name in names}
 
     def carries(self, kind: str) -> Ints:
         """Numbers of the devices of a kind (as ``Fault.rank`` counts them, links and NICs alike) that carry traffic."""
