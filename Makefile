@@ -30,6 +30,8 @@ format: setup ## rewrite the code in the project's format
 bench: setup ## throughput through a real Kafka and ClickHouse, accuracy on simulated runs, what an append costs
 	$(BIN)/offbeat bench pipeline --json
 	$(BIN)/offbeat bench accuracy --system operator_graph --json
+	$(BIN)/offbeat bench localization --json
+	$(BIN)/offbeat bench detection --json
 	$(BIN)/offbeat bench log_append --json
 
 kafka: setup ## a local Kafka broker in the foreground; Ctrl-C stops it

@@ -1,0 +1,47 @@
+"""Seconds and bytes that a search takes among thousands of ranks."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from offbeat import terminal
+
+SEEDS = 50_000
+"""Where the seeds of reported figures begin."""
+
+SIZES = (2048, 4096, 8192)
+
+
+def run(
+    *,
+    ranks: Annotated[
+        list[int] | None,
+        typer.Option(min=256, help="Ranks of the jobs, may be repeated; 2048, 4096 and 8192 by default."),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each size; each has the next kind of fault.")] = 3,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of a run.")] = 40,
+    seeds: Annotated[int, typer.Option(min=0, help="The first seed; reported figures begin at the default.")] = SEEDS,
+) -> dict[str, Any]:
+    """Time searches from the last record to the stored findings.
+
+    Irregular iterations of simulated jobs. In process, into chDB: agents, pipeline and store take turns. What the simulator takes is told apart.
+    """
+    from benchmarks.large.latency import figures, measure
+    from offbeat.settings import Settings
+    from producers.simulation import Kind, LazyRun, Pattern
+    from producers.simulation.large_scenarios import Trouble, large_scenario
+
+    settings, kinds = Settings.load(), tuple(Kind)
+    tasks = [(size, i) for size in ranks or SIZES for i in range(runs)]
+    measured = []
+    with terminal.progress("simulated runs", len(tasks)) as shown:
+        for size, i in tasks:
+            trouble = Trouble(kinds[i % len(kinds)], Pattern.SPIKES)
+            started = time.perf_counter()
+            job = LazyRun(large_scenario(seeds + i, (trouble,), ranks=size, iterations=iterations))
+            measured.append(measure(job, settings, time.perf_counter() - started))
+            shown.advance(len(measured))
+    return {"iterations_a_run": iterations, "store": "chdb, in process", "by_ranks": figures(measured)}
