@@ -25,9 +25,10 @@ def run(
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of a run.")] = 40,
     seeds: Annotated[int, typer.Option(min=0, help="The first seed; reported figures begin at the default.")] = SEEDS,
 ) -> dict[str, Any]:
-    """Time searches from the last record to the stored findings.
+    """Time searches among thousands of ranks.
 
-    Irregular iterations of simulated jobs. In process, into chDB: agents, pipeline and store take turns. What the simulator takes is told apart.
+    From the last record of an irregular iteration to its stored findings, in process into chDB: agents, pipeline and
+    store take turns. What the simulator takes is told apart.
     """
     from benchmarks.large.latency import figures, measure
     from offbeat.settings import Settings
