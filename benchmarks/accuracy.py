@@ -62,7 +62,7 @@ def run(
     resume: Annotated[Path | None, typer.Option(help="A file that keeps finished runs; taken up again.")] = None,
     processes: Annotated[int, typer.Option(min=1, max=2, help="Runs at the same time.")] = 2,
 ) -> dict[str, Any]:
-    """Name the culprits of simulated runs, and count what was right.
+    """Count how often culprits of simulated runs are named.
 
     Progress is told on stderr. Without noise a figure would mean little: each is split by its profile.
     """

@@ -39,7 +39,7 @@ def run(
     operators: Annotated[int, typer.Option(help="Operators an iteration.", min=1)] = 200,
     products: Annotated[int, typer.Option(help="Matrix products between two operators.", min=1)] = 16,
 ) -> dict[str, Any]:
-    """Measure what logging an operator costs a process that computes.
+    """Measure what logging costs a process that computes.
 
     An append is ``begin`` and ``end`` together. The time that it takes to read the clock is in it, and on a machine
     with other work the time that this process did not run. The share is that of medians.

@@ -42,7 +42,7 @@ def run(
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of the recording, 6,800 rows each.")] = 10,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the medians are told.")] = 3,
 ) -> dict[str, Any]:
-    """Measure throughput, each beside its yardstick in the same run.
+    """Measure throughput, each beside its yardstick.
 
     bus: MB a second of 1 MB records through Kafka and one worker, as ratios to a plain consumer of confluent-kafka;
     with a processor that decodes nothing, and with one that decodes. store: rows a second into ClickHouse through
