@@ -19,7 +19,9 @@ from diagnosis.irregularity.training_set import ChoiceSettings, chosen
 from diagnosis.operators import Bools
 
 CHOICE = ChoiceSettings(most=20_000)
-"""More would take quadratically longer."""
+
+CHOICE_OF_SVM = ChoiceSettings(most=5_000)
+"""The time to fit one grows with the square of the samples."""
 
 NEIGHBOURS = 5
 COMPONENTS = 5
@@ -31,11 +33,12 @@ class BaselineDetector:
 
     make: Callable[[], Any]
     names: tuple[str, ...] = AS_PUBLISHED
+    choice: ChoiceSettings = CHOICE
     _fitted: Any = field(default=None, repr=False)
 
     def fit(self, samples: Samples, abnormal: Bools) -> Self:
         """Learn from labelled operators; raises ``ValueError`` where both kinds are not among them."""
-        those = chosen(samples, abnormal, self.names, CHOICE)
+        those = chosen(samples, abnormal, self.names, self.choice)
         return replace(self, _fitted=self.make().fit(matrix(samples.take(those), self.names), abnormal[those]))
 
     def predict(self, samples: Samples) -> Bools:
@@ -74,7 +77,7 @@ def svm(names: tuple[str, ...] = AS_PUBLISHED) -> BaselineDetector:
 
         return _scaled(SVC(class_weight="balanced"))
 
-    return BaselineDetector(make, names)
+    return BaselineDetector(make, names, CHOICE_OF_SVM)
 
 
 def _neighbours() -> Any:
