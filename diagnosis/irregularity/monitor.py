@@ -39,7 +39,7 @@ class MonitorSettings:
     degradation_after: int = 5
     closed_after: int = 2
     quiet_after: int = 100
-    step_delta: float = 1.1
+    step_delta: float = 1.2
     fluctuation: FluctuationSettings = field(default_factory=FluctuationSettings)
 
 
