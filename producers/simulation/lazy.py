@@ -31,9 +31,11 @@ from producers.simulation.totals import family_totals
 
 _KEPT_WHOLE = 4
 _KEPT_CONDITIONS = 32
-_KEPT_BLOCK_BYTES = 600e6
+_KEPT_BLOCK_BYTES = 400e6
 """Of when parts ended, for those who look back: 1 to 9 MB an iteration at 8,192 ranks."""
-_KEPT_PART_BYTES = 300e6
+_KEPT_PART_BYTES = 200e6
+_KEPT_RANK_BYTES = 400e6
+"""Of what was asked for: it is asked for again, above all the iterations that others are compared with."""
 _EFFORT = Effort(samples=3, grid=9, rounds=4)
 
 Worlds = tuple[int, ...]
@@ -90,6 +92,7 @@ class LazyRun:
         self._blocks: Recent[Blocks] = Recent(_KEPT_WHOLE)
         self._actual: Recent[Blocks] = Recent(_KEPT_BLOCK_BYTES, lambda blocks: blocks.nbytes)
         self._conditions: Recent[Conditions] = Recent(_KEPT_CONDITIONS)
+        self._ranks: Recent[Ints] = Recent(_KEPT_RANK_BYTES, lambda times: times.nbytes)
         self._parts: Recent[PartTimes] = Recent(_KEPT_PART_BYTES, lambda part: part.nbytes)
 
     @cached_property
@@ -117,11 +120,15 @@ class LazyRun:
 
         Of ``scopes`` other than those asked for some may be missing: -1.
         """
+        asked = None if scopes is None else frozenset(scopes)
+        return self._ranks.get((rank, iteration, asked, world), lambda: self._of_rank(rank, iteration, asked, world))
+
+    def _of_rank(self, rank: int, iteration: int, scopes: frozenset[Scope] | None, world: int) -> Ints:
         stage, within = divmod(rank, self.cluster.stage_ranks)
         times = np.full((len(self.programs[stage].operators), 3), -1, dtype=np.int64)
         for f, k in self._kinds[stage]:
             inside = self.insides[f][k]
-            if scopes is not None and not set(inside.scopes) & set(scopes):
+            if scopes is not None and not scopes.intersection(inside.scopes):
                 continue
             group = int(inside.grouping.of_rank[within])
             make = partial(self._times, iteration, f, k, group, world)
@@ -132,6 +139,7 @@ class LazyRun:
             places = inside.kind.operator_at[at].T
             for m, moment in enumerate((part.call, part.start, part.end)):
                 times[places, m] = moment[:, :, 0, column]
+        times.setflags(write=False)
         return times
 
     def expand(
