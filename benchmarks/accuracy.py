@@ -56,6 +56,7 @@ def run(
     noise: Annotated[Noise, typer.Option(help="Profiles of noise.")] = Noise.BOTH,
     ranks: Annotated[int, typer.Option(min=256, help="Ranks of holmes' jobs; operator_graph draws 32 to 128.")] = 2048,
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of holmes' runs; operator_graph has 60.")] = 60,
+    all_logs: Annotated[int, typer.Option(min=0, help="Runs of holmes in which 3 sigma sees all logs: slow.")] = 0,
     seeds: Annotated[
         int | None, typer.Option(min=0, help="The first seed; without it that of the system's reported figures.")
     ] = None,
@@ -79,7 +80,8 @@ def run(
         from benchmarks.large import plan as large_plan
         from benchmarks.large import trial as large_trial
 
-        large = large_plan.cases(runs, healthy, noise.profiles, first, ranks=ranks, iterations=iterations)
+        size = {"ranks": ranks, "iterations": iterations}
+        large = large_plan.cases(runs, healthy, noise.profiles, first, **size, all_logs=all_logs)
         work = partial(large_trial.run_case, settings=settings)
         series = Series(system, large, work, large_trial.LargeScore, large_figures.summarise)
         return {**told, "noise": series.figures(noise.profiles, settings, resume, processes)}

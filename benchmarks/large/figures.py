@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
+from benchmarks.large.baselines import SIGMA, TRADITIONAL, WALK
 from benchmarks.large.rankings import VARIANTS, WHOLE
 from benchmarks.large.trial import LargeScore
 from benchmarks.simulated.figures import (
@@ -21,6 +22,8 @@ from producers.simulation.scenarios import Story
 
 PLACES = (1, 2, 3, 5)
 """Values of K that are compared."""
+
+_BASELINES = (SIGMA, WALK, TRADITIONAL)
 
 STRATA: dict[str, Callable[[LargeScore, FaultScore], str]] = {
     "kind": lambda _, fault: fault.kind,
@@ -42,7 +45,7 @@ def summarise(scores: Sequence[LargeScore]) -> Figures:
         "top_k": _top(faults, WHOLE),
         "by": {name: _by(faults, key) for name, key in STRATA.items()},
         "strata": _strata(faults),
-        "k": {name: {str(k): _among(faults, name, k) for k in PLACES} for name in VARIANTS},
+        "k": {name: _by_k(faults, name) for name in (*VARIANTS, *_BASELINES)},
         "incidents": verdicts_on(faulty),
         "named": share(sum(f.outcome == NAMED and f.cause_right for _, f in faults), len(faults)),
         "healthy_without_incident": share(sum(not score.said for score in healthy), len(healthy)),
@@ -78,6 +81,12 @@ def _top(faults: Sequence[_Fault], ranking: str) -> Figures:
 
 def _among(faults: Sequence[_Fault], ranking: str, k: int) -> Figures | None:
     return share(sum(_within(fault, ranking, k) for _, fault in faults), len(faults))
+
+
+def _by_k(faults: Sequence[_Fault], ranking: str) -> Figures:
+    """By how many places count; of runs in which the ranking was made."""
+    made = [(score, fault) for score, fault in faults if ranking in fault.places]
+    return {str(k): _among(made, ranking, k) for k in PLACES}
 
 
 def _by(faults: Iterable[_Fault], key: Callable[[LargeScore, FaultScore], str]) -> Figures:

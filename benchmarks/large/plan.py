@@ -21,7 +21,8 @@ HEALTHY_DIMENSIONS = (3, 4, 3, 6)
 class LargeCase(Case):
     """One run: besides its seed, story and noise its size, how many ways it is parallel, and what fault it has.
 
-    ``kind`` and ``pattern`` are the fault's by name; empty: the run is healthy.
+    ``kind`` and ``pattern`` are the fault's by name; empty: the run is healthy. ``all_logs``: a method that needs the
+    logs of all ranks is compared, too.
     """
 
     ranks: int
@@ -29,6 +30,7 @@ class LargeCase(Case):
     dimensions: int
     kind: str = ""
     pattern: str = ""
+    all_logs: bool = False
 
     def scenario(self) -> Scenario:
         """The run's scenario; raises ``SettingsError`` where ranks or iterations allow none."""
@@ -44,17 +46,20 @@ class LargeCase(Case):
 
 
 def cases(
-    faulty: int, healthy: int, noises: Sequence[str], first_seed: int, *, ranks: int, iterations: int
+    faulty: int, healthy: int, noises: Sequence[str], first_seed: int, *, ranks: int, iterations: int, all_logs: int = 0
 ) -> list[LargeCase]:
     """The runs, those of one seed side by side; seeds as those of smaller jobs.
 
-    Every 21 faulty runs have each kind of fault in each pattern once, every 63 also in each layout.
+    Every 21 faulty runs have each kind of fault in each pattern once, every 63 also in each layout. The first
+    ``all_logs`` of them, for each profile, are compared over all logs as well.
     """
     told = []
     for noise, i in product(noises, range(faulty)):
         kind, pattern, dimensions = _stratum(i)
-        seed = first_seed + 2 * i
-        told.append(LargeCase(seed, Story.ONE, noise, ranks, iterations, dimensions, kind.value, pattern.value))
+        size = (ranks, iterations, dimensions)
+        told.append(
+            LargeCase(first_seed + 2 * i, Story.ONE, noise, *size, kind.value, pattern.value, all_logs=i < all_logs)
+        )
     for noise, i in product(noises, range(healthy)):
         dimensions = HEALTHY_DIMENSIONS[i % len(HEALTHY_DIMENSIONS)]
         told.append(LargeCase(first_seed + 2 * i + 1, Story.HEALTHY, noise, ranks, iterations, dimensions))

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from benchmarks.large import rankings
+from benchmarks.large.baselines import TRADITIONAL, Baselines, traditional
 from benchmarks.large.observed import TimedLog, observe
 from benchmarks.large.plan import LargeCase
 from benchmarks.large.volume import operators_an_iteration, volume
 from benchmarks.simulated import scoring
 from benchmarks.simulated.trial import Score, Traffic, layout_of
+from diagnosis.job import pivots
 from offbeat.settings import Settings
 from producers.simulation import LazyRun
 from producers.simulation.lazy_truth import LazyTruth
@@ -65,12 +67,20 @@ def run_case(case: LargeCase, settings: Settings) -> LargeScore:
 def judged(case: LargeCase, run: LazyRun, settings: Settings, simulate_s: float = 0.0) -> LargeScore:
     """The score of a simulated run; ``simulate_s`` is what it took so far."""
     log = TimedLog(run)
+    baselines = Baselines(run.job, pivots(run.job, settings.pivots), settings.search.locate.baseline_iterations)
     started = time.perf_counter()
-    detection = observe(log, settings)
-    observe_s, simulated_s = time.perf_counter() - started, log.seconds
+    detection = observe(log, settings, [baselines])
+    detect_s = time.perf_counter() - started - log.seconds - baselines.seconds
+    simulated_s = log.seconds
     truth = LazyTruth(run).whole()
     told = rankings.implications(detection.findings)
-    ranked = {name: rankings.scores(told, variant) for name, variant in rankings.VARIANTS.items()}
+    ranked: dict[str, Mapping[str, float]] = {
+        name: rankings.scores(told, variant) for name, variant in rankings.VARIANTS.items()
+    }
+    ranked |= baselines.scores
+    if case.all_logs and detection.searched:
+        first = detection.searched[0]
+        ranked[TRADITIONAL] = traditional(log, first, detection.iterations[first][0]["baseline"] or ())
     shift = scoring.shift_of(truth, run.job, detection)
     logged = volume(log)
     # Of the ranks that nobody watches not even summaries are worked out here; a job's agents do send them.
@@ -85,7 +95,7 @@ def judged(case: LargeCase, run: LazyRun, settings: Settings, simulate_s: float 
         iterations=scoring.score_iterations(truth, detection, shift),
         searched=len(detection.searched),
         traffic=Traffic(logged.everything, unasked, detection.bytes.answers),
-        detect_s=round(observe_s - simulated_s, 3),
+        detect_s=round(detect_s, 3),
         asked=case,
         cost=Cost(
             simulate_s=round(simulate_s + simulated_s, 3),

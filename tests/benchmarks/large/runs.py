@@ -12,7 +12,7 @@ from benchmarks.simulated.trial import Layout, Traffic
 from producers.simulation import FabricShape, Fault, Kind, LazyRun, Scenario
 from producers.simulation.scenarios import Story
 
-CASE = LargeCase(3, Story.ONE, "default", 64, 20, 3, "nic_slow", "persistent")
+CASE = LargeCase(3, Story.ONE, "default", 64, 20, 3, "nic_slow", "persistent", all_logs=True)
 SLOW_RANK = 21
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.large.baselines import SIGMA, TRADITIONAL, WALK
+from benchmarks.large.rankings import VARIANTS
 from benchmarks.large.trial import LargeScore, judged
 from benchmarks.large.volume import operators_an_iteration, volume
 from benchmarks.simulated.finished import Finished
@@ -28,6 +30,12 @@ def test_the_slow_nic_is_named_and_ranked_first(score: LargeScore) -> None:
     assert fault.places["prior and decay"] == 1
     assert [said.verdict for said in score.said] == ["right"]
     assert (score.iterations.missed, score.iterations.false) == (0, 0)
+
+
+def test_simpler_methods_are_ranked_beside(score: LargeScore) -> None:
+    places = score.faults[0].places
+    assert set(places) == {*VARIANTS, SIGMA, WALK, TRADITIONAL}
+    assert all(places[name] is not None for name in (SIGMA, WALK, TRADITIONAL))
 
 
 def test_simulation_is_no_part_of_diagnosis(score: LargeScore) -> None:
