@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
 from benchmarks.large.observed import TimedLog
 from benchmarks.large.volume import operators_an_iteration, volume
 from benchmarks.telemetry_bytes import TelemetryBytes
@@ -48,6 +50,7 @@ class Measured:
 
     ranks: int
     operators_a_rank: int
+    without_ends: bool
     searches: tuple[Localized, ...]
     simulate_s: float
     everything_bytes: int
@@ -127,6 +130,7 @@ def measure(run: LazyRun, settings: Settings, simulate_s: float = 0.0) -> Measur
     return Measured(
         ranks=run.scenario.world,
         operators_a_rank=operators_an_iteration(log) // run.scenario.world,
+        without_ends=run.scenario.omissions.ends,
         searches=tuple(stored.searches),
         simulate_s=simulate_s + simulated_s,
         everything_bytes=logged.everything,
@@ -153,11 +157,7 @@ def figures(runs: Iterable[Measured]) -> dict[str, dict[str, object]]:
 
 
 def _of_size(runs: list[Measured]) -> dict[str, object]:
-    import numpy as np
-
     searches = [search for run in runs for search in run.searches]
-    seconds = [search.seconds for search in searches]
-    p50, p99 = (round(float(np.percentile(seconds, q)), 3) for q in (50, 99)) if seconds else (None, None)
     total: Counter[str] = Counter()
     for run in runs:
         total.update(everything=run.everything_bytes, unasked=run.unasked_bytes, fetched=run.fetched_bytes)
@@ -165,11 +165,26 @@ def _of_size(runs: list[Measured]) -> dict[str, object]:
         "runs": len(runs),
         "searched_iterations": len(searches),
         "operators_a_rank": [run.operators_a_rank for run in runs],
-        "seconds": {"p50": p50, "p99": p99, "max": round(max(seconds), 3) if seconds else None},
-        "fetched_mb_a_search": round(sum(s.fetched_bytes for s in searches) / len(searches) / 1e6, 2) if seconds else 0,
-        "fetched_rows_a_search": round(sum(s.fetched_rows for s in searches) / len(searches)) if seconds else 0,
+        "seconds": _seconds(runs),
+        "seconds_by_ends": {
+            "given": _seconds([run for run in runs if not run.without_ends]),
+            "omitted": _seconds([run for run in runs if run.without_ends]),
+        },
+        "fetched_mb_a_search": round(sum(s.fetched_bytes for s in searches) / len(searches) / 1e6, 2)
+        if searches
+        else 0,
+        "fetched_rows_a_search": round(sum(s.fetched_rows for s in searches) / max(len(searches), 1)),
         "everything_gb_a_run": round(total["everything"] / len(runs) / 1e9, 3),
         "fetched_share": round(total["fetched"] / total["everything"], 5),
         "telemetry_share": round((total["fetched"] + total["unasked"]) / total["everything"], 5),
         "simulator_s_a_run": round(sum(run.simulate_s for run in runs) / len(runs), 1),
     }
+
+
+def _seconds(runs: Iterable[Measured]) -> dict[str, float] | None:
+    """Of all searches of some runs; None: there are none."""
+    seconds = [search.seconds for run in runs for search in run.searches]
+    if not seconds:
+        return None
+    p50, p99, longest = np.percentile(seconds, [50, 99, 100]).tolist()
+    return {"p50": round(p50, 3), "p99": round(p99, 3), "max": round(longest, 3)}

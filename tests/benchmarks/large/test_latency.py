@@ -21,15 +21,19 @@ def test_each_search_is_timed_to_its_stored_findings() -> None:
 
 
 def test_runs_of_one_size_are_told_together() -> None:
-    def run(ranks: int, *seconds: float) -> Measured:
+    def run(ranks: int, *seconds: float, without_ends: bool = False) -> Measured:
         searches = tuple(Localized(20 + i, s, 100, 2_000_000) for i, s in enumerate(seconds))
-        return Measured(ranks, 5000, searches, 10.0, 1_000_000_000, 1_000_000, 4_000_000)
+        return Measured(ranks, 5000, without_ends, searches, 10.0, 1_000_000_000, 1_000_000, 4_000_000)
 
-    told = figures([run(8192, 3.0), run(2048, 1.0, 2.0), run(2048, 1.5), run(4096)])
+    told = figures([run(8192, 3.0), run(2048, 1.0, 2.0), run(2048, 1.5, without_ends=True), run(4096)])
     assert list(told) == ["2048", "4096", "8192"]
     small = told["2048"]
     assert (small["runs"], small["searched_iterations"]) == (2, 3)
     assert small["seconds"] == {"p50": 1.5, "p99": pytest.approx(1.99), "max": 2.0}
     assert (small["fetched_mb_a_search"], small["fetched_rows_a_search"]) == (2.0, 100)
     assert (small["fetched_share"], small["telemetry_share"]) == (0.004, 0.005)
-    assert told["4096"]["seconds"] == {"p50": None, "p99": None, "max": None}
+    assert small["seconds_by_ends"] == {
+        "given": {"p50": 1.5, "p99": pytest.approx(1.99), "max": 2.0},
+        "omitted": {"p50": 1.5, "p99": 1.5, "max": 1.5},
+    }
+    assert told["4096"]["seconds"] is None
