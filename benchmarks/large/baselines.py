@@ -21,6 +21,7 @@ from benchmarks.simulated.published import NotedLogs
 from diagnosis.irregularity.operator_detector import SigmaDetector
 from diagnosis.job import Job
 from diagnosis.operator_graph.verdicts import judge
+from diagnosis.operators import COLUMNS
 from producers.simulation import LazyLog
 from schemas import catalogue
 from schemas.message import Message, decode
@@ -33,6 +34,8 @@ BASELINE_OF_ALL = 6
 
 STAYS = 0.85
 """How likely the walk goes on rather than back to a pivot."""
+
+_COLUMNS = [name for name in COLUMNS if name in catalogue.COMM_OPS.schema.names]
 
 Losses = Mapping[tuple[int, str], float]
 """Time that abnormal operators lost, by rank and communicator."""
@@ -62,7 +65,7 @@ class Baselines:
                     self._baselines[row["iteration"]] = sorted(row["baseline"] or ())
         elif message.topic == catalogue.COMM_OPS.name:
             if "request_id" in message.headers:
-                self._fetched.append(decode(message, catalogue.COMM_OPS))
+                self._fetched.append(decode(message, catalogue.COMM_OPS).select(_COLUMNS))
         else:
             rows = decode(message, catalogue.FINDINGS).to_pylist()
             if rows and rows[0]["active"]:

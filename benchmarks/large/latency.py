@@ -60,15 +60,17 @@ class Measured:
 
 @dataclass
 class Stopwatch:
-    """Time without what the simulator takes. ``heard`` sees each message before any step does."""
+    """Time without what the simulator and the watch itself take. ``heard`` sees each message before any step does."""
 
     log: TimedLog
     _last_record_s: dict[int, float] = field(default_factory=dict)
     _fetched_rows: int = 0
     _fetched_bytes: int = 0
+    _own_s: float = 0.0
 
     def heard(self, message: Message) -> None:
         """Note when an iteration's records come, and what is fetched."""
+        started = time.perf_counter()
         if message.topic == catalogue.ITERATION_SUMMARIES.name:
             rows = decode(message, catalogue.ITERATION_SUMMARIES)
             now = self.now_s()
@@ -77,6 +79,7 @@ class Stopwatch:
             self._fetched_bytes += len(message.value)
             if message.topic == catalogue.COMM_OPS.name:
                 self._fetched_rows += decode(message, catalogue.COMM_OPS).num_rows
+        self._own_s += time.perf_counter() - started
 
     def stop(self, iteration: int) -> Localized:
         """What the search of an iteration took, whose findings are stored now."""
@@ -86,8 +89,8 @@ class Stopwatch:
         return localized
 
     def now_s(self) -> float:
-        """Seconds that have passed outside the simulator."""
-        return time.perf_counter() - self.log.seconds
+        """Seconds that have passed outside the simulator and the watch."""
+        return time.perf_counter() - self.log.seconds - self._own_s
 
 
 @dataclass
