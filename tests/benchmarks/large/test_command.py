@@ -1,0 +1,49 @@
+"""The accuracy benchmark of large jobs as a command: what it asks for and resumes; the runs are made up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.large import trial
+from benchmarks.large.plan import LargeCase
+from benchmarks.large.trial import LargeScore
+from offbeat.settings import Settings
+from tests.benchmarks.large.runs import FAULT, SCORE
+from tests.offbeat.command_line import offbeat
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[LargeCase]:
+    """The runs that were done."""
+    cases: list[LargeCase] = []
+
+    def run_case(case: LargeCase, settings: Settings) -> LargeScore:
+        cases.append(case)
+        faults = (replace(FAULT, kind=case.kind, pattern=case.pattern),) if case.kind else ()
+        return replace(SCORE, seed=case.seed, story=case.story.value, noise=case.noise, faults=faults, asked=case)
+
+    monkeypatch.setattr(trial, "run_case", run_case)
+    return cases
+
+
+def test_a_series_is_taken_up_where_it_was_ended(done: list[LargeCase], tmp_path: Path) -> None:
+    options = ("--system", "holmes", "--noise", "default", "--processes", 1, "--resume", tmp_path / "f.jsonl", "--json")
+    offbeat("bench", "accuracy", "--runs", 3, "--healthy", 1, *options)
+    assert [case.seed for case in done] == [50_000, 50_001, 50_002, 50_004]
+    assert {(case.ranks, case.iterations) for case in done} == {(2048, 60)}
+    told = json.loads(offbeat("bench", "accuracy", "--runs", 4, "--healthy", 1, *options).stdout)
+    assert [case.seed for case in done[4:]] == [50_006]
+    assert (told["system"], told["seeds"]) == ("holmes", {"from": 50_000, "reported": True})
+    assert told["noise"]["default"]["top_k"]["in_top_k"]["of"] == 4
+
+
+def test_another_size_and_all_logs_are_other_runs(done: list[LargeCase], tmp_path: Path) -> None:
+    options = ("--runs", 2, "--healthy", 0, "--noise", "default", "--processes", 1, "--resume", tmp_path / "f.jsonl")
+    for more in ((), ("--ranks", 8192), ("--all-logs", 1), ("--iterations", 80), ("--seeds", 20_000)):
+        result = offbeat("bench", "accuracy", "--system", "holmes", *options, *more, "--json")
+        assert result.exit_code == 0, result.output
+    assert [case.all_logs for case in done] == [False] * 4 + [True] + [False] * 4
