@@ -55,7 +55,7 @@ def test_a_handshake_that_fails_is_laid_to_the_protocol(plain_talker: int) -> No
         "OFFBEAT_KAFKA__SECURITY_PROTOCOL": "SSL",
     }
     line = refusal(offbeat("topics", "apply", "--dry-run", settings=settings))
-    assert "SSL handshake failed" in line
+    assert line.startswith(f"no broker answers at 127.0.0.1:{plain_talker}: ")
     assert line.endswith(
         "; set OFFBEAT_KAFKA__SECURITY_PROTOCOL (it is SSL) to what the brokers speak there, and "
         "OFFBEAT_KAFKA__CA_FILE to the authority that signed their certificates"
