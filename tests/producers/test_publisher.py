@@ -141,3 +141,18 @@ def test_a_full_queue_and_no_broker_end_in_an_error_and_not_in_waiting() -> None
     with pytest.raises(DeliveryError, match=r"t: Local: Message timed out"):
         publisher.flush()
     assert publisher.delivered == 0
+
+
+def test_no_setting_of_the_connection_makes_it_lose_repeat_or_scatter(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, object]] = []
+
+    def producer(properties: dict[str, object], **_: object) -> object:
+        made.append(properties)
+        return object()
+
+    monkeypatch.setattr("producers.publisher.Producer", producer)
+    Publisher({"enable.idempotence": False, "acks": 0, "partitioner": "random", "linger.ms": 50}, "agent")
+    [properties] = made
+    promised = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "compression.type": "zstd"}
+    assert properties | promised == properties
+    assert properties["linger.ms"] == 50
