@@ -6,7 +6,6 @@ be worked out first does not. In a cluster the agents of a search's hosts work s
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.large.observed import TimedLog
+from benchmarks.large.observed import Seconds, TimedLog
 from benchmarks.large.volume import operators_an_iteration, volume
 from benchmarks.telemetry_bytes import TelemetryBytes
 from diagnosis.job import pivots
@@ -39,7 +38,7 @@ class Localized:
     """One irregular iteration that was searched: seconds to its stored findings, and what was fetched for it."""
 
     iteration: int
-    seconds: float
+    seconds: Seconds
     fetched_rows: int
     fetched_bytes: int
 
@@ -63,34 +62,34 @@ class Stopwatch:
     """Time without what the simulator and the watch itself take. ``heard`` sees each message before any step does."""
 
     log: TimedLog
-    _last_record_s: dict[int, float] = field(default_factory=dict)
+    _last_record: dict[int, Seconds] = field(default_factory=dict)
     _fetched_rows: int = 0
     _fetched_bytes: int = 0
-    _own_s: float = 0.0
+    _own: Seconds = field(default_factory=Seconds)
 
     def heard(self, message: Message) -> None:
         """Note when an iteration's records come, and what is fetched."""
-        started = time.perf_counter()
+        started = Seconds.now()
         if message.topic == catalogue.ITERATION_SUMMARIES.name:
             rows = decode(message, catalogue.ITERATION_SUMMARIES)
-            now = self.now_s()
-            self._last_record_s.update(dict.fromkeys(rows.column("iteration").to_pylist(), now))
+            now = self.now()
+            self._last_record.update(dict.fromkeys(rows.column("iteration").to_pylist(), now))
         elif "request_id" in message.headers and message.value is not None:
             self._fetched_bytes += len(message.value)
             if message.topic == catalogue.COMM_OPS.name:
                 self._fetched_rows += decode(message, catalogue.COMM_OPS).num_rows
-        self._own_s += time.perf_counter() - started
+        self._own = self._own.plus(Seconds.now().less(started))
 
     def stop(self, iteration: int) -> Localized:
         """What the search of an iteration took, whose findings are stored now."""
-        seconds = self.now_s() - self._last_record_s[iteration]
+        seconds = self.now().less(self._last_record[iteration])
         localized = Localized(iteration, seconds, self._fetched_rows, self._fetched_bytes)
         self._fetched_rows = self._fetched_bytes = 0
         return localized
 
-    def now_s(self) -> float:
+    def now(self) -> Seconds:
         """Seconds that have passed outside the simulator and the watch."""
-        return time.perf_counter() - self.log.seconds - self._own_s
+        return Seconds.now().less(self.log.taken).less(self._own)
 
 
 @dataclass
@@ -129,7 +128,7 @@ def measure(run: LazyRun, settings: Settings, simulate_s: float = 0.0) -> Measur
         stored = StoredFindings(sink, watch)
         processors: list[Processor] = [jobs, *hosts, *wiring.steps(jobs, settings).values(), counted, stored]
         in_process.run([JobSource(run.job, hosts), *hosts], processors, on_message=watch.heard)
-    simulated_s, logged = log.seconds, volume(log)
+    simulated_s, logged = log.taken.wall, volume(log)
     return Measured(
         ranks=run.scenario.world,
         operators_a_rank=operators_an_iteration(log) // run.scenario.world,
@@ -169,6 +168,7 @@ def _of_size(runs: list[Measured]) -> dict[str, object]:
         "searched_iterations": len(searches),
         "operators_a_rank": [run.operators_a_rank for run in runs],
         "seconds": _seconds(runs),
+        "cpu_seconds": _seconds(runs, cpu=True),
         "seconds_by_ends": {
             "given": _seconds([run for run in runs if not run.without_ends]),
             "omitted": _seconds([run for run in runs if run.without_ends]),
@@ -184,10 +184,10 @@ def _of_size(runs: list[Measured]) -> dict[str, object]:
     }
 
 
-def _seconds(runs: Iterable[Measured]) -> dict[str, float] | None:
-    """Of all searches of some runs; None: there are none."""
-    seconds = [search.seconds for run in runs for search in run.searches]
-    if not seconds:
+def _seconds(runs: Iterable[Measured], *, cpu: bool = False) -> dict[str, float] | None:
+    """Of all searches of some runs, by the clock or of this process alone; None: there are none."""
+    taken = [search.seconds for run in runs for search in run.searches]
+    if not taken:
         return None
-    p50, p99, longest = np.percentile(seconds, [50, 99, 100]).tolist()
+    p50, p99, longest = np.percentile([t.cpu if cpu else t.wall for t in taken], [50, 99, 100]).tolist()
     return {"p50": round(p50, 3), "p99": round(p99, 3), "max": round(longest, 3)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
@@ -24,12 +24,32 @@ _Result = TypeVar("_Result")
 _ALL = Wanted()
 
 
+class Seconds(NamedTuple):
+    """Of a clock on the wall, and of this process alone: on a busy machine they differ."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    @classmethod
+    def now(cls) -> Self:
+        """What both clocks show."""
+        return cls(time.perf_counter(), time.process_time())
+
+    def plus(self, other: Seconds) -> Seconds:
+        """Both together."""
+        return Seconds(self.wall + other.wall, self.cpu + other.cpu)
+
+    def less(self, other: Seconds) -> Seconds:
+        """What is left without the other."""
+        return Seconds(self.wall - other.wall, self.cpu - other.cpu)
+
+
 class TimedLog(LazyLog):
     """A log that counts the seconds in which it is worked out."""
 
     def __init__(self, run: LazyRun) -> None:
         super().__init__(run)
-        self.seconds = 0.0
+        self.taken = Seconds()
 
     def rows(
         self, ranks: Iterable[int], iterations: Sequence[int], wanted: Wanted = _ALL, *, most: int | None = None
@@ -43,9 +63,9 @@ class TimedLog(LazyLog):
         return self._timed(lambda: super(TimedLog, self).latest_ns(ranks, iteration))
 
     def _timed(self, work: Callable[[], _Result]) -> _Result:
-        started = time.perf_counter()
+        started = Seconds.now()
         result = work()
-        self.seconds += time.perf_counter() - started
+        self.taken = self.taken.plus(Seconds.now().less(started))
         return result
 
 

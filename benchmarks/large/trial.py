@@ -70,8 +70,8 @@ def judged(case: LargeCase, run: LazyRun, settings: Settings, simulate_s: float 
     baselines = Baselines(run.job, pivots(run.job, settings.pivots), settings.search.locate.baseline_iterations)
     started = time.perf_counter()
     detection = observe(log, settings, [baselines])
-    detect_s = time.perf_counter() - started - log.seconds - baselines.seconds
-    simulated_s = log.seconds
+    detect_s = time.perf_counter() - started - log.taken.wall - baselines.seconds
+    simulated_s = log.taken.wall
     truth = LazyTruth(run).whole()
     told = rankings.implications(detection.findings)
     ranked: dict[str, Mapping[str, float]] = {
