@@ -93,9 +93,7 @@ TOPIC = Topic(
         Column("evidence", EVIDENCE, "What the finding rests on.", nullable=True),
         Column("waits", pa.list_(WAIT), "Who waits for whom, along the path walked."),
         Column("coverage", pa.float64(), "Share of the asked logs that came.", nullable=True, minimum=0, maximum=1),
-        Column(
-            "bounded", pa.bool_(), "The search stopped at its bound of ranks: culprits may be missing.", nullable=True
-        ),
+        Column("bounded", pa.bool_(), "Stopped at a bound of ranks or rows: some may be missing.", nullable=True),
         Column("last_record_ns", TIME, "Newest record that was looked at.", "ns since the epoch", nullable=True),
         Column("found_ns", TIME, "When, in the messages' time.", "ns since the epoch", minimum=0),
         Column("last", pa.bool_(), "The job's log has ended: this method finds nothing more.", nullable=True),

@@ -18,7 +18,7 @@ from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.attribution import Walk, walk
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait
 from diagnosis.operator_graph.ledger import AttributionSettings
-from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.logs import MOST_ROWS, Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.rating import Suspect, rated
 from diagnosis.operator_graph.separation import SeparationSettings, separate
@@ -74,7 +74,7 @@ class Culprit:
 class Location:
     """What a search found, largest share first; no culprits: the delay could not be pinned on anybody.
 
-    ``bounded``: it stopped at its bound of ranks, so that culprits may be missing.
+    ``bounded``: it stopped at its bound of ranks or rows, so that culprits may be missing.
     """
 
     culprits: tuple[Culprit, ...]
@@ -95,6 +95,7 @@ class LocateSettings:
     The latest ``baseline_iterations`` of the baseline are compared with, row by row; Algorithm 1 compares with
     statistics of the whole baseline, by ``detector``, or with rows as well (``usual_from``). The irregularity rate
     is of ``series_iterations`` iterations, without the first ``warm_up`` ones of the job; 0: no series is asked for.
+    ``most_rows`` bounds what a search holds.
     """
 
     search: Literal["attribution", "algorithm_1"] = "attribution"
@@ -108,6 +109,7 @@ class LocateSettings:
     usual_from: Literal["statistics", "rows"] = "statistics"
     series_iterations: int = 100
     warm_up: int = 5
+    most_rows: int = MOST_ROWS
 
 
 DETECTORS: Mapping[str, Callable[[], OperatorDetector]] = {
@@ -130,11 +132,11 @@ def locate(
     settings = settings or LocateSettings()
     iteration, baseline = irregularity.iteration, irregularity.baseline
     if settings.search == "algorithm_1" and settings.usual_from == "statistics":
-        logs = Logs(job, (iteration,), window=baseline)
+        logs = Logs(job, (iteration,), window=baseline, most_rows=settings.most_rows)
     else:
         baseline = baseline[-settings.baseline_iterations :]
         before = (iteration - 1,) if iteration else ()
-        logs = Logs(job, tuple(sorted({*baseline, *before, iteration})))
+        logs = Logs(job, tuple(sorted({*baseline, *before, iteration})), most_rows=settings.most_rows)
     irregularity = replace(irregularity, baseline=baseline)
     if settings.search == "algorithm_1":
         chosen = DETECTORS[settings.detector]() if detector is None else detector
@@ -150,7 +152,7 @@ def locate(
         coverage=logs.coverage,
         clock_error_ns=logs.clocks().worst_error_ns({job.clock(rank) for rank in found.visited}),
         last_record_ns=int(max(operators.call_ns.max(initial=0), operators.end_ns.max(initial=0))),
-        bounded=found.bounded,
+        bounded=found.bounded or logs.bounded,
     )
 
 

@@ -7,8 +7,9 @@ communicators come from the job, the operators from the logs fetched so far; not
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 
 from diagnosis.clocks import Clocks, estimate
@@ -22,17 +23,24 @@ LEAST_ENDED = 0.5
 """Where fewer of a rank's operators carry an end, its log does not tell how long they took."""
 
 
+MOST_ROWS = 4_000_000
+"""Rows that a search holds: some 2 GB while it works on them."""
+
+
 @dataclass
 class Logs:
     """Rows fetched so far. ``missing`` ranks did not answer: unknown, and never blamed.
 
     Rows of ``iterations`` are asked for. What is usual is in the rows of some of these, or it comes as statistics of
-    the iterations of ``window``.
+    the iterations of ``window``. ``bounded``: ranks were not asked, since there would be more than ``most_rows``; they
+    are as unknown as those that did not answer.
     """
 
     job: Job
     iterations: tuple[int, ...]
     window: tuple[int, ...] = ()
+    most_rows: int = MOST_ROWS
+    bounded: bool = False
     missing: set[int] = field(default_factory=set)
     _whole: set[int] = field(default_factory=set)
     _partly: set[tuple[int, str]] = field(default_factory=set)
@@ -91,6 +99,7 @@ class Logs:
 
     def _ask(self, needs: Needs, position: int | None = None) -> Fetch:
         """Ask for rows, with the statistics of the same operators where those are wanted."""
+        needs = self._with_room(needs)
         if not needs:
             return
         usual = [
@@ -99,6 +108,32 @@ class Logs:
             if self.window
         ]
         self._add(needs, (yield (*needs, *usual)))
+
+    def _with_room(self, needs: Needs) -> Needs:
+        """The needs without the ranks for whose rows, going by what others sent, there is no room."""
+        room = self.most_rows - (len(self.operators) if self._tables else 0)
+        kept = []
+        for need in needs:
+            of_a_rank = self._rows_of_a_rank(need)
+            ranks = need.ranks[: max(int(room / of_a_rank), 0)] if of_a_rank else need.ranks
+            self.bounded |= len(ranks) < len(need.ranks)
+            room -= int(of_a_rank * len(ranks))
+            if ranks:
+                kept.append(replace(need, ranks=ranks))
+        return tuple(kept)
+
+    def _rows_of_a_rank(self, need: Need) -> float:
+        """How many rows a need brings of each rank, told from those at hand; 0: not known."""
+        if not self._tables or not self.whole or need.seq_from is not None:
+            return 0.0
+        operators = self.operators
+        own = np.isin(operators.rank, sorted(self.whole))
+        if need.communicator is not None:
+            if need.communicator not in operators.communicators:
+                return 0.0
+            own &= operators.communicator == operators.communicators.index(need.communicator)
+        ranks = np.unique(operators.rank[own])
+        return float(own.sum() / len(ranks)) if len(ranks) else 0.0
 
     def _add(self, needs: Needs, answer: Answer) -> None:
         for need in needs:

@@ -170,6 +170,20 @@ def test_nobody_answers() -> None:
     assert (location.culprits, location.coverage, asked.rows) == ((), 0.0, 0)
 
 
+@pytest.mark.parametrize("fault", [gpu_slow(5), nic_slow(6)], ids=["gpu", "nic"])
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
+@pytest.mark.parametrize("rows", [200, 2_000, 5_000, 10_000])
+def test_a_search_that_holds_few_rows_names_the_culprit_or_says_that_it_was_bounded(
+    fault: Fault, ends: bool, rows: int
+) -> None:
+    faulty = run(fault, ends=ends)
+    asked = irregularity(faulty, FAULTY[0])
+    location, _ = answered(locate(faulty.job, asked, LocateSettings(most_rows=rows)), faulty.table)
+    culprit = faulty.truth.faults[0].rank
+    assert {rank for _, _, ranks in named(location) for rank in ranks} <= {culprit}
+    assert location.bounded or location.culprits
+
+
 def test_mixed_slowness_of_one_rank() -> None:
     """Rank 1 computes and sends slowly: one culprit, both devices."""
     training = Training(

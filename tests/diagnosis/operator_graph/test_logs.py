@@ -177,3 +177,16 @@ def test_where_ends_are_not_logged_the_neighbours_are_asked_too() -> None:
     asked = got(bare.fetch_whole([2]), table=without)
     assert asked.ranks == bare.whole == {0, 1, 2}
     assert asked.rounds == 2
+
+
+def test_what_there_is_no_room_for_is_not_asked_for() -> None:
+    """A rank has 8 rows in these iterations; 20 leave room for two of them, or one and a communicator's of others."""
+    one = Logs(TRAINING.job(), ITERATIONS, most_rows=20)
+    got(one.fetch({None: [0]}))
+    assert (len(one.operators), one.bounded) == (8, False)
+    assert got(one.fetch({"all": [1, 2]})).needs == [Need((1, 2), ITERATIONS, "all")]
+    assert (len(one.operators), one.bounded) == (16, False)
+    assert got(one.fetch({"a": [1], None: [2]})).needs == [Need((1,), ITERATIONS, "a")]
+    assert one.bounded
+    assert one.missing == set()
+    assert got(one.fetch({None: [1, 2]})).needs == []
