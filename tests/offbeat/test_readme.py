@@ -105,7 +105,8 @@ def test_every_make_target_shown_exists(target: str) -> None:
 
 def test_make_explains_all_its_commands() -> None:
     text = (ROOT / "Makefile").read_text("utf-8")
-    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    command = ["make", "--no-print-directory", "help"]  # the tests may themselves be run by make
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     [targets] = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
     assert [line.split()[0] for line in shown.splitlines()] == re.findall(r"^([a-z]+):", text, re.MULTILINE)
     assert {line.split()[0] for line in shown.splitlines()} == set(targets.split())
