@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from itertools import product
+
+import numpy as np
 
 from diagnosis.communicator_use import CommunicatorUse
 from diagnosis.job import Layout
@@ -49,15 +50,13 @@ def _lacks(ranks: Sequence[int], missing: Collection[int], layout: Layout | None
     """Whether the missing ranks would make a whole row, plane or more of the layout's grid of these."""
     if layout is None or not layout.world or max(ranks) >= layout.world:
         return False
-    strides, stride = [], 1
-    for degree in (layout.tp, layout.cp, layout.dp, layout.pp):  # Megatron's order, fastest first
-        strides.append((stride, degree or 1))
-        stride *= degree or 1
-    places = [{rank // stride % degree for rank in ranks} for stride, degree in strides]
+    degrees = (layout.pp or 1, layout.dp or 1, layout.cp or 1, layout.tp or 1)  # Megatron's order, slowest first
+    grid = np.arange(layout.world).reshape(degrees)
+    places = np.unravel_index(ranks, degrees)
     spanned = [
-        range(degree) if len(used) > 1 else sorted(used) for used, (_, degree) in zip(places, strides, strict=True)
+        np.arange(degree) if len(set(at.tolist())) > 1 else at[:1] for at, degree in zip(places, degrees, strict=True)
     ]
-    row = {sum(at * stride for at, (stride, _) in zip(place, strides, strict=True)) for place in product(*spanned)}
+    row = set(grid[np.ix_(*spanned)].ravel().tolist())
     return set() < row - set(ranks) <= set(missing)
 
 
