@@ -50,8 +50,7 @@ class LogAgent:
     ``pivots`` are the ranks whose rows are published unasked; others than this host's are ignored. Answers carry
     the headers request_id, outcome, host, ranks (those of this host that were asked for and are so complete,
     comma-separated), part (from 0) and parts. A request for iterations that are not closed yet is held back until
-    they are; at the end of the log what there is is answered. A live agent will also publish an empty record for
-    every second of silence: ``advance`` is where those come from.
+    they are; at the end of the log what there is is answered. Nothing is published of a second without news.
     """
 
     reads: tuple[Topic, ...] = (catalogue.LOG_REQUESTS,)
