@@ -1,1 +1,1 @@
-"""Real services without Docker, for the tests and for trying things out: Apache Kafka and ClickHouse."""
+"""Real services without Docker, for the tests and for trying things out."""

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from local.kafka import LocalKafka
-from local.kafka.jars import kafka_jars
+from local.kafka.jars import kafka_jars, kafka_version
 from local.service import LocalServiceError, ServiceUnavailable
 
 
@@ -63,35 +63,17 @@ def test_acknowledged_records_survive_kill_and_restart(local_kafka: LocalKafka) 
     assert consume(servers, topic, 3) == [b"before", b"between", b"after"]
 
 
-def test_the_jars_are_fetched_once_for_a_pom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jars_are_those_of_the_pom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch(jars: Path) -> None:
         jars.mkdir()
         (jars / "fetched.jar").touch()
 
     monkeypatch.setenv("OFFBEAT_CACHE", str(tmp_path))
     monkeypatch.setattr("local.kafka.jars._fetch", fetch)
-    jars = kafka_jars()
-    (jars / "fetched.jar").rename(jars / "old.jar")
-    assert [jar.name for jar in kafka_jars().iterdir()] == ["old.jar"]
-    (jars.parent / "pom.xml").write_text("another version")
     assert [jar.name for jar in kafka_jars().iterdir()] == ["fetched.jar"]
-
-
-def test_a_fetch_that_was_interrupted_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(jars: Path) -> None:
-        jars.mkdir()
-        (jars / "half.jar").touch()
-        raise KeyboardInterrupt
-
-    def fetch(jars: Path) -> None:
-        jars.mkdir()
-
-    monkeypatch.setenv("OFFBEAT_CACHE", str(tmp_path))
-    monkeypatch.setattr("local.kafka.jars._fetch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        kafka_jars()
-    monkeypatch.setattr("local.kafka.jars._fetch", fetch)
-    assert list(kafka_jars().iterdir()) == []
+    (tmp_path / f"kafka-{kafka_version()}" / "recipe").write_text("another pom")
+    (kafka_jars() / "fetched.jar").rename(kafka_jars() / "old.jar")
+    assert [jar.name for jar in kafka_jars().iterdir()] == ["old.jar"]
 
 
 def test_a_port_that_is_taken_is_named() -> None:
