@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from benchmarks.large import rankings
 from benchmarks.large.baselines import TRADITIONAL, Baselines, traditional
 from benchmarks.large.observed import TimedLog, observe
 from benchmarks.large.plan import LargeCase
+from benchmarks.large.rankings import VARIANTS
 from benchmarks.large.volume import operators_an_iteration, volume
-from benchmarks.simulated import scoring
+from benchmarks.simulated import rankings, scoring
 from benchmarks.simulated.trial import Score, Traffic, layout_of
 from diagnosis.job import pivots
 from offbeat.settings import Settings
@@ -75,7 +75,7 @@ def judged(case: LargeCase, run: LazyRun, settings: Settings, simulate_s: float 
     truth = LazyTruth(run).whole()
     told = rankings.implications(detection.findings)
     ranked: dict[str, Mapping[str, float]] = {
-        name: rankings.scores(told, variant) for name, variant in rankings.VARIANTS.items()
+        name: rankings.scores(told, variant) for name, variant in VARIANTS.items()
     }
     ranked |= baselines.scores
     if case.all_logs and detection.searched:

@@ -19,6 +19,7 @@ from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Fetch
 from diagnosis.operators import UNKNOWN, Bools, Ints, meeting_keys
 from diagnosis.ranking.irregularity_rate import irregularity_rate
+from diagnosis.topology import Device
 
 
 @dataclass
@@ -123,10 +124,6 @@ class Published:
         return [float(of[-1] - of[0]) if len(of) else np.nan for of in calls]
 
 
-def implicated(job: Job, root: Root) -> list[str]:
+def implicated(job: Job, root: Root) -> tuple[Device, ...]:
     """The devices that a root implicates: a GPU, or whatever carries the traffic of its group."""
-    if root.cause == COMPUTE:
-        return [job.gpu(root.leaf.rank).device]
-    if job.on_one_host(root.leaf.members):
-        return [f"nvlink:{job.place[root.leaf.rank].host}"]
-    return [nic.device for rank in root.leaf.members for nic in job.nics(rank)]
+    return (job.gpu(root.leaf.rank),) if root.cause == COMPUTE else job.carriers(root.leaf.members)

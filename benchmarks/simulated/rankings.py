@@ -1,7 +1,7 @@
 """Devices ranked by the evidence of several iterations (Holmes 4.4): by the pipeline's search and by Algorithm 1.
 
-Both look at the same iterations, with the same pivots and baselines, and are ranked alike: by irregularity rate,
-accumulated. Algorithm 1 has no incidents, so places are what the two can be compared by.
+Both look at the same iterations, with the same pivots and baselines, and are ranked alike, as ``device_ranking`` does
+in SQL. Algorithm 1 has no incidents, so places are what the two can be compared by.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from benchmarks.simulated.detection import Detection, Telemetry
+from benchmarks.simulated.detection import Detection, Row, Telemetry
 from benchmarks.simulated.published import NotedLogs, Published, implicated
 from diagnosis.operator_graph.locate import LocateSettings
+from diagnosis.ranking.devices import Implication, RankingSettings, rank
+from diagnosis.ranking.irregularity_rate import rate_told
+from diagnosis.topology import Device
 
 SIGMAS = (1.0, 3.0)
 """Holmes' appendix F calls one standard deviation its 3-sigma rule; so both are measured."""
@@ -20,31 +23,54 @@ MOST_ITERATIONS = 4
 """The first searched iterations of a run are enough to compare on."""
 
 
+ALL_PLACES = RankingSettings(top=0)
+"""The ranking as it is by default, of every device that is implicated."""
+
+
 @dataclass
 class Ranking:
-    """Evidence against devices, summed over iterations.
+    """Evidence against devices, gathered over iterations.
 
     ``fetched_rows`` were fetched for it, of ``all_rows`` that all ranks logged in the iterations looked at.
     """
 
-    scores: dict[str, float] = field(default_factory=dict)
+    evidence: list[Implication] = field(default_factory=list)
     fetched_rows: int = 0
     all_rows: int = 0
 
-    def add(self, evidence: Iterable[tuple[str, float]], *, fetched_rows: int, all_rows: int) -> None:
-        """Take an iteration's devices with their rates; of several against one device the strongest counts."""
-        strongest: dict[str, float] = {}
-        for device, rate in evidence:
-            strongest[device] = max(rate, strongest.get(device, 0.0))
-        for device, rate in strongest.items():
-            self.scores[device] = self.scores.get(device, 0.0) + rate
+    def add(self, evidence: Iterable[Implication], *, fetched_rows: int, all_rows: int) -> None:
+        """Take what an iteration's findings implicate."""
+        self.evidence += evidence
         self.fetched_rows += fetched_rows
         self.all_rows += all_rows
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The score of each device."""
+        return scores(self.evidence)
 
     @property
     def fetched_share(self) -> float:
         """Part of the rows that was fetched; 0 where nothing was searched."""
         return self.fetched_rows / self.all_rows if self.all_rows else 0.0
+
+
+def implications(findings: Iterable[Row]) -> list[Implication]:
+    """What findings implicate; those that name nobody, and those that end something, implicate nothing."""
+    told = []
+    for row in findings:
+        if row["active"] and row["ranks"]:
+            evidence = row["evidence"] or {}
+            series = evidence.get("operator_ns") or (), evidence.get("iteration_ns") or ()
+            rate = rate_told(*series, evidence.get("irregularity_rate"))
+            told.append(Implication(rate, tuple(Device(**device) for device in row["devices"])))
+    return told
+
+
+def scores(evidence: Iterable[Implication], settings: RankingSettings = ALL_PLACES) -> dict[str, float]:
+    """The score of each device; 0 for one that nothing but its prior speaks against."""
+    ranked = rank(evidence, settings)
+    return {device.device: device.score if device.irregularity_rate > 0 else 0.0 for device in ranked}
 
 
 def compared(detection: Detection) -> tuple[int, ...]:
@@ -57,9 +83,7 @@ def by_findings(telemetry: Telemetry, detection: Detection, settings: LocateSett
     ranking = Ranking()
     logged = telemetry.rows_of_iterations
     for iteration in compared(detection):
-        findings = [row for row in detection.findings if row["active"] and row["iteration"] == iteration]
-        rates = [row["evidence"]["irregularity_rate"] or 0.0 for row in findings]
-        evidence = [(d["device"], rate) for row, rate in zip(findings, rates, strict=True) for d in row["devices"]]
+        evidence = implications(row for row in detection.findings if row["iteration"] == iteration)
         all_rows = sum(logged[i] for i in (*_baseline(detection, iteration, settings), iteration))
         ranking.add(evidence, fetched_rows=detection.fetched_rows[iteration], all_rows=all_rows)
     return ranking
@@ -74,7 +98,7 @@ def by_algorithm_1(telemetry: Telemetry, detection: Detection, settings: LocateS
         logs = NotedLogs.of(telemetry, [*baseline, iteration])
         for sigmas, ranking in rankings.items():
             found = Published.of(logs, baseline, iteration, pivots, sigmas)
-            evidence = [(device, found.rate(root)) for root in found.roots for device in implicated(logs.job, root)]
+            evidence = [Implication(found.rate(root), implicated(logs.job, root)) for root in found.roots]
             ranking.add(evidence, fetched_rows=logs.noted_rows, all_rows=len(logs.operators))
     return {f"algorithm 1, {sigmas:g} sigma": ranking for sigmas, ranking in rankings.items()}
 
