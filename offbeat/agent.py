@@ -14,11 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol, Self
 
-from prometheus_client import CollectorRegistry
-
 from diagnosis.job import Job, pivots
 from offbeat import wiring
 from offbeat.agent_figures import AgentFigures
+from offbeat.exposition import registry
 from offbeat.produce import Desk
 from offbeat.settings import Settings
 from producers.live.host import Host
@@ -68,9 +67,9 @@ def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event
     line = Line(settings, spool, jobs, host)
     progress = Progress(within_s=_STUCK_AFTER_S)
     if settings.worker.health_port is not None:
-        registry = CollectorRegistry()
-        registry.register(AgentFigures(host, spool, line))
-        serve(settings.worker.health_port, registry, progress)
+        figures = registry("agent")
+        figures.register(AgentFigures(host, spool, line))
+        serve(settings.worker.health_port, figures, progress, host=settings.worker.health_host)
     with line:
         while not stopped.is_set():
             _into(spool, host.step())

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 
 from offbeat import wiring
+from offbeat.exposition import registry
 from offbeat.settings import Settings
 from offbeat.telling import TellingOutbox, TellingStore
 from schemas import catalogue
 from schemas.errors import MessageError
 from schemas.message import Message
+from schemas.metrics import STORED_ROWS
 from schemas.processor import Processor
 from schemas.topic import Topic
 from streams.agent import Pace
@@ -36,7 +38,7 @@ def run_step(name: str, settings: Settings) -> None:
         step.writes,
         outbox,
         settings,
-        CollectorRegistry(),
+        registry(f"worker {name}"),
     )
 
 
@@ -47,7 +49,8 @@ def run_store_sink(settings: Settings) -> None:
 
     with wiring.opened(settings.store, existing=True, retry_for_s=_STORE_AWAY_S) as opened:
         require_migrated(opened, wiring.migrating(settings.store))
-        store = TellingStore(opened)
+        figures = registry("sink")
+        store = TellingStore(opened, STORED_ROWS.made(figures))
 
         def make(_: Context) -> Processor:
             return ClickHouseSink(store, comm_ops=settings.store.comm_ops)
@@ -55,7 +58,7 @@ def run_store_sink(settings: Settings) -> None:
         sink = ClickHouseSink(store, comm_ops=settings.store.comm_ops)
         outbox = wiring.publisher(settings.kafka, sink.name)
         try:
-            _run("offbeat sink", sink.name, make, sink.reads, sink.writes, outbox, settings, CollectorRegistry())
+            _run("offbeat sink", sink.name, make, sink.reads, sink.writes, outbox, settings, figures)
         finally:
             store.tell()
 
@@ -64,9 +67,9 @@ def run_paging(settings: Settings) -> None:
     """Page incidents until SIGTERM; raises ``OffbeatError`` for what stops it."""
     from sinks.webhook.sink import WebhookSink
 
-    registry = CollectorRegistry()
+    figures = registry("alert")
     outbox = wiring.publisher(settings.kafka, WebhookSink.name)
-    with wiring.paging(settings.webhook, _burying(outbox, WebhookSink.name), registry) as make:
+    with wiring.paging(settings.webhook, _burying(outbox, WebhookSink.name), figures) as make:
         _run(
             "offbeat alert",
             WebhookSink.name,
@@ -75,7 +78,7 @@ def run_paging(settings: Settings) -> None:
             (catalogue.DEAD_LETTERS,),
             outbox,
             settings,
-            registry,
+            figures,
         )
 
 
@@ -97,7 +100,7 @@ def _run(
     writes: tuple[Topic, ...],
     outbox: Outbox,
     settings: Settings,
-    registry: CollectorRegistry,
+    figures: CollectorRegistry,
 ) -> None:
     worker = settings.worker
     run_worker(
@@ -114,6 +117,7 @@ def _run(
             pace=Pace(session_timeout_s=worker.session_timeout_s),
             stop_within_s=worker.stop_within_s,
             health_port=worker.health_port,
+            health_host=worker.health_host,
         ),
-        registry=registry,
+        registry=figures,
     )

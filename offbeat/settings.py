@@ -96,11 +96,16 @@ class WebhookSettings(_Group):
 
 
 class WorkerGroup(_Group):
-    """How a worker process runs; ``instance`` is its name within its group, the same after a restart."""
+    """How a worker process runs; ``instance`` is its name within its group, the same after a restart.
+
+    Without ``health_port`` nothing listens. /metrics and /live tell whoever reaches ``health_host``, unasked who they
+    are: name another address than the loopback one only in a network of your own.
+    """
 
     group_prefix: str = "offbeat"
     instance: str | None = None
     health_port: Port | None = None
+    health_host: str = "127.0.0.1"
     session_timeout_s: float = Field(6.0, gt=0)
     stop_within_s: float = Field(20.0, gt=0)
 

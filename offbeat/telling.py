@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import structlog
+from prometheus_client import Counter as Counts
 
 from offbeat.answer import incident_json
 from offbeat.report import headline
@@ -60,10 +61,13 @@ class TellingOutbox:
 
 
 class TellingStore:
-    """A store that logs how many rows went into which table, now and then."""
+    """A store that logs how many rows went into which table, now and then; ``stored`` counts them."""
 
-    def __init__(self, store: Store, *, every_s: float = EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, stored: Counts, *, every_s: float = EVERY_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
+        self._stored = stored
         self._every_s = every_s
         self._clock = clock
         self._told_at = clock() - every_s
@@ -78,6 +82,7 @@ class TellingStore:
     def insert(self, table: str, data: pa.Table | pa.RecordBatch, token: str) -> None:
         self._store.insert(table, data, token)
         self._untold[table] += data.num_rows
+        self._stored.labels(table).inc(data.num_rows)
         if self._clock() - self._told_at >= self._every_s:
             self.tell()
 

@@ -31,10 +31,11 @@ from faust.types.auth import CredentialsT
 from schemas.errors import BusError
 from schemas.message import Message
 from streams.bus import Bus
-from streams.health import Progress
+from streams.health import Position, Progress
+from streams.lag import NO_LAG, Lags
 from streams.metrics import Metrics
 from streams.received import received
-from streams.share import Place, Reached, Share
+from streams.share import Place, Share
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,7 @@ class Agent:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="processor")
         self._generation: int | None = None
         self._share: Share | None = None
+        self._lags = Lags()
         app.agent(app.topic(*topics), concurrency=1, supervisor_strategy=mode.CrashingSupervisor)(self._take_all)
         app.timer(pace.cycle_s)(self._tick)
         app.timer(_WATCH_EVERY_S)(self._look)
@@ -152,7 +154,6 @@ class Agent:
             started = time.monotonic()
             await self._on_thread(self._process, generation, fresh)
             self._metrics.batch_seconds.observe(time.monotonic() - started)
-            self._progress.took()
 
     def _process(self, generation: int, messages: list[Message]) -> None:
         if self._share is None or generation != self._generation:
@@ -181,20 +182,37 @@ class Agent:
         return bool(done)
 
     async def _watch(self) -> None:
-        """Compare what is processed with where the inputs end, of the inputs that have brought something yet."""
-        share, assigned = self._share, self._app.consumer.assignment()
-        if share is None or self._stale() or not assigned:
+        """Compare where the inputs end with what is processed and committed of them."""
+        assigned = self._app.consumer.assignment()
+        if self._app.rebalancing:
             return
+        share = None if self._stale() else self._share  # none before the first message of an assignment
+        reached = {} if share is None else share.reached.copy()
         try:
-            ends = await self._app.consumer.highwaters(*assigned)
+            ends = await self._app.consumer.highwaters(*assigned) if assigned else {}
+            silent = [tp for tp in assigned if _place(tp) not in reached]
+            starts = await self._app.consumer.earliest_offsets(*silent) if silent else {}
         except Exception as error:  # noqa: BLE001 - a broker that is away heals; the next look tells
             log.warning("the ends of the inputs are not known: %s", error)
             return
-        places = {(tp.topic, tp.partition): end for tp, end in ends.items()}
-        self._progress.looked(places, {place: reached.following for place, reached in share.reached.items()})
+        positions: dict[Place, Position] = {}
+        for tp, end in ends.items():
+            place = _place(tp)
+            if share is not None and place in reached:
+                positions[place] = Position(end, reached[place].following, share.committed_offset(place))
+            else:
+                begins = self._begins_at(tp, starts.get(tp, 0))
+                positions[place] = Position(end, begins, begins)
+        self._progress.looked(positions, frozenset() if share is None else share.holding)
+        lags = self._lags.looked(positions, reached, time.time())
         for topic in self._topics:
-            lags = [_lag(share.reached.get(place), end) for place, end in places.items() if place[0] == topic]
-            self._metrics.lag(topic, sum(count for count, _ in lags), max((age for _, age in lags), default=0.0))
+            lag = lags.get(topic, NO_LAG)
+            self._metrics.lag(topic, lag.messages, lag.seconds, lag.uncommitted)
+
+    def _begins_at(self, tp: TP, earliest: int) -> int:
+        """Where an input that has brought nothing yet is read from: what was committed, if it is still there."""
+        consumer: Any = self._app.consumer  # the mapping is private
+        return max(consumer._committed_offset.get(tp) or 0, earliest)
 
     def _stale(self) -> bool:
         return self._generation != self._app.consumer_generation_id or bool(self._app.rebalancing)
@@ -220,11 +238,8 @@ def _message(record: Any) -> Message:
     )
 
 
-def _lag(reached: Reached | None, end: int) -> tuple[int, float]:
-    """Messages that wait, and for how long the processing is behind, in seconds."""
-    if reached is None or reached.following >= end:
-        return 0, 0.0
-    return end - reached.following, max(time.time() - reached.at_ns / 1e9, 0.0)
+def _place(tp: TP) -> Place:
+    return tp.topic, tp.partition
 
 
 def _check_together(assigned: Iterable[TP], topics: Iterable[str]) -> None:

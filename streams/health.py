@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -18,42 +19,76 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 
-class Progress:
-    """Judges a worker by what it does: its cycle comes round, and messages that wait are taken.
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where an input stands: its end, the next offset to be processed, and the committed one."""
 
-    An answer of the process alone proves nothing: a stalled consumer leaves everything else alive.
+    end: int
+    following: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Standstill:
+    """An offset that ought to move, and since when it has not."""
+
+    offset: int
+    since: float
+
+
+class Progress:
+    """Judges a worker by what it does: its cycle comes round, and while there is lag offsets move.
+
+    An answer of the process alone proves nothing: a stalled consumer leaves everything else alive. What waits must be
+    taken, and what was taken must be committed, of each input by itself; an offset may be held only while a
+    processor waits for others.
     """
 
     def __init__(self, *, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._within_s = within_s
         self._clock = clock
         self._cycled_at = clock()
-        self._ends: Mapping[Place, int] = {}
-        self._waiting_since: float | None = None
+        self._taking: Mapping[Place, _Standstill] = {}
+        self._committing: Mapping[Place, _Standstill] = {}
 
     def cycled(self) -> None:
         """Outputs were delivered and offsets committed, as far as there were any."""
         self._cycled_at = self._clock()
 
-    def took(self) -> None:
-        """A batch of messages was processed."""
-        self._waiting_since = None
-
-    def looked(self, ends: Mapping[Place, int], following: Mapping[Place, int]) -> None:
-        """The inputs end at ``ends`` and are processed up to ``following``: what came since the last look waits."""
-        grown = any(end > self._ends.get(place, end) for place, end in ends.items() if following.get(place, 0) < end)
-        if grown and self._waiting_since is None:
-            self._waiting_since = self._clock()
-        self._ends = ends
+    def looked(self, positions: Mapping[Place, Position], holding: Container[int] = ()) -> None:
+        """The inputs of this worker stand there; processors of the partition numbers in ``holding`` wait for others."""
+        behind = {place: at.following for place, at in positions.items() if at.following < at.end}
+        uncommitted = {
+            place: at.committed
+            for place, at in positions.items()
+            if at.committed < at.following and place[1] not in holding
+        }
+        now = self._clock()
+        self._taking = _standstills(self._taking, behind, now)
+        self._committing = _standstills(self._committing, uncommitted, now)
 
     def stuck(self) -> str | None:
         """Why the worker should be restarted; None: it moves."""
         now = self._clock()
         if now - self._cycled_at > self._within_s:
             return f"nothing delivered or committed for {now - self._cycled_at:.0f} s"
-        if self._waiting_since is not None and now - self._waiting_since > self._within_s:
-            return f"new messages have been waiting for {now - self._waiting_since:.0f} s"
+        for standstills, what in (
+            (self._taking, "messages wait, and none was taken"),
+            (self._committing, "messages were processed, and no offset was committed"),
+        ):
+            for (topic, partition), standstill in standstills.items():
+                if now - standstill.since > self._within_s:
+                    return f"{topic} partition {partition}: {what} for {now - standstill.since:.0f} s"
         return None
+
+
+def _standstills(
+    before: Mapping[Place, _Standstill], offsets: Mapping[Place, int], now: float
+) -> Mapping[Place, _Standstill]:
+    return {
+        place: before[place] if place in before and before[place].offset == offset else _Standstill(offset, now)
+        for place, offset in offsets.items()
+    }
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -65,7 +100,7 @@ class _Silent(WSGIRequestHandler):
         """Probes come every few seconds: nobody reads them in a log."""
 
 
-def serve(port: int, registry: CollectorRegistry, progress: Progress, *, host: str = "") -> int:
+def serve(port: int, registry: CollectorRegistry, progress: Progress, *, host: str = "127.0.0.1") -> int:
     """Serve /metrics and /live from a thread of its own; the port (``port`` 0: a free one).
 
     Raises ``SettingsError`` where the port cannot be had.
@@ -84,8 +119,9 @@ def serve(port: int, registry: CollectorRegistry, progress: Progress, *, host: s
         server = make_server(host, port, app, _Server, handler_class=_Silent)
     except OSError as error:
         raise SettingsError(
-            f"port {port}, for /metrics and /live: {(error.strerror or str(error)).lower()}; give a free one with "
-            "--health-port or OFFBEAT_WORKER__HEALTH_PORT"
+            f"port {port} of {host or 'all addresses'}, for /metrics and /live: "
+            f"{(error.strerror or str(error)).lower()}; give a free one with --health-port or "
+            "OFFBEAT_WORKER__HEALTH_PORT, and an address of this host with OFFBEAT_WORKER__HEALTH_HOST"
         ) from error
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
     return server.server_port

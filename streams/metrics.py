@@ -1,10 +1,10 @@
-"""What a worker tells about itself: all metrics, by name, type and labels, in this one place."""
+"""What a worker tells about itself: the metrics of schemas/metrics.py that every worker has."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
-_BATCH_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
+from schemas import metrics
 
 
 class Metrics:
@@ -12,39 +12,18 @@ class Metrics:
 
     def __init__(self, processor: str, registry: CollectorRegistry | None = None) -> None:
         self.registry = CollectorRegistry() if registry is None else registry
-        labels = ("processor",)
-        by_topic = ("processor", "topic")
-
-        def counter(name: str, doc: str, names: tuple[str, ...]) -> Counter:
-            return Counter(name, doc, names, namespace="offbeat", registry=self.registry)
-
-        def gauge(name: str, doc: str, names: tuple[str, ...]) -> Gauge:
-            return Gauge(name, doc, names, namespace="offbeat", registry=self.registry)
-
         self._processor = processor
-        self._messages = counter("messages_total", "Messages taken from an input, the bad ones included.", by_topic)
-        self._published = counter("published_total", "Messages sent to an output.", by_topic)
-        self._lag_messages = gauge("lag_messages", "Messages of an input that wait to be processed.", by_topic)
-        self._lag_seconds = gauge("lag_seconds", "How far behind its producers an input is processed.", by_topic)
-        self.dead_letters = counter("dead_letters_total", "Messages sent to dead_letters.", labels).labels(processor)
-        self.commits = counter("commits_total", "Commits of offsets.", labels).labels(processor)
-        self.rebalances = counter("rebalances_total", "Assignments of partitions.", labels).labels(processor)
-        self.batch_seconds = Histogram(
-            "batch_seconds",
-            "Time that a batch of messages took.",
-            labels,
-            namespace="offbeat",
-            registry=self.registry,
-            buckets=_BATCH_SECONDS,
-        ).labels(processor)
-        self.delivery_seconds = Histogram(
-            "delivery_seconds",
-            "Time until outputs, sinks and saved states were safe.",
-            labels,
-            namespace="offbeat",
-            registry=self.registry,
-            buckets=_BATCH_SECONDS,
-        ).labels(processor)
+        self._messages = metrics.MESSAGES.made(self.registry)
+        self._published = metrics.PUBLISHED.made(self.registry)
+        self._lag_messages = metrics.LAG_MESSAGES.made(self.registry)
+        self._lag_seconds = metrics.LAG_SECONDS.made(self.registry)
+        self._uncommitted = metrics.UNCOMMITTED.made(self.registry)
+        self.stuck = metrics.STUCK.made(self.registry).labels(processor)
+        self.dead_letters = metrics.DEAD_LETTERS.made(self.registry).labels(processor)
+        self.commits = metrics.COMMITS.made(self.registry).labels(processor)
+        self.rebalances = metrics.REBALANCES.made(self.registry).labels(processor)
+        self.batch_seconds = metrics.BATCH_SECONDS.made(self.registry).labels(processor)
+        self.delivery_seconds = metrics.DELIVERY_SECONDS.made(self.registry).labels(processor)
 
     def took(self, topic: str) -> None:
         self._messages.labels(self._processor, topic).inc()
@@ -52,6 +31,8 @@ class Metrics:
     def published(self, topic: str) -> None:
         self._published.labels(self._processor, topic).inc()
 
-    def lag(self, topic: str, messages: int, seconds: float) -> None:
+    def lag(self, topic: str, messages: int, seconds: float, uncommitted: int) -> None:
+        """How far an input is behind: messages that wait, for how long at most, and those that a restart repeats."""
         self._lag_messages.labels(self._processor, topic).set(messages)
         self._lag_seconds.labels(self._processor, topic).set(seconds)
+        self._uncommitted.labels(self._processor, topic).set(uncommitted)

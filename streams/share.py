@@ -26,8 +26,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far an input is processed: the next offset, and the time of the last message."""
+    """How far an input is processed: its first offset in this assignment, the next one, and the last message's time."""
 
+    first: int
     following: int
     at_ns: int
 
@@ -36,6 +37,8 @@ class Share:
     """The processors of one assignment. An instance is made when the first message of its partition number comes.
 
     ``saved`` gives the states that an instance starts from, by partition number; only asked for stateful ones.
+    ``reached`` tells of the inputs that have brought something, ``holding`` of the partition numbers whose offsets
+    were held when last delivered, because their processor waits for others. Any thread may read these.
     """
 
     def __init__(
@@ -55,6 +58,11 @@ class Share:
         self._steps: dict[int, Step] = {}
         self._committed: dict[Place, int] = {}
         self.reached: dict[Place, Reached] = {}
+        self.holding: frozenset[int] = frozenset()
+
+    def committed_offset(self, place: Place) -> int:
+        """The offset from which a restart would bring an input again that has brought something."""
+        return self._committed.get(place, self.reached[place].first)
 
     def take(self, messages: Sequence[Message]) -> None:
         """Process messages and send what comes of them.
@@ -67,7 +75,9 @@ class Share:
             self._send(step.take(message))
             self._metrics.took(message.topic)
             self._metrics.dead_letters.inc(step.dead_letters.count - buried)
-            self.reached[message.topic, message.partition] = Reached(message.offset + 1, message.timestamp_ns)
+            place = message.topic, message.partition
+            first = self.reached[place].first if place in self.reached else message.offset
+            self.reached[place] = Reached(first, message.offset + 1, message.timestamp_ns)
 
     def deliver(self, now_ns: int) -> dict[Place, int]:
         """Tick, then make outputs, sinks and saved states safe, in this order; the offsets that may be committed.
@@ -77,6 +87,7 @@ class Share:
         steps = self._steps.values()
         for step in steps:
             self._send(step.tick(now_ns))
+        self.holding = frozenset(number for number, step in self._steps.items() if step.waits)
         safe = {place: offset for number, step in self._steps.items() for place, offset in _offsets(step, number)}
         self._outbox.flush()
         for step in steps:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from schemas.errors import MessageError
 from schemas.message import Message
-from schemas.processor import Processor, SavedState, Sink, Stateful
+from schemas.processor import Processor, SavedState, Sink, Stateful, Waiting
 from streams.checkpoints import skipped_below, state_record, tombstone
 from streams.dead_letters import MOST_IN_A_ROW, DeadLetters
 
@@ -57,6 +57,11 @@ class Step:
     def tick(self, now_ns: int) -> list[Message]:
         """Give the processor the time; what is to be published."""
         return self._declared(list(self.processor.tick(now_ns)))
+
+    @property
+    def waits(self) -> bool:
+        """Whether the processor waits for others until some deadline."""
+        return isinstance(self.processor, Waiting) and self.processor.next_deadline_ns() is not None
 
     def flush(self) -> None:
         """Return once everything that a sink has taken is safe outside."""

@@ -47,6 +47,7 @@ class WorkerSettings:
     stop_within_s: float = 20.0
     stuck_after_s: float = 300.0
     health_port: int | None = None
+    health_host: str = "127.0.0.1"
 
 
 def run_worker(
@@ -74,6 +75,7 @@ def run_worker(
     _check_session(bus, settings.pace.session_timeout_s)
     metrics = Metrics(name, registry)
     progress = Progress(within_s=settings.stuck_after_s)
+    metrics.stuck.set_function(lambda: float(progress.stuck() is not None))
     ending = _Ending(name, settings.stop_within_s)
     with Follower(bus, catalogue.JOBS.name) as jobs_follower, Follower(bus, catalogue.STATE.name) as states_follower:
         jobs = FollowedJobs(jobs_follower)
@@ -92,7 +94,7 @@ def run_worker(
             progress=progress,
         )
         if settings.health_port is not None:
-            serve(settings.health_port, metrics.registry, progress)
+            serve(settings.health_port, metrics.registry, progress, host=settings.health_host)
         known_as = command or f"worker {name}"
         log.info("%s reads %s as group %s", known_as, ", ".join(topic.name for topic in reads), group)
         stopped_by = _run(app, ending)

@@ -1,21 +1,17 @@
-"""What paging counts."""
+"""What paging counts: the metrics of schemas/metrics.py that paging has."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
+
+from schemas import metrics
 
 
 class PageMetrics:
     """Counters of one process; all its sinks share them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.delivered = Counter(
-            "offbeat_pages_delivered", "Pages that the receiver took.", ("status",), registry=registry
-        )
-        self.failed_attempts = Counter(
-            "offbeat_page_attempts_failed", "Attempts that will be repeated.", ("reason",), registry=registry
-        )
-        self.superseded = Counter(
-            "offbeat_pages_superseded", "Pages never sent because a newer revision came first.", registry=registry
-        )
-        self.refused = Counter("offbeat_pages_refused", "Pages that the receiver will never take.", registry=registry)
+        self.delivered = metrics.PAGES_DELIVERED.made(registry)
+        self.failed_attempts = metrics.PAGE_ATTEMPTS_FAILED.made(registry)
+        self.superseded = metrics.PAGES_SUPERSEDED.made(registry)
+        self.refused = metrics.PAGES_REFUSED.made(registry)

@@ -5,10 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from offbeat.telling import TellingOutbox, TellingStore
 from schemas.message import Message
+from schemas.metrics import STORED_ROWS
 from sinks.clickhouse.chdb import ChdbStore
 from tests.offbeat.test_answer import incident, iteration
 
@@ -91,7 +93,8 @@ def store() -> Store:
 
 def test_rows_are_told_of_together(store: Store) -> None:
     now = [0.0]
-    telling = TellingStore(store, every_s=60, clock=lambda: now[0])
+    figures = CollectorRegistry()
+    telling = TellingStore(store, STORED_ROWS.made(figures), every_s=60, clock=lambda: now[0])
     with capture_logs() as logs:
         telling.insert("findings", rows(2), "a")
         for second in range(1, 60):
@@ -106,3 +109,4 @@ def test_rows_are_told_of_together(store: Store) -> None:
     counts = [{name: log[name] for name in ("findings", "comm_ops") if name in log} for log in logs]
     assert counts == [{"findings": 2}, {"comm_ops": 590, "findings": 1}, {"findings": 5}]
     assert (len(store.inserted), store.closed) == (62, True)
+    assert figures.get_sample_value("offbeat_stored_rows_total", {"table": "findings"}) == 8

@@ -20,7 +20,7 @@ from streams.agent import Agent, Pace, _check_together, make_app
 from streams.bus import Bus
 from streams.health import Progress
 from streams.metrics import Metrics
-from streams.share import Place
+from streams.share import Place, Reached
 
 
 class FakeConsumer:
@@ -29,6 +29,9 @@ class FakeConsumer:
     def __init__(self) -> None:
         self.commits: list[dict[tuple[str, int], int]] = []
         self.takes = True
+        self.ends: dict[str, int] = {}
+        self.earliest: dict[str, int] = {}
+        self._committed_offset: dict[TP, int | None] = {}
 
     async def _commit_offsets(self, offsets: dict[TP, int]) -> bool:
         if self.takes:
@@ -37,6 +40,12 @@ class FakeConsumer:
 
     def assignment(self) -> set[TP]:
         return {TP("numbers", 0), TP("more_numbers", 0)}
+
+    async def highwaters(self, *tps: TP) -> dict[TP, int]:
+        return {tp: self.ends.get(tp.topic, 0) for tp in tps}
+
+    async def earliest_offsets(self, *tps: TP) -> dict[TP, int]:
+        return {tp: self.earliest.get(tp.topic, 0) for tp in tps}
 
 
 class FakeApp:
@@ -104,13 +113,19 @@ class FakeShare:
     fails_at: int | None = None
     deliveries: int = 0
     while_delivering: Callable[[], None] = lambda: None
-    reached: dict[Place, Any] = field(default_factory=dict)
+    reached: dict[Place, Reached] = field(default_factory=dict)
+    holding: frozenset[int] = frozenset()
 
     def take(self, messages: list[Message]) -> None:
         for message in messages:
             if message.offset == self.fails_at:
                 raise RuntimeError("broken")
             self.taken.append(message)
+            place = (message.topic, message.partition)
+            self.reached[place] = Reached(self.taken[0].offset, message.offset + 1, message.timestamp_ns)
+
+    def committed_offset(self, place: Place) -> int:
+        return self.noted[-1][place] if self.noted else self.reached[place].first
 
     def deliver(self, _: int) -> dict[Place, int]:
         self.deliveries += 1
@@ -129,6 +144,9 @@ class World:
         self.shares: list[FakeShare] = []
         self.endings = 0
         self._fails_at = fails_at
+        self.metrics = Metrics("sums")
+        self.now = 0.0
+        self.progress = Progress(within_s=10, clock=lambda: self.now)
         app: Any = self.app
         begin: Any = self._begin
         self.agent = Agent(
@@ -138,8 +156,8 @@ class World:
             begin=begin,
             follow=lambda: None,
             on_failure=self._ending,
-            metrics=Metrics("sums"),
-            progress=Progress(within_s=1e9),
+            metrics=self.metrics,
+            progress=self.progress,
         )
 
     async def bring(self, *records: Record) -> None:
@@ -151,6 +169,13 @@ class World:
 
     async def cycle(self) -> None:
         await self.app.timers[1.0]()
+
+    async def look(self) -> None:
+        await self.app.timers[5.0]()
+
+    def figure(self, name: str, topic: str = "numbers") -> float | None:
+        labels = {"processor": "sums", "topic": topic}
+        return self.metrics.registry.get_sample_value(f"offbeat_{name}", labels)
 
     def _begin(self) -> FakeShare:
         self.shares.append(FakeShare(len(self.shares), fails_at=self._fails_at))
@@ -250,6 +275,59 @@ def test_after_a_failure_nothing_is_committed_any_more() -> None:
     asyncio.run(scenario())
 
 
+def test_what_is_processed_and_what_is_committed_is_seen() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.app.consumer.ends = {"numbers": 12}
+        await world.bring(Record(7), Record(8))
+        await world.look()
+        assert (world.figure("lag_messages"), world.figure("uncommitted_messages")) == (3, 2)
+        await world.cycle()
+        await world.look()
+        assert (world.figure("lag_messages"), world.figure("uncommitted_messages")) == (3, 0)
+        assert (world.figure("lag_messages", "more_numbers"), world.figure("lag_seconds", "more_numbers")) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_backlog_that_never_arrives_is_seen_though_nothing_was_taken() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.app.consumer.ends = {"numbers": 12, "more_numbers": 30}
+        world.app.consumer.earliest = {"more_numbers": 30}  # what it had held is kept no longer
+        world.app.consumer._committed_offset[TP("numbers", 0)] = 10
+        await world.look()
+        assert world.figure("lag_messages") == 2
+        world.now = 11
+        await world.cycle()
+        await world.look()
+        assert world.progress.stuck() == "numbers partition 0: messages wait, and none was taken for 11 s"
+        await world.bring(Record(10), Record(11))
+        await world.look()
+        assert world.progress.stuck() is None
+
+    asyncio.run(scenario())
+
+
+def test_commits_that_the_broker_refuses_are_no_progress() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.app.consumer.takes = False
+        world.app.consumer.ends = {"numbers": 8}
+        await world.bring(Record(7))
+        await world.look()
+        world.now = 11
+        await world.cycle()
+        await world.look()
+        assert "no offset was committed" in str(world.progress.stuck())
+        world.app.consumer.takes = True
+        await world.cycle()
+        await world.look()
+        assert world.progress.stuck() is None
+
+    asyncio.run(scenario())
+
+
 def test_a_record_with_the_producers_time_is_refused() -> None:
     async def scenario() -> None:
         with pytest.raises(BusError, match="producers' time"):
@@ -288,6 +366,7 @@ def test_faust_is_the_one_that_was_measured() -> None:
         "(self, offsets: Mapping[faust.types.tuples.TP, int], start_new_transaction: bool = True) -> bool"
     )
     assert inspect.iscoroutinefunction(Consumer._commit_offsets)
+    assert "_committed_offset" in Consumer.__annotations__
     assert list(inspect.signature(Stream.noack_take).parameters) == ["self", "max_", "within"]
     assert {"_on_sigterm", "_on_sigint"} <= set(dir(faust.Worker))
     app = make_app(Bus("one:9092"), "group", Pace())

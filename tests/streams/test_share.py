@@ -105,12 +105,30 @@ def test_what_is_committed_is_not_committed_again() -> None:
     assert world.share.deliver(now_ns=0) == {(NUMBERS, 0): 2}
 
 
+def test_a_restart_would_begin_at_what_is_committed_or_was_first() -> None:
+    world = World()
+    world.share.take([at(0, 7), at(0, 8)])
+    assert world.share.reached[NUMBERS, 0].following == 9
+    assert world.share.committed_offset((NUMBERS, 0)) == 7
+    world.share.committed(world.share.deliver(now_ns=0))
+    assert world.share.committed_offset((NUMBERS, 0)) == 9
+
+
 def test_an_instance_starts_from_what_was_saved() -> None:
     world = World(saved={"a": SavedState({NUMBERS: 5}, "sums/1", b"{}")})
     world.share.take([at(0, 4)])
     assert world.happened() == []
     world.share.take([at(0, 5)])
     assert world.happened() == [f"send {SUMS}"]
+
+
+def test_who_waits_for_an_answer_is_known_to_hold_its_offset() -> None:
+    share = Share(
+        lambda _: Asker(within_ns=10), jobs=Jobs(), saved=lambda _: {}, outbox=FakeOutbox([]), metrics=Metrics("asker")
+    )
+    share.take([at(3, 0)])
+    share.deliver(now_ns=0)
+    assert share.holding == {3}
 
 
 def test_ticks_come_with_the_time_and_are_delivered() -> None:
