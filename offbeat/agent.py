@@ -161,18 +161,18 @@ class Line:
 class Numbered(Outbox, Protocol):
     """An outbox that numbers what it sends, and leaves gaps for what was lost."""
 
-    def skip(self, topic: str, messages: int) -> None: ...
+    def skip(self, topic: str, key: str, messages: int) -> None: ...
 
 
 def replay(spool: Spool, publisher: Numbered) -> int:
     """Send what waits, oldest first, and forget it once it is acknowledged; how many messages that were.
 
-    What was dropped is told, and leaves a gap in the numbers of its topic. Raises ``DeliveryError``; then all of it
-    waits on.
+    What was dropped is told, and leaves a gap in the numbers of its topic and key. Raises ``DeliveryError``; then all
+    of it waits on.
     """
-    for topic, dropped in spool.newly_dropped().items():
-        log.warning("the spool is full: %d of the oldest messages of %s were dropped", dropped, topic)
-        publisher.skip(topic, dropped)
+    for (topic, key), dropped in spool.newly_dropped().items():
+        log.warning("the spool is full: %d of the oldest messages of %s, key %s, were dropped", dropped, topic, key)
+        publisher.skip(topic, key, dropped)
     messages, last = spool.waiting(_AT_ONCE)
     for message in messages:
         publisher.send(message)

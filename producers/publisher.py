@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
 from schemas.errors import DeliveryError
-from schemas.message import Message
+from schemas.message import Message, TopicKey
 
 log = logging.getLogger("librdkafka")
 
@@ -26,8 +26,8 @@ class Publisher:
     """Sends messages under one name; ``delivered`` and ``failed`` count what became of them.
 
     ``client`` holds librdkafka's properties of the connection. Each start has an id of its own and numbers its
-    messages per topic from 0, so that a reader can tell loss from a restart. ``send`` and ``flush`` belong to
-    one thread at a time.
+    messages per topic and key from 0, so that a reader, who may have only some of the partitions, can tell loss from
+    a restart. ``send`` and ``flush`` belong to one thread at a time.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class Publisher:
         self.delivered = 0
         self.failed = 0
         self._flush_within_s = flush_within_s
-        self._sent: Counter[str] = Counter()
+        self._numbered: Counter[TopicKey] = Counter()
+        self._skipped: Counter[TopicKey] = Counter()
         self._errors: list[str] = []
         self._client = Producer(
             {
@@ -64,8 +65,7 @@ class Publisher:
         What is not delivered in the time that a flush has fails, which makes room and is told by the next flush.
         Raises ``DeliveryError`` for a message that no topic could take.
         """
-        stamped = message.stamped(self.producer, self._sent[message.topic], time.time_ns())
-        self._sent[message.topic] += 1
+        stamped = message.stamped(self.producer, self._number((message.topic, message.key)), time.time_ns())
         headers: list[tuple[str, str | bytes | None]] = [
             (name, text.encode()) for name, text in stamped.headers.items()
         ]
@@ -86,9 +86,12 @@ class Publisher:
                 raise DeliveryError(f"{stamped.topic}: a record of {size} bytes was refused: {error}") from error
         self._client.poll(0)
 
-    def skip(self, topic: str, messages: int) -> None:
-        """Leave a gap in a topic's numbers for messages that were given up: a reader then knows of the loss."""
-        self._sent[topic] += messages
+    def skip(self, topic: str, key: str, messages: int) -> None:
+        """Leave a gap in the numbers for messages that were given up: a reader then knows of the loss.
+
+        It comes after the first message: that one may bear any number, to a reader who begins in the middle.
+        """
+        self._skipped[topic, key] += messages
 
     def flush(self) -> None:
         """Return once everything sent is acknowledged.
@@ -104,6 +107,13 @@ class Publisher:
             raise DeliveryError(
                 f"{self.producer}: {left} messages under way, {self.failed} failed so far, {why}: {known}"
             )
+
+    def _number(self, place: TopicKey) -> int:
+        number = self._numbered[place]
+        if number:
+            number += self._skipped.pop(place, 0)
+        self._numbered[place] = number + 1
+        return number
 
     def _on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
         if error is None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from producers.segments import Segments
-from schemas.message import Message
+from schemas.message import Message, TopicKey
 
 _DELIVERED = "delivered"
 
@@ -33,9 +33,9 @@ class Spool:
         self._segments.discard(delivered + 1)
         last = self._segments.frames[-1].number if self._segments.frames else delivered
         self._next = last + 1
-        self._topics = deque(self._read(position).topic for position in range(len(self._segments.frames)))
-        self._dropped: Counter[str] = Counter()
-        self._told: Counter[str] = Counter()
+        self._places = deque(_place(self._read(position)) for position in range(len(self._segments.frames)))
+        self._dropped: Counter[TopicKey] = Counter()
+        self._told: Counter[TopicKey] = Counter()
 
     def __len__(self) -> int:
         """Messages that wait."""
@@ -49,15 +49,20 @@ class Spool:
     @property
     def dropped(self) -> Mapping[str, int]:
         """Messages that were dropped, by topic."""
-        return dict(self._dropped)
+        with self._lock:
+            by_place = list(self._dropped.items())
+        by_topic: Counter[str] = Counter()
+        for (topic, _), dropped in by_place:
+            by_topic[topic] += dropped
+        return by_topic
 
     def append(self, message: Message) -> None:
         """Take a message; the oldest may have to go for it. Raises ``OSError`` where the disk takes it not."""
         with self._lock:
             gone = self._segments.append(self._next, _encoded(message))
-            self._topics.append(message.topic)
+            self._places.append(_place(message))
             self._next += 1
-            self._dropped.update(self._topics.popleft() for _ in gone)
+            self._dropped.update(self._places.popleft() for _ in gone)
 
     def waiting(self, most: int) -> tuple[list[Message], int]:
         """The oldest messages, and the number of the last of them, which ``delivered`` takes."""
@@ -75,10 +80,10 @@ class Spool:
             marked.replace(self._mark)
             self._segments.discard(number + 1)
             for _ in range(before - len(self._segments.frames)):
-                self._topics.popleft()
+                self._places.popleft()
 
-    def newly_dropped(self) -> Counter[str]:
-        """What was dropped since this was last asked, by topic."""
+    def newly_dropped(self) -> Counter[TopicKey]:
+        """What was dropped since this was last asked, by topic and key."""
         with self._lock:
             news = self._dropped - self._told
             self._told = self._dropped.copy()
@@ -86,6 +91,10 @@ class Spool:
 
     def _read(self, position: int) -> Message:
         return _decoded(self._segments.read(self._segments.frames[position]))
+
+
+def _place(message: Message) -> TopicKey:
+    return message.topic, message.key
 
 
 def _encoded(message: Message) -> bytes:

@@ -28,7 +28,7 @@ does not fit is put into `dead_letters`, whole and with the reason.
 | `schema` | short name and version of the topic, `comm_ops/1`; required |
 | `job` | the job that the record belongs to; required |
 | `producer` | who sent it, with an id of its start |
-| `seq` | ordinal per producer and topic: a gap is a loss |
+| `seq` | ordinal per producer, topic and key, from 0: a gap is a loss |
 | `produced_ns` | when it was sent; the sender's clock |
 | `watermark_ns` | up to when the sender has told everything |
 | `request_id`, `host`, `ranks`, `outcome` | on answers to log requests: to which, by whom, for whom, how complete |

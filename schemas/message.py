@@ -21,6 +21,9 @@ _WRITE = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 _REQUIRED_HEADERS = ("schema", "job")
 
+TopicKey = tuple[str, str]
+"""A topic's name and a key: such messages go to one partition, so that they come in the order they were sent in."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -28,8 +31,8 @@ class Message:
 
     ``timestamp_ns`` is the record's time: what the broker stamped, in process the watermark. ``taken_ns`` is when
     a worker took it; 0 in process.
-    ``value`` is None for a tombstone. Headers: schema, job, producer (with a start id), seq (per producer
-    and topic), produced_ns, watermark_ns, and on answers request_id, outcome, part and parts.
+    ``value`` is None for a tombstone. Headers: schema, job, producer (with a start id), seq (per producer,
+    topic and key), produced_ns, watermark_ns, and on answers request_id, outcome, part and parts.
     """
 
     topic: str

@@ -80,6 +80,7 @@ Metric = CounterOf | GaugeOf | HistogramOf
 BUILD = GaugeOf("offbeat_build_info", "Always 1; says which version runs in which role.", ("version", "role"))
 
 MESSAGES = CounterOf("offbeat_messages_total", "Messages taken from an input, the bad ones included.", _BY_TOPIC)
+LOST = CounterOf("offbeat_lost_messages_total", "Messages missing before one that came, by their numbers.", _BY_TOPIC)
 PUBLISHED = CounterOf("offbeat_published_total", "Messages sent to an output.", _BY_TOPIC)
 LAG_MESSAGES = GaugeOf("offbeat_lag_messages", "Messages of an input that wait to be processed.", _BY_TOPIC)
 LAG_SECONDS = GaugeOf(
@@ -102,6 +103,7 @@ DELIVERY_SECONDS = HistogramOf(
 )
 WORKER: tuple[Metric, ...] = (
     MESSAGES,
+    LOST,
     PUBLISHED,
     LAG_MESSAGES,
     LAG_SECONDS,

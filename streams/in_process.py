@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from schemas.message import Message
+from schemas.message import Message, TopicKey
 from schemas.processor import Processor, Waiting
 from streams.step import Step
 
@@ -73,13 +73,14 @@ class _Bus:
         self._unflushed = 0
         self._queue: deque[Message] = deque()
         self._offsets: Counter[str] = Counter()
-        self._sent: Counter[tuple[str, str]] = Counter()
+        self._sent: Counter[tuple[str, TopicKey]] = Counter()
 
     def publish(self, producer: str, messages: Iterable[Message], now_ns: int) -> None:
         for message in messages:
             at = message.timestamp_ns or now_ns
-            stamped = message.stamped(f"{producer}/{START_ID}", self._sent[producer, message.topic], at)
-            self._sent[producer, message.topic] += 1
+            place = (producer, (message.topic, message.key))
+            stamped = message.stamped(f"{producer}/{START_ID}", self._sent[place], at)
+            self._sent[place] += 1
             placed = replace(stamped, partition=0, offset=self._offsets[message.topic], timestamp_ns=at)
             self._offsets[message.topic] += 1
             self._queue.append(placed)

@@ -14,6 +14,7 @@ class Metrics:
         self.registry = CollectorRegistry() if registry is None else registry
         self._processor = processor
         self._messages = metrics.MESSAGES.made(self.registry)
+        self._lost = metrics.LOST.made(self.registry)
         self._published = metrics.PUBLISHED.made(self.registry)
         self._lag_messages = metrics.LAG_MESSAGES.made(self.registry)
         self._lag_seconds = metrics.LAG_SECONDS.made(self.registry)
@@ -25,8 +26,10 @@ class Metrics:
         self.batch_seconds = metrics.BATCH_SECONDS.made(self.registry).labels(processor)
         self.delivery_seconds = metrics.DELIVERY_SECONDS.made(self.registry).labels(processor)
 
-    def took(self, topic: str) -> None:
+    def took(self, topic: str, *, lost: int = 0) -> None:
+        """A message was taken, and ``lost`` right before it never came."""
         self._messages.labels(self._processor, topic).inc()
+        self._lost.labels(self._processor, topic).inc(lost)
 
     def published(self, topic: str) -> None:
         self._published.labels(self._processor, topic).inc()

@@ -9,6 +9,7 @@ from schemas.message import Message
 from schemas.processor import Processor, SavedState, Stateful
 from streams.bus import Outbox
 from streams.control_view import Jobs
+from streams.losses import Losses
 from streams.metrics import Metrics
 from streams.step import Step
 
@@ -57,6 +58,7 @@ class Share:
         self._metrics = metrics
         self._steps: dict[int, Step] = {}
         self._committed: dict[Place, int] = {}
+        self._losses = Losses()
         self.reached: dict[Place, Reached] = {}
         self.holding: frozenset[int] = frozenset()
 
@@ -73,7 +75,7 @@ class Share:
             step = self._step(message.partition)
             buried = step.dead_letters.count
             self._send(step.take(message))
-            self._metrics.took(message.topic)
+            self._metrics.took(message.topic, lost=self._losses.take(message))
             self._metrics.dead_letters.inc(step.dead_letters.count - buried)
             place = message.topic, message.partition
             first = self.reached[place].first if place in self.reached else message.offset

@@ -165,14 +165,14 @@ class Refusing:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
-        self.skipped: dict[str, int] = {}
+        self.skipped: dict[tuple[str, str], int] = {}
         self.away = False
 
     def send(self, message: Message) -> None:
         self.sent.append(message.key)
 
-    def skip(self, topic: str, messages: int) -> None:
-        self.skipped[topic] = messages
+    def skip(self, topic: str, key: str, messages: int) -> None:
+        self.skipped[topic, key] = messages
 
     def flush(self) -> None:
         if self.away:
@@ -194,11 +194,11 @@ def test_what_is_not_acknowledged_is_sent_again(tmp_path: Path) -> None:
 def test_what_the_spool_dropped_is_told_and_numbered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     spool, publisher = Spool(tmp_path, 16 * 1000), Refusing()
     for number in range(60):
-        spool.append(Message("t", str(number), bytes(400)))
+        spool.append(Message("t", "ab"[number % 2], bytes(400)))
     dropped = 60 - len(spool)
     assert replay(spool, publisher) == 60 - dropped
-    assert publisher.skipped == {"t": dropped}
-    assert f"{dropped} of the oldest messages of t were dropped" in caplog.text
+    assert publisher.skipped == {("t", "a"): (dropped + 1) // 2, ("t", "b"): dropped // 2}
+    assert f"{dropped // 2} of the oldest messages of t, key b, were dropped" in caplog.text
 
 
 def test_a_job_folder_without_a_description_is_refused(tmp_path: Path) -> None:

@@ -159,3 +159,13 @@ def test_it_counts() -> None:
     assert count("offbeat_published_total", topic=SUMS) == 2
     assert count("offbeat_published_total", topic="dead_letters") == 1
     assert count("offbeat_dead_letters_total") == 1
+    assert count("offbeat_lost_messages_total", topic=NUMBERS) == 0
+
+
+def test_it_counts_what_never_came_between_messages_of_a_producer() -> None:
+    world = World()
+    messages = [at(0, offset).stamped("agent/1f", number, 0) for offset, number in enumerate((3, 4, 7, 7))]
+    bad = replace(at(0, 4), value=b"?").stamped("agent/1f", 9, 0)
+    world.share.take([*messages, bad, at(0, 5).stamped("agent/2c", 40, 0), at(1, 0, job="b").stamped("agent/1f", 1, 0)])
+    labels = {"processor": "sums", "topic": NUMBERS}
+    assert world.metrics.registry.get_sample_value("offbeat_lost_messages_total", labels) == 2 + 1
