@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from schemas.metrics import AGENT, BUILD, PAGING, ROLES, STORE, WORKER, HistogramOf, Metric
+from schemas.metrics import AGENT, BUILD, PAGING, ROLES, SEARCHING, STORE, WORKER, HistogramOf, Metric
 
 _INTRODUCTION = """\
 # Metrics
@@ -41,6 +41,7 @@ a backlog knows neither, and counts from its first look until it has processed a
 _SECTIONS: tuple[tuple[str, Iterable[Metric]], ...] = (
     ("Every role", (BUILD,)),
     ("Workers, sink and alert", WORKER),
+    ("Worker search", SEARCHING),
     ("Sink", STORE),
     ("Alert", PAGING),
     ("Agent", AGENT),

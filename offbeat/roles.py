@@ -19,6 +19,8 @@ from schemas.topic import Topic
 from streams.agent import Pace
 from streams.bus import Outbox
 from streams.dead_letters import dead_letter
+from streams.search import Search
+from streams.search_metrics import SearchMetrics
 from streams.share import Context
 from streams.worker import WorkerSettings, run_worker
 
@@ -29,16 +31,18 @@ _STORE_AWAY_S = 60.0
 def run_step(name: str, settings: Settings) -> None:
     """Run a diagnosing step until SIGTERM; raises ``OffbeatError`` for what stops it."""
     step = wiring.steps({}, settings)[name]
+    figures = registry(f"worker {name}")
+    searching = SearchMetrics(figures) if name == Search.name else None
     outbox = TellingOutbox(wiring.publisher(settings.kafka, name))
     _run(
         f"offbeat worker {name}",
         name,
-        lambda context: wiring.steps(context.jobs, settings)[name],
+        lambda context: wiring.steps(context.jobs, settings, searching)[name],
         step.reads,
         step.writes,
         outbox,
         settings,
-        registry(f"worker {name}"),
+        figures,
     )
 
 

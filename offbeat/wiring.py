@@ -32,13 +32,14 @@ if TYPE_CHECKING:  # in process nothing of Kafka, of ClickHouse or of HTTP is lo
     from sinks.clickhouse.store import Store
     from sinks.webhook.retry import RetryPolicy
     from sinks.webhook.sink import Refusal, WebhookSink
+    from streams.search_metrics import SearchMetrics
 
 
-def steps(jobs: Mapping[str, Job], settings: Settings) -> dict[str, Processor]:
+def steps(jobs: Mapping[str, Job], settings: Settings, searching: SearchMetrics | None = None) -> dict[str, Processor]:
     """The diagnosing steps by name over the known jobs, in the order in which evidence passes them."""
     made: tuple[Processor, ...] = (
         Monitor(jobs, settings.monitor, settings.pivots),
-        Search(jobs, settings.search, trained_detector(settings)),
+        Search(jobs, settings.search, trained_detector(settings), searching),
         Incidents(jobs, settings.incidents),
     )
     return {step.name: step for step in made}

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 _BY_PROCESSOR = ("processor",)
 _BY_TOPIC = ("processor", "topic")
 _BATCH_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
+_SEARCH_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,18 @@ WORKER: tuple[Metric, ...] = (
     DELIVERY_SECONDS,
 )
 
+SEARCHES = CounterOf("offbeat_searches_total", "Searches that ended, the failed ones included.")
+SEARCHES_FAILED = CounterOf(
+    "offbeat_searches_failed_total", "Searches that telemetry made fail, as the log says; they name nobody."
+)
+SEARCHES_BOUNDED = CounterOf(
+    "offbeat_searches_bounded_total", "Searches that stopped at their bound of ranks or rows: culprits may be missing."
+)
+SEARCH_SECONDS = HistogramOf(
+    "offbeat_search_seconds", "Time from a search's first request to its findings.", buckets=_SEARCH_SECONDS
+)
+SEARCHING: tuple[Metric, ...] = (SEARCHES, SEARCHES_FAILED, SEARCHES_BOUNDED, SEARCH_SECONDS)
+
 STORED_ROWS = CounterOf("offbeat_stored_rows_total", "Rows that the store took.", ("table",))
 STORE: tuple[Metric, ...] = (STORED_ROWS,)
 
@@ -148,7 +161,7 @@ AGENT: tuple[Metric, ...] = (
 
 ROLES: Mapping[str, tuple[Metric, ...]] = {
     "worker monitor": (BUILD, *WORKER),
-    "worker search": (BUILD, *WORKER),
+    "worker search": (BUILD, *WORKER, *SEARCHING),
     "worker incidents": (BUILD, *WORKER),
     "sink": (BUILD, *WORKER, *STORE),
     "alert": (BUILD, *WORKER, *PAGING),

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.job import Job
@@ -24,6 +24,9 @@ from schemas.topic import Topic
 from streams.finding_rows import METHOD, cleared, located
 from streams.identity import identity
 from streams.log_fetch import ANSWERS, Fetch
+
+if TYPE_CHECKING:  # in process nobody asks for metrics
+    from streams.search_metrics import SearchMetrics
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class _Running:
     """A search that waits for logs."""
 
     task: _Task
+    irregularity: Irregularity
+    began_ns: int
     search: Generator[Needs, Answer, Location]
     fetch: Fetch | None = None
     asked: int = 0
@@ -89,11 +94,13 @@ class Search:
         jobs: Mapping[str, Job],
         settings: SearchSettings | None = None,
         detector: OperatorDetector | None = None,
+        metrics: SearchMetrics | None = None,
     ) -> None:
         """A trained ``detector`` takes the place of the one of the settings in Algorithm 1."""
         self._jobs = jobs
         self._settings = settings or SearchSettings()
         self._detector = detector
+        self._metrics = metrics
         self._searches: dict[str, _JobSearches] = {}
         self._next = 0
 
@@ -181,7 +188,7 @@ class Search:
                 yield self._findings(searches.job, task, list(task.over))
                 continue
             search = locate(searches.job, task.irregularity, self._settings.locate, self._detector)
-            searches.running = _Running(task, search)
+            searches.running = _Running(task, task.irregularity, now_ns, search)
             yield from self._resume(searches, searches.running, None, now_ns)
         if searches.running is None:
             del self._searches[searches.job.job]
@@ -190,17 +197,16 @@ class Search:
         self, searches: _JobSearches, running: _Running, answer: Answer | None, now_ns: int
     ) -> Iterator[Message]:
         """Hand an answer to the search; publish what it asks for next, or what it found."""
-        irregularity = running.task.irregularity
-        assert irregularity is not None
+        irregularity = running.irregularity
         try:
             needs = next(running.search) if answer is None else running.search.send(answer)
         except StopIteration as ended:
-            yield self._ended(searches, running, irregularity, ended.value)
+            yield self._ended(searches, running, ended.value, now_ns)
             return
         except _FAILURES:
             # Telemetry that no check foresaw must not stop the other jobs; it would be met again at each restart.
             log.exception("the search of iteration %d of %s failed", irregularity.iteration, searches.job.job)
-            yield self._ended(searches, running, irregularity, _NOTHING)
+            yield self._ended(searches, running, _NOTHING, now_ns)
             return
         request_id = identity(searches.job.job, METHOD, irregularity.iteration, irregularity.pivots, running.asked)
         running.asked += 1
@@ -208,11 +214,12 @@ class Search:
         running.fetch = Fetch(request_id, searches.job.job, needs, deadline_ns)
         yield running.fetch.request()
 
-    def _ended(
-        self, searches: _JobSearches, running: _Running, irregularity: Irregularity, location: Location
-    ) -> Message:
+    def _ended(self, searches: _JobSearches, running: _Running, location: Location, now_ns: int) -> Message:
         searches.running = None
-        rows = located(searches.job, irregularity, location, running.task.columns, running.bytes)
+        if self._metrics is not None:
+            took_ns = max(0, now_ns - running.began_ns)
+            self._metrics.ended(took_ns, failed=location is _NOTHING, bounded=location.bounded)
+        rows = located(searches.job, running.irregularity, location, running.task.columns, running.bytes)
         return self._findings(searches.job, running.task, rows)
 
     def _findings(self, job: Job, task: _Task, rows: list[dict[str, Any]]) -> Message:

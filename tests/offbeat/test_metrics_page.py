@@ -14,6 +14,7 @@ from offbeat.metrics_page import metrics_page
 from schemas.metrics import METRICS, ROLES, STORED_ROWS, HistogramOf, Metric
 from sinks.webhook.metrics import PageMetrics
 from streams.metrics import Metrics
+from streams.search_metrics import SearchMetrics
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs" / "metrics.md"
@@ -42,6 +43,8 @@ def exposing(role: str) -> CollectorRegistry:
         made.register(AgentFigures(*parts))
         return made
     Metrics(role, made)
+    if role == "worker search":
+        SearchMetrics(made)
     if role == "sink":
         STORED_ROWS.made(made)
     if role == "alert":

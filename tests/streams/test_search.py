@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from diagnosis.operator_graph.locate import LocateSettings
 from producers.log_agent import LogAgent
@@ -17,6 +18,7 @@ from schemas.errors import ImpossibleValue, MessageError
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from streams.search import Search, SearchSettings
+from streams.search_metrics import SearchMetrics
 from tests.streams.searched_jobs import SearchedJob, offsets
 
 Row = dict[str, Any]
@@ -454,3 +456,42 @@ def test_a_search_that_fails_names_nobody_and_holds_up_no_other(
     assert bus.search.safe_offsets()[ITERATIONS] == 1
     bus.carry([replace(A.irregular(), offset=1)])
     assert bus.findings[-1]["ranks"] == [A.slow]
+
+
+class Counted:
+    """A bus whose search counts; answers take 1.5 s."""
+
+    def __init__(self, settings: SearchSettings) -> None:
+        self._registry = CollectorRegistry()
+        self._bus = Bus(Search({A.name: A.job}, settings, metrics=SearchMetrics(self._registry)), A)
+
+    def search(self) -> None:
+        asked = A.irregular()
+        self._bus.carry([asked], lambda answer: [replace(answer, timestamp_ns=asked.timestamp_ns + 1_500_000_000)])
+
+    def told(self) -> dict[str, float | None]:
+        names = ("searches_total", "searches_failed_total", "searches_bounded_total", "search_seconds_sum")
+        return {name: self._registry.get_sample_value(f"offbeat_{name}") for name in names}
+
+
+def test_searches_are_counted_and_timed() -> None:
+    counted = Counted(SearchSettings())
+    counted.search()
+    counted.search()
+    assert list(counted.told().values()) == [2, 0, 0, 3.0]
+
+
+def test_searches_that_stop_at_their_bound_are_counted() -> None:
+    counted = Counted(SearchSettings(locate=LocateSettings(most_rows=1)))
+    counted.search()
+    assert list(counted.told().values()) == [1, 0, 1, 1.5]
+
+
+def test_searches_that_fail_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> Iterator[Any]:
+        yield from (1 // 0 for _ in range(1))
+
+    counted = Counted(SearchSettings())
+    monkeypatch.setattr("streams.search.locate", fails)
+    counted.search()
+    assert list(counted.told().values()) == [1, 1, 0, 0.0]
