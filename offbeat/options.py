@@ -10,6 +10,9 @@ from schemas.errors import SettingsError
 if TYPE_CHECKING:
     from producers.simulation import Fault, Scenario
 
+_FABRIC = ("hosts_per_pod", "spines")
+"""Sizes of the simulated fabric; with any of them the job has one."""
+
 
 def pairs(text: str, option: str, known: tuple[str, ...]) -> dict[str, str]:
     """The names and values of ``name=value,name=value``; raises ``SettingsError``."""
@@ -43,15 +46,18 @@ def layout(text: str) -> Layout:
 
 def scenario(text: str, faults: list[str]) -> Scenario:
     """A scenario of the simulation from ``seed=7,tp=4,...`` and its faults; raises ``SettingsError``."""
-    from producers.simulation import PROFILES, Omissions, Scenario
+    from producers.simulation import PROFILES, FabricShape, Omissions, Scenario
 
     option = "--scenario"
     whole = tuple(
         "seed tp pp dp ep microbatches layers hidden sequence_length micro_batch_size iterations gpus_per_host".split()
     )
-    given = pairs(text, option, (*whole, "compute_ms", "noise", "omit"))
+    given = pairs(text, option, (*whole, *_FABRIC, "compute_ms", "noise", "omit"))
     fields: dict[str, Any] = {name: _whole(given[name], option, name) for name in whole if name in given}
     fields.setdefault("seed", 0)
+    fabric = {name: _whole(given[name], option, name) for name in _FABRIC if name in given}
+    if fabric:
+        fields["fabric"] = FabricShape(**fabric)
     if "compute_ms" in given:
         fields["compute_ms"] = _number(given["compute_ms"], option, "compute_ms")
     if "noise" in given:
@@ -67,13 +73,17 @@ def _fault(text: str) -> Fault:
     from producers.simulation import Fault, Kind, Part
 
     option = "--fault"
-    given = pairs(text, option, ("kind", "rank", "iterations", "slowdown", "factor", "part"))
-    for name in ("kind", "rank", "iterations"):
+    given = pairs(text, option, ("kind", "rank", "spine", "iterations", "slowdown", "factor", "part"))
+    kind = Kind(_one_of(given["kind"], option, "kind", tuple(Kind))) if "kind" in given else None
+    place, other = ("spine", "rank") if kind is Kind.SPINE_SLOW else ("rank", "spine")
+    for name in ("kind", place, "iterations"):
         if name not in given:
             raise SettingsError(f"{option} {text}: {name} is missing")
+    if kind is None or other in given:
+        raise SettingsError(f"{option} {text}: {given['kind']} is on a {place}; leave {other} out")
     return Fault(
-        kind=Kind(_one_of(given["kind"], option, "kind", tuple(Kind))),
-        rank=_whole(given["rank"], option, "rank"),
+        kind=kind,
+        rank=_whole(given[place], option, place),
         iterations=_iterations(given["iterations"], option),
         slowdown=_number(given["slowdown"], option, "slowdown") if "slowdown" in given else None,
         factor=_number(given["factor"], option, "factor") if "factor" in given else None,

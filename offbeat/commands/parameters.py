@@ -24,15 +24,17 @@ IterationOp = Annotated[
 ]
 SCENARIO = (
     "seed=0,tp=8,pp=4,dp=2 and so on: also ep, microbatches, layers, hidden, sequence_length, micro_batch_size, "
-    "iterations, gpus_per_host, compute_ms, noise=default|hard, omit=labels+ends+layout."
+    "iterations, gpus_per_host, compute_ms, noise=default|hard, omit=labels+ends+layout; hosts_per_pod=32,spines=8 "
+    "describe a fabric."
 )
 Faults = Annotated[
     list[str] | None,
     typer.Option(
         "--fault",
         metavar="kind=gpu_slow,rank=13,iterations=20-40,slowdown=1.3",
-        help="A slow device of the simulation (gpu_slow, nic_slow, cpu_slow, nvlink_slow); give it again for several. "
-        "factor=2 is the device's own slowdown, part=forward|backward the compute that is slow, "
+        help="A slow device of the simulation (gpu_slow, nic_slow, cpu_slow, nvlink_slow and, in a fabric, "
+        "link_slow, tor_slow, spine_slow); give it again for several. rank is one that the device serves, of a spine "
+        "spine=0 its number. factor=2 is the device's own slowdown, part=forward|backward the compute that is slow, "
         "iterations=12+25+31 are spikes.",
     ),
 ]

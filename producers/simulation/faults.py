@@ -73,14 +73,19 @@ class Fault:
 
     def __post_init__(self) -> None:
         if (self.slowdown is None) == (self.factor is None):
-            raise SettingsError(f"fault on rank {self.rank}: give either a slowdown or a factor")
+            raise SettingsError(f"fault on {self.place}: give either a slowdown or a factor")
         size = self.slowdown if self.slowdown is not None else self.factor
         if size is None or size < 1:
-            raise SettingsError(f"fault on rank {self.rank}: {size} would be a gain; give 1 or more")
+            raise SettingsError(f"fault on {self.place}: {size} would be a gain; give 1 or more")
         if not self.iterations or list(self.iterations) != sorted(set(self.iterations)):
-            raise SettingsError(f"fault on rank {self.rank}: its iterations must be given, ascending and once each")
+            raise SettingsError(f"fault on {self.place}: its iterations must be given, ascending and once each")
         if self.kind is not Kind.GPU_SLOW and self.part is not Part.ALL:
-            raise SettingsError(f"fault on rank {self.rank}: only a GPU is slow in some parts of an iteration")
+            raise SettingsError(f"fault on {self.place}: only a GPU is slow in some parts of an iteration")
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return f"{'spine' if self.kind is Kind.SPINE_SLOW else 'rank'} {self.rank}"
 
     @property
     def pattern(self) -> Pattern:

@@ -20,10 +20,18 @@ class Omissions:
 
 @dataclass(frozen=True, slots=True)
 class FabricShape:
-    """A rail-optimised fabric: in each pod of hosts one ToR a rail; every ToR reaches every spine."""
+    """A rail-optimised fabric: in each pod of hosts one ToR a rail; every ToR reaches every spine.
+
+    Raises ``SettingsError`` for one that cannot be.
+    """
 
     hosts_per_pod: int = 32
     spines: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("hosts_per_pod", "spines"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"scenario: {name} is {getattr(self, name)}; give 1 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +104,18 @@ class Scenario:
             )
 
     def _check_fault(self, fault: Fault) -> None:
-        places = self.world
-        if fault.kind is Kind.SPINE_SLOW and self.fabric is not None:
-            places = self.fabric.spines
-        if not 0 <= fault.rank < places:
-            raise SettingsError(f"scenario: the job has no rank {fault.rank}; it has {places}")
-        if not 0 <= fault.iterations[0] <= fault.iterations[-1] < self.iterations:
-            raise SettingsError(f"scenario: fault on rank {fault.rank}: iterations lie outside 0-{self.iterations - 1}")
         if fault.kind in SWITCHED and self.fabric is None:
-            raise SettingsError(f"scenario: {fault.kind.value} on rank {fault.rank} needs a fabric")
+            raise SettingsError(
+                f"scenario: {fault.kind.value} on {fault.place} needs a fabric; give hosts_per_pod or spines"
+            )
+        if fault.kind is Kind.SPINE_SLOW and self.fabric is not None:
+            owner, places = "fabric", self.fabric.spines
+        else:
+            owner, places = "job", self.world
+        if not 0 <= fault.rank < places:
+            raise SettingsError(f"scenario: the {owner} has no {fault.place}; it has {places}")
+        if not 0 <= fault.iterations[0] <= fault.iterations[-1] < self.iterations:
+            raise SettingsError(f"scenario: fault on {fault.place}: iterations lie outside 0-{self.iterations - 1}")
 
     @property
     def world(self) -> int:

@@ -4,7 +4,7 @@ import pytest
 
 from diagnosis.job import Layout
 from offbeat import options
-from producers.simulation import HARD, Fault, Kind, Part
+from producers.simulation import HARD, FabricShape, Fault, Kind, Part
 from schemas.errors import SettingsError
 
 
@@ -48,6 +48,35 @@ def test_a_scenario_with_its_faults() -> None:
     )
 
 
+def test_a_scenario_with_a_fabric_and_faults_in_it() -> None:
+    scenario = options.scenario(
+        "tp=2,pp=2,dp=4,gpus_per_host=4,hosts_per_pod=2,spines=3",
+        [
+            "kind=link_slow,rank=5,iterations=20-21,slowdown=1.3",
+            "kind=tor_slow,rank=9,iterations=22,factor=2",
+            "kind=spine_slow,spine=2,iterations=23,factor=3",
+        ],
+    )
+    assert scenario.fabric == FabricShape(hosts_per_pod=2, spines=3)
+    assert scenario.faults == (
+        Fault(Kind.LINK_SLOW, 5, (20, 21), slowdown=1.3),
+        Fault(Kind.TOR_SLOW, 9, (22,), factor=2.0),
+        Fault(Kind.SPINE_SLOW, 2, (23,), factor=3.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "fabric"),
+    [
+        ("", None),
+        ("spines=2", FabricShape(spines=2)),
+        ("hosts_per_pod=4", FabricShape(hosts_per_pod=4)),
+    ],
+)
+def test_one_size_is_enough_for_a_fabric(text: str, fabric: FabricShape | None) -> None:
+    assert options.scenario(text, []).fabric == fabric
+
+
 def test_a_scenario_has_a_seed_if_none_is_given() -> None:
     assert options.scenario("", []).seed == 0
 
@@ -62,6 +91,29 @@ def test_a_scenario_has_a_seed_if_none_is_given() -> None:
         ("tp=2", "rank=1,iterations=3,slowdown=2", "--fault rank=1,iterations=3,slowdown=2: kind is missing"),
         ("tp=2", "kind=cpu,rank=1,iterations=3", f"--fault: there is no kind 'cpu'; give one of {', '.join(Kind)}"),
         ("tp=2", "kind=gpu_slow,rank=1,iterations=3", "fault on rank 1: give either a slowdown or a factor"),
+        ("spines=0", None, "scenario: spines is 0; give 1 or more"),
+        ("hosts_per_pod=0", None, "scenario: hosts_per_pod is 0; give 1 or more"),
+        (
+            "spines=2",
+            "kind=spine_slow,rank=1,iterations=3,factor=2",
+            "--fault kind=spine_slow,rank=1,iterations=3,factor=2: spine is missing",
+        ),
+        (
+            "spines=2",
+            "kind=tor_slow,rank=1,spine=1,iterations=3,factor=2",
+            "--fault kind=tor_slow,rank=1,spine=1,iterations=3,factor=2: tor_slow is on a rank; leave spine out",
+        ),
+        (
+            "spines=2",
+            "kind=spine_slow,spine=2,iterations=3,factor=2",
+            "scenario: the fabric has no spine 2; it has 2",
+        ),
+        (
+            "",
+            "kind=link_slow,rank=1,iterations=3,factor=2",
+            "scenario: link_slow on rank 1 needs a fabric; give hosts_per_pod or spines",
+        ),
+        ("spines=2", "kind=spine_slow,spine=1,iterations=3", "fault on spine 1: give either a slowdown or a factor"),
     ],
 )
 def test_a_bad_scenario_is_refused(text: str, fault: str | None, said: str) -> None:

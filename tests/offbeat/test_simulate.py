@@ -23,6 +23,27 @@ def test_what_was_injected_is_found(tmp_path: Path) -> None:
     assert [incident["devices"] for incident in answer["incidents"]] == [[fault["device"]]]
 
 
+def test_a_slow_link_is_found_with_the_nic_that_carries_the_same_traffic(tmp_path: Path) -> None:
+    run, truth = tmp_path / "run", tmp_path / "truth.json"
+    scenario = "seed=5,tp=2,pp=2,dp=4,gpus_per_host=4,iterations=24,hosts_per_pod=2,spines=2"
+    fault = "kind=link_slow,rank=5,iterations=15-23,slowdown=1.4"
+    assert offbeat("simulate", "--out", run, "--scenario", scenario, "--fault", fault, "--truth", truth).exit_code == 0
+    kinds = {device["kind"] for device in json.loads((run / "job.json").read_text())["devices"]}
+    assert kinds == {"gpu", "cpu", "nvlink", "nic", "link", "tor", "spine"}
+    [told] = json.loads(truth.read_text())["faults"]
+    assert (told["kind"], told["device"]) == ("link_slow", "link:h1/mlx5_1")
+    [incident] = json.loads(offbeat("diagnose", run, "--json").stdout)["incidents"]
+    assert (incident["cause"], incident["ranks"]) == ("communication_slow", [5])
+    assert set(incident["devices"]) == set(told["inseparable"]) == {"nic:h1/mlx5_1", "link:h1/mlx5_1"}
+
+
+def test_a_spine_that_carries_nothing_is_said(tmp_path: Path) -> None:
+    scenario = "tp=2,pp=2,dp=4,gpus_per_host=4,iterations=20,spines=2"
+    fault = "kind=spine_slow,spine=0,iterations=15-19,slowdown=1.4"
+    result = offbeat("simulate", "--out", tmp_path, "--scenario", scenario, "--fault", fault)
+    assert refusal(result) == "spine:0: no slowness of it makes iterations 1.4 times as long"
+
+
 def test_people_are_told_where_it_is(tmp_path: Path) -> None:
     result = offbeat("simulate", "--out", tmp_path, "--scenario", TINY)
     assert result.exit_code == 0

@@ -134,7 +134,10 @@ def test_nothing_of_the_diagnosis_is_loaded_but_the_job() -> None:
         ({"age_days": -1}, "age_days"),
         ({"ep": 8, "fold_experts": True, "tp": 4, "dp": 3}, "multiple of tp cp"),
         ({"faults": (Fault(Kind.TOR_SLOW, 0, (1,), factor=2.0),)}, "needs a fabric"),
-        ({"fabric": FabricShape(), "faults": (Fault(Kind.SPINE_SLOW, 8, (1,), factor=2.0),)}, "no rank 8; it has 8"),
+        (
+            {"fabric": FabricShape(), "faults": (Fault(Kind.SPINE_SLOW, 8, (1,), factor=2.0),)},
+            "the fabric has no spine 8; it has 8",
+        ),
         ({"faults": (Fault(Kind.GPU_SLOW, 64, (1,), factor=2.0),)}, "no rank 64"),
         ({"faults": (Fault(Kind.GPU_SLOW, 0, (60,), factor=2.0),)}, "outside 0-59"),
     ],
