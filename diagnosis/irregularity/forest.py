@@ -6,7 +6,7 @@ It is grown with scikit-learn and kept as arrays (``trees``).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -34,6 +34,25 @@ class ForestSettings:
     choice: ChoiceSettings = field(default_factory=ChoiceSettings)
 
 
+def grown(samples: Samples, abnormal: Bools, settings: ForestSettings) -> Any:
+    """The scikit-learn forest of labelled operators; ``abnormal`` has shape (n,).
+
+    Raises ``ValueError`` where both kinds of operators are not among them.
+    """
+    from sklearn.ensemble import RandomForestClassifier
+
+    those = chosen(samples, abnormal, settings.features, settings.choice)
+    forest = RandomForestClassifier(
+        n_estimators=settings.trees,
+        criterion=settings.criterion,
+        min_samples_leaf=settings.least_in_leaf,
+        max_leaf_nodes=settings.most_leaves,
+        max_features=settings.features_at_split,
+        random_state=settings.seed,
+    )
+    return forest.fit(matrix(samples.take(those), settings.features), abnormal[those])
+
+
 @dataclass(frozen=True, slots=True)
 class ForestDetector:
     """Abnormal: what the forest says is. Not fitted until ``trees`` are there.
@@ -50,19 +69,7 @@ class ForestDetector:
 
         Raises ``ValueError`` where both kinds of operators are not among them.
         """
-        from sklearn.ensemble import RandomForestClassifier
-
-        those = chosen(samples, abnormal, self.settings.features, self.settings.choice)
-        forest = RandomForestClassifier(
-            n_estimators=self.settings.trees,
-            criterion=self.settings.criterion,
-            min_samples_leaf=self.settings.least_in_leaf,
-            max_leaf_nodes=self.settings.most_leaves,
-            max_features=self.settings.features_at_split,
-            random_state=self.settings.seed,
-        )
-        forest.fit(matrix(samples.take(those), self.settings.features), abnormal[those])
-        return replace(self, trees=Trees.of(forest))
+        return replace(self, trees=Trees.of(grown(samples, abnormal, self.settings)))
 
     def predict(self, samples: Samples) -> Bools:
         """Which operators are abnormal; shape (n,). Raises ``ValueError`` before it was fitted."""
