@@ -25,7 +25,7 @@ from producers.log_agent import LogAgent
 from producers.publisher import Publisher
 from producers.spool import Spool
 from schemas import catalogue
-from schemas.errors import BusError, DeliveryError, MessageError, StoreError
+from schemas.errors import BusError, DeliveryError, MessageError, SettingsError, StoreError
 from schemas.message import Message
 from streams import topics
 from streams.bus import Outbox
@@ -72,12 +72,21 @@ def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event
         serve(settings.worker.health_port, figures, progress, host=settings.worker.health_host)
     with line:
         while not stopped.is_set():
-            _into(spool, host.step())
+            _into(spool, _stepped(host))
             progress.cycled()
             line.check()
             if until_ended and host.ended and not len(spool):
                 break
             stopped.wait(live.look_every_s)
+
+
+def _stepped(host: Host) -> Iterable[Message]:
+    try:
+        return host.step()
+    except PermissionError as error:
+        raise SettingsError(
+            f"{error.filename}: permission denied: run the agent as the user that trains, or as root"
+        ) from error
 
 
 def _into(spool: Spool, messages: Iterable[Message]) -> None:
