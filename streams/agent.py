@@ -91,8 +91,9 @@ def make_app(bus: Bus, group: str, pace: Pace, *, instance: str | None = None) -
 class Agent:
     """Ties one processor to a Faust app: its inputs, its loop, its timers.
 
-    ``begin`` makes the share of a new assignment; ``follow`` is called before each batch. What went wrong, and
-    stopped the worker, is in ``failure``.
+    ``begin`` makes the share of a new assignment; ``follow`` is called before each batch. ``at_once``: an assignment
+    is begun before its first message, for a processor that has to do without one. What went wrong, and stopped the
+    worker, is in ``failure``.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Agent:
         on_failure: Callable[[], None],
         metrics: Metrics,
         progress: Progress,
+        at_once: bool = False,
     ) -> None:
         self.failure: BaseException | None = None
         self._app = app
@@ -116,6 +118,7 @@ class Agent:
         self._on_failure = on_failure
         self._metrics = metrics
         self._progress = progress
+        self._at_once = at_once
         self._lock = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="processor")
         self._generation: int | None = None
@@ -156,15 +159,25 @@ class Agent:
             self._metrics.batch_seconds.observe(time.monotonic() - started)
 
     def _process(self, generation: int, messages: list[Message]) -> None:
+        share = self._share_of(generation)
+        self._follow()
+        share.take(messages)
+
+    def _share_of(self, generation: int) -> Share:
         if self._share is None or generation != self._generation:
             _check_together(self._app.consumer.assignment(), self._topics)
             self._share, self._generation = self._begin(), generation
             self._metrics.rebalances.inc()
-        self._follow()
-        self._share.take(messages)
+        return self._share
+
+    def _open(self, generation: int, partitions: frozenset[int]) -> None:
+        self._share_of(generation).open(partitions)
 
     async def _cycle(self) -> None:
         async with self._lock:
+            assigned = frozenset(tp.partition for tp in self._app.consumer.assignment())
+            if self._at_once and assigned and self.failure is None and not self._app.rebalancing and self._stale():
+                await self._on_thread(self._open, self._app.consumer_generation_id, assigned)
             share = self._share
             if share is not None and self.failure is None and not self._stale():
                 started = time.monotonic()

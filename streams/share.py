@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas.message import Message
@@ -35,7 +35,8 @@ class Reached:
 
 
 class Share:
-    """The processors of one assignment. An instance is made when the first message of its partition number comes.
+    """The processors of one assignment. An instance is made when the first message of its partition number comes, or
+    when it is opened.
 
     ``saved`` gives the states that an instance starts from, by partition number; only asked for stateful ones.
     ``reached`` tells of the inputs that have brought something, ``holding`` of the partition numbers whose offsets
@@ -81,10 +82,16 @@ class Share:
             first = self.reached[place].first if place in self.reached else message.offset
             self.reached[place] = Reached(first, message.offset + 1, message.timestamp_ns)
 
+    def open(self, partitions: Iterable[int]) -> None:
+        """Make the instances of these partition numbers now: what they have saved may be due without a message."""
+        for partition in partitions:
+            self._step(partition)
+
     def deliver(self, now_ns: int) -> dict[Place, int]:
         """Tick, then make outputs, sinks and saved states safe, in this order; the offsets that may be committed.
 
-        Raises ``DeliveryError`` and what a sink raises: then nothing may be committed.
+        Raises ``DeliveryError`` and what a sink raises: then nothing may be committed. States are saved even so: they
+        tell what a sink that got half way has delivered.
         """
         steps = self._steps.values()
         for step in steps:
@@ -92,12 +99,14 @@ class Share:
         self.holding = frozenset(number for number, step in self._steps.items() if step.waits)
         safe = {place: offset for number, step in self._steps.items() for place, offset in _offsets(step, number)}
         self._outbox.flush()
-        for step in steps:
-            step.flush()
-        states = [state for step in steps for state in step.changed_states()]
-        if states:
-            self._send(states)
-            self._outbox.flush()
+        try:
+            for step in steps:
+                step.flush()
+        finally:
+            states = [state for step in steps for state in step.changed_states()]
+            if states:
+                self._send(states)
+                self._outbox.flush()
         return {place: offset for place, offset in safe.items() if offset != self._committed.get(place)}
 
     def committed(self, offsets: Mapping[Place, int]) -> None:

@@ -61,11 +61,13 @@ def run_worker(
     settings: WorkerSettings | None = None,
     registry: CollectorRegistry | None = None,
     command: str | None = None,
+    at_once: bool = False,
 ) -> None:
     """Run a processor until SIGTERM or SIGINT; in the main thread, once a process.
 
     ``make_processor`` makes an instance for a partition number; its name and topics are those given here. What was
     not committed when it stopped is processed again by the next one. ``command`` is what people know it by.
+    ``at_once``: instances are made, from their saved states, before their first message.
 
     Raises ``BusError`` or ``SettingsError`` before the start where the bus or a setting would not do, and later
     whatever stopped the processor.
@@ -92,6 +94,7 @@ def run_worker(
             on_failure=ending.due,
             metrics=metrics,
             progress=progress,
+            at_once=at_once,
         )
         if settings.health_port is not None:
             serve(settings.health_port, metrics.registry, progress, host=settings.health_host)

@@ -115,6 +115,10 @@ class FakeShare:
     while_delivering: Callable[[], None] = lambda: None
     reached: dict[Place, Reached] = field(default_factory=dict)
     holding: frozenset[int] = frozenset()
+    opened: list[frozenset[int]] = field(default_factory=list)
+
+    def open(self, partitions: frozenset[int]) -> None:
+        self.opened.append(partitions)
 
     def take(self, messages: list[Message]) -> None:
         for message in messages:
@@ -139,7 +143,7 @@ class FakeShare:
 class World:
     """An agent between a fake app and fake shares."""
 
-    def __init__(self, fails_at: int | None = None) -> None:
+    def __init__(self, fails_at: int | None = None, *, at_once: bool = False) -> None:
         self.app = FakeApp()
         self.shares: list[FakeShare] = []
         self.endings = 0
@@ -158,6 +162,7 @@ class World:
             on_failure=self._ending,
             metrics=self.metrics,
             progress=self.progress,
+            at_once=at_once,
         )
 
     async def bring(self, *records: Record) -> None:
@@ -220,6 +225,33 @@ def test_a_new_generation_starts_anew() -> None:
         assert [[message.offset for message in share.taken] for share in world.shares] == [[7], [7, 8]]
         await world.cycle()
         assert world.app.consumer.commits == [{("numbers", 0): 9}]
+
+    asyncio.run(scenario())
+
+
+def test_an_assignment_begins_at_its_first_message() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.cycle()
+        assert world.shares == []
+
+    asyncio.run(scenario())
+
+
+def test_or_at_once_for_a_processor_that_has_to_do_without_one() -> None:
+    async def scenario() -> None:
+        world = World(at_once=True)
+        world.app.rebalancing = True
+        await world.cycle()
+        assert world.shares == []
+        world.app.rebalancing = False
+        for generation in (1, 1, 2):
+            world.app.consumer_generation_id = generation
+            await world.cycle()
+        assert [share.opened for share in world.shares] == [[frozenset({0})]] * 2
+        assert [share.deliveries for share in world.shares] == [2, 1]
+        await world.bring(Record(7, generation_id=2))
+        assert [[message.offset for message in share.taken] for share in world.shares] == [[], [7]]
 
     asyncio.run(scenario())
 

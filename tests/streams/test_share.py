@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from schemas import catalogue
-from schemas.errors import DeliveryError
+from schemas.errors import DeliveryError, ReceiverError
 from schemas.message import Message
 from schemas.processor import SavedState
 from streams.control_view import Jobs
@@ -39,9 +39,12 @@ class SinkOfSums(Sums):
     def __init__(self, events: list[str]) -> None:
         super().__init__()
         self._events = events
+        self.failing = False
 
     def flush(self) -> None:
         self._events.append("sink flush")
+        if self.failing:
+            raise ReceiverError("away")
 
 
 def at(partition: int, offset: int, value: int = 1, job: str = "a") -> Message:
@@ -61,7 +64,8 @@ class World:
 
     def make(self, context: Context) -> Sums:
         self.made.append(context.partition)
-        return SinkOfSums(self.events)
+        self.sink = SinkOfSums(self.events)
+        return self.sink
 
     def happened(self) -> Iterable[str]:
         events = list(self.events)
@@ -87,6 +91,24 @@ def test_nothing_may_be_committed_when_outputs_are_not_safe() -> None:
     with pytest.raises(DeliveryError):
         world.share.deliver(now_ns=0)
     assert "sink flush" not in world.events
+
+
+def test_what_a_sink_delivered_is_saved_though_it_failed_in_the_end() -> None:
+    world = World()
+    world.share.take([at(0, 0)])
+    world.sink.failing = True
+    with pytest.raises(ReceiverError):
+        world.share.deliver(now_ns=0)
+    assert world.happened() == [f"send {SUMS}", "flush", "sink flush", f"send {STATE}", "flush"]
+
+
+def test_an_instance_that_is_opened_works_without_a_message() -> None:
+    world = World(saved={"a": SavedState({NUMBERS: 5}, "sums/1", b"{}")})
+    world.share.open([3, 1])
+    world.share.open([1])
+    assert sorted(world.made) == [1, 3]
+    assert world.share.deliver(now_ns=0) == {}
+    assert world.happened() == ["flush", "sink flush", "sink flush"]
 
 
 def test_an_instance_a_partition_number_and_offsets_of_each() -> None:
