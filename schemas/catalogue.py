@@ -12,6 +12,7 @@ from schemas import (
     jobs,
     log_requests,
     operator_windows,
+    silences,
     state,
 )
 from schemas.topic import Topic
@@ -19,6 +20,7 @@ from schemas.topic import Topic
 JOBS = jobs.TOPIC
 LOG_REQUESTS = log_requests.TOPIC
 STATE = state.TOPIC
+SILENCES = silences.TOPIC
 COMM_OPS = comm_ops.TOPIC
 OPERATOR_WINDOWS = operator_windows.TOPIC
 ITERATION_SUMMARIES = iteration_summaries.TOPIC
@@ -33,6 +35,7 @@ TOPICS: dict[str, Topic] = {
         JOBS,
         LOG_REQUESTS,
         STATE,
+        SILENCES,
         COMM_OPS,
         OPERATOR_WINDOWS,
         ITERATION_SUMMARIES,

@@ -44,6 +44,7 @@ _KEYS = {
     Key.FABRIC: "fabric",
     Key.PROCESSOR_JOB: "processor and job",
     Key.TOPIC: "topic",
+    Key.SILENCE: "id of the silence",
 }
 
 

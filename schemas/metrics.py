@@ -136,7 +136,18 @@ PAGES_DELIVERED = CounterOf("offbeat_pages_delivered_total", "Pages that the rec
 PAGE_ATTEMPTS_FAILED = CounterOf("offbeat_page_attempts_failed_total", "Attempts that will be repeated.", ("reason",))
 PAGES_SUPERSEDED = CounterOf("offbeat_pages_superseded_total", "Pages never sent because a newer revision came first.")
 PAGES_REFUSED = CounterOf("offbeat_pages_refused_total", "Pages that the receiver will never take.")
-PAGING: tuple[Metric, ...] = (PAGES_DELIVERED, PAGE_ATTEMPTS_FAILED, PAGES_SUPERSEDED, PAGES_REFUSED)
+PAGES_RESENT = CounterOf("offbeat_pages_resent_total", "Pages sent again to a receiver that wants to hear again.")
+INCIDENTS_HELD_BACK = CounterOf(
+    "offbeat_incidents_held_back_total", "Incidents that got no page of their own: why.", ("verdict",)
+)
+PAGING: tuple[Metric, ...] = (
+    PAGES_DELIVERED,
+    PAGE_ATTEMPTS_FAILED,
+    PAGES_SUPERSEDED,
+    PAGES_REFUSED,
+    PAGES_RESENT,
+    INCIDENTS_HELD_BACK,
+)
 
 AGENT_OPERATORS = CounterOf("offbeat_agent_operators_total", "Operators that were logged.", ("job",))
 AGENT_DROPPED_OPERATORS = CounterOf("offbeat_agent_dropped_operators_total", "Operators that found no room.", ("job",))

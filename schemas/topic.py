@@ -40,6 +40,7 @@ class Key(StrEnum):
     FABRIC = "fabric"
     PROCESSOR_JOB = "processor/job"
     TOPIC = "topic"
+    SILENCE = "silence"
 
 
 @dataclass(frozen=True, slots=True)
