@@ -181,11 +181,12 @@ def _paging(settings: Settings, page_to: str | None, simulated: SimulatedRun) ->
     from prometheus_client import CollectorRegistry
     from pydantic import SecretStr
 
+    from offbeat.paging import paging
     from sinks.webhook.retry import RetryPolicy
 
     webhook = settings.webhook.model_copy(update={"url": SecretStr(page_to)})
     policy = RetryPolicy(patience_s=_PAGING_PATIENCE_S)
-    with wiring.paging(webhook, _refused, CollectorRegistry(), policy) as make:
+    with paging(webhook, _refused, CollectorRegistry(), policy=policy) as make:
         yield [_Pages(make({simulated.job.job: simulated.job}))]
 
 

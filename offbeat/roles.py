@@ -69,11 +69,15 @@ def run_store_sink(settings: Settings) -> None:
 
 def run_paging(settings: Settings) -> None:
     """Page incidents until SIGTERM; raises ``OffbeatError`` for what stops it."""
+    from offbeat.paging import following, paging
     from sinks.webhook.sink import WebhookSink
 
     figures = registry("alert")
     outbox = wiring.publisher(settings.kafka, WebhookSink.name)
-    with wiring.paging(settings.webhook, _burying(outbox, WebhookSink.name), figures) as make:
+    with (
+        following(settings.kafka) as silences,
+        paging(settings.webhook, _burying(outbox, WebhookSink.name), figures, silences=silences) as make,
+    ):
         _run(
             "offbeat alert",
             WebhookSink.name,
@@ -83,6 +87,7 @@ def run_paging(settings: Settings) -> None:
             outbox,
             settings,
             figures,
+            at_once=True,
         )
 
 
@@ -105,6 +110,8 @@ def _run(
     outbox: Outbox,
     settings: Settings,
     figures: CollectorRegistry,
+    *,
+    at_once: bool = False,
 ) -> None:
     worker = settings.worker
     run_worker(
@@ -124,4 +131,5 @@ def _run(
             health_host=worker.health_host,
         ),
         registry=figures,
+        at_once=at_once,
     )

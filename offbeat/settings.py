@@ -82,17 +82,24 @@ class StoreSettings(_Group):
 
 
 class WebhookSettings(_Group):
-    """Where incidents are paged to. The URL counts as a secret: many services put the credential into it.
+    """Whom incidents are paged to: ``receiver`` says how it is spoken to. docs/paging.md goes through it.
 
-    ``secrets`` sign the requests; several, separated by commas, while one is being replaced. ``authorization`` is
-    the header of that name.
+    The URL counts as a secret: many services put the credential into it. PagerDuty has a URL of its own unless one
+    is set, and needs ``routing_key``. ``secrets`` sign the requests; several, separated by commas, while one is
+    being replaced. ``authorization`` is the header of that name. ``external_url`` is the link on a page: ``{job}`` and
+    ``{incident}`` in it stand for their ids. Of a job at most ``pages`` incidents get a page of their own in
+    ``window_s``; one summary tells of the others.
     """
 
+    receiver: Literal["webhook", "alertmanager", "pagerduty", "slack"] = "webhook"
     url: SecretStr | None = None
     secrets: SecretStr = SecretStr("")
     authorization: SecretStr | None = None
+    routing_key: SecretStr | None = None
     severity: str = "critical"
     external_url: str = ""
+    pages: int = Field(5, ge=1)
+    window_s: float = Field(600.0, gt=0)
 
 
 class WorkerGroup(_Group):
@@ -114,8 +121,7 @@ class LiveSettings(_Group):
     """The log agent of a host: ``rings`` is where training processes log, ``folder`` where the agent keeps things.
 
     ``keep_bytes`` bounds the iterations that are kept of each job, ``spool_bytes`` what waits for Kafka. The rings are
-    looked at every ``look_every_s`` seconds. ``host`` is what this host is called where no job says so: the machine's
-    name, unless set, which in a container is the container's.
+    looked at every ``look_every_s`` seconds.
     """
 
     rings: Path = DEFAULT_FOLDER
@@ -123,7 +129,6 @@ class LiveSettings(_Group):
     keep_bytes: int = Field(4 << 30, ge=1 << 20)
     spool_bytes: int = Field(256 << 20, ge=1 << 20)
     look_every_s: float = Field(0.1, gt=0)
-    host: str | None = None
 
 
 class Settings(BaseSettings):

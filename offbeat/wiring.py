@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,10 @@ import pyarrow as pa
 from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.job import Job, pivots
 from offbeat import terminal
-from offbeat.settings import KafkaSettings, Settings, StoreSettings, WebhookSettings
+from offbeat.settings import KafkaSettings, Settings, StoreSettings
 from producers.job_source import JobSource
 from producers.log_agent import LogAgent, agents
-from schemas.errors import SettingsError, StoreError
+from schemas.errors import StoreError
 from schemas.processor import Processor
 from streams import in_process
 from streams.bus import Bus
@@ -24,14 +24,10 @@ from streams.monitor import Monitor
 from streams.search import Search
 
 if TYPE_CHECKING:  # in process nothing of Kafka, of ClickHouse or of HTTP is loaded
-    from prometheus_client import CollectorRegistry
-
     from producers.publisher import Publisher
     from sinks.clickhouse.driver import ServerAddress
     from sinks.clickhouse.sink import ClickHouseSink
     from sinks.clickhouse.store import Store
-    from sinks.webhook.retry import RetryPolicy
-    from sinks.webhook.sink import Refusal, WebhookSink
     from streams.search_metrics import SearchMetrics
 
 
@@ -136,26 +132,3 @@ def store_sink(store: Store, settings: StoreSettings) -> ClickHouseSink:
 
     migrate(store)
     return ClickHouseSink(store, comm_ops=settings.comm_ops)
-
-
-@contextmanager
-def paging(
-    webhook: WebhookSettings, refusal: Refusal, registry: CollectorRegistry, policy: RetryPolicy | None = None
-) -> Iterator[Callable[[Mapping[str, Job]], WebhookSink]]:
-    """Makes sinks that page the configured webhook; ``refusal`` takes what the receiver will never accept.
-
-    Raises ``SettingsError`` where no URL is set.
-    """
-    from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
-    from sinks.webhook.delivery import Delivery
-    from sinks.webhook.metrics import PageMetrics
-    from sinks.webhook.sink import WebhookSink
-
-    if webhook.url is None:
-        raise SettingsError("OFFBEAT_WEBHOOK__URL is not set: it names who is told of incidents")
-    secrets = [secret for secret in webhook.secrets.get_secret_value().split(",") if secret]
-    headers = {} if webhook.authorization is None else {"Authorization": webhook.authorization.get_secret_value()}
-    receiver = AlertmanagerWebhook(labels={"severity": webhook.severity}, external_url=webhook.external_url)
-    metrics = PageMetrics(registry)
-    with Delivery(webhook.url.get_secret_value(), secrets=secrets, headers=headers) as delivery:
-        yield lambda jobs: WebhookSink(receiver, delivery, refusal, jobs=jobs, policy=policy, metrics=metrics)

@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping
 
 from schemas.errors import SettingsError
-from sinks.webhook.content import description, facts, summary
 from sinks.webhook.page import Page, rfc3339
-from sinks.webhook.receiver import Request
+from sinks.webhook.receiver import Receiver, Request
 
 ALERT_NAME = "OffbeatIncident"
 _NOT_ENDED = "0001-01-01T00:00:00Z"
@@ -20,54 +19,60 @@ _OWN_LABELS = ("alertname", "job", "incident")
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
-class AlertmanagerWebhook:
+class AlertmanagerWebhook(Receiver):
     """Pages as Alertmanager's webhook sends them.
 
-    ``labels`` are added to every alert, for routing; ``external_url`` is where a person finds out more.
-    Raises ``SettingsError`` for a label that would hide one of ours.
+    ``labels`` are added to every alert, for routing. Raises ``SettingsError`` for a label that would hide one of
+    ours.
     """
 
-    name = "alertmanager-webhook"
+    name = "webhook"
+    resending = None
 
-    def __init__(
-        self, *, receiver: str = "offbeat", labels: Mapping[str, str] | None = None, external_url: str = ""
-    ) -> None:
+    def __init__(self, *, receiver: str = "offbeat", labels: Mapping[str, str] | None = None) -> None:
         self._receiver = receiver
-        self._labels = {"severity": "critical"} if labels is None else dict(labels)
-        self._external_url = external_url
-        taken = sorted(set(self._labels) & set(_OWN_LABELS))
-        if taken:
-            raise SettingsError(f"webhook: label {taken[0]!r} is set by Offbeat itself; choose another name")
+        self._labels = checked_labels(labels)
 
-    def request(self, page: Page) -> Request:
-        """The request that tells of a page."""
-        labels = {**self._labels, "alertname": ALERT_NAME, "job": page.job, "incident": page.incident}
-        group = {"job": page.job, "incident": page.incident}
-        annotations = {"summary": summary(page), "description": description(page), **facts(page)}
-        status = "resolved" if page.resolved else "firing"
+    def request(self, page: Page, now_ns: int) -> Request:
+        """The request that tells of a page; the time does not matter."""
+        labels = {**self._labels, "alertname": ALERT_NAME, "job": page.job, "incident": page.id}
+        group = {"job": page.job, "incident": page.id}
+        annotations = {"summary": page.title, "description": page.description, **page.facts}
         alert = {
-            "status": status,
+            "status": page.status,
             "labels": labels,
             "annotations": annotations,
-            "startsAt": rfc3339(page.row["opened_ns"]),
-            "endsAt": rfc3339(page.ended_ns) if page.resolved else _NOT_ENDED,
-            "generatorURL": self._external_url,
+            "startsAt": rfc3339(page.opened_ns),
+            "endsAt": _NOT_ENDED if page.ended_ns is None else rfc3339(page.ended_ns),
+            "generatorURL": page.link,
             "fingerprint": fingerprint(labels),
         }
         body = {
             "version": "4",
             "groupKey": f"{{}}:{_label_set(group)}",
             "truncatedAlerts": 0,
-            "status": status,
+            "status": page.status,
             "receiver": self._receiver,
             "groupLabels": group,
             "commonLabels": labels,
             "commonAnnotations": annotations,
-            "externalURL": self._external_url,
+            "externalURL": page.link,
             "alerts": [alert],
         }
         encoded = json.dumps(body, ensure_ascii=False, allow_nan=False, sort_keys=True).encode()
         return Request(encoded, {"Content-Type": "application/json"})
+
+
+def checked_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
+    """Labels to add to every alert, ``severity: critical`` unless others are given.
+
+    Raises ``SettingsError`` for one that Offbeat sets itself.
+    """
+    given = {"severity": "critical"} if labels is None else dict(labels)
+    taken = sorted(set(given) & set(_OWN_LABELS))
+    if taken:
+        raise SettingsError(f"webhook: label {taken[0]!r} is set by Offbeat itself; choose another name")
+    return given
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:

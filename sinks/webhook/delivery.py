@@ -3,7 +3,8 @@
 ============================================  ==============================================================
 no answer (connection, time-out), 408, 409,   ``ReceiverAway``: try again, later. Under an idempotency key,
 429, 5xx                                      409 says that the first copy of the page is still being taken.
-400, 413, 415, 422                            ``PageRefused``: this page will never be taken as it is.
+400, 413, 415, 422                            ``PageRefused``: this page will never be taken as it is, unless
+                                              the answer blames the set-up (``Request.blames_settings``).
 other 4xx, redirects, anything else           ``ReceiverError``: no page will be taken until somebody acts.
 ============================================  ==============================================================
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from types import TracebackType
@@ -29,6 +30,7 @@ from sinks.webhook.signing import HEADER, sign
 
 _PAGE_REFUSED = frozenset({400, 413, 415, 422})
 _TRY_AGAIN = frozenset({408, 409, 429})
+_MOST_WORDS = 200
 _OF_THE_PAGE = frozenset({409, 500})
 """Failures worth trying again that say nothing of the next page."""
 
@@ -58,8 +60,10 @@ class Delivery:
     """Signed POSTs to one URL. One connection pool; safe to share between sinks and threads.
 
     ``secrets`` sign every request (several while one is being replaced; none: not signed), ``headers`` are added
-    (an Authorization, say), ``timeout_s`` bounds each of connecting, sending and waiting for the answer. ``now``
-    is the wall clock (seconds since the epoch) of the signature. Raises ``SettingsError`` for what cannot be sent.
+    (an Authorization, say). What a receiver says of a page is told without ``hidden`` texts, the headers' values and
+    the URL: it may repeat what it was sent. ``timeout_s`` bounds each of connecting, sending and waiting for the
+    answer. ``now`` is the wall clock (seconds since the epoch) of the signature. Raises ``SettingsError`` for what
+    cannot be sent.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Delivery:
         *,
         secrets: Sequence[str] = (),
         headers: Mapping[str, str] | None = None,
+        hidden: Collection[str] = (),
         timeout_s: float = 10.0,
         now: Callable[[], float] = time.time,
         transport: httpx.BaseTransport | None = None,
@@ -78,6 +83,7 @@ class Delivery:
         self.place = f"{self._url.scheme}://{self._url.netloc.rpartition(b'@')[2].decode('ascii')}"
         """The URL without what may be secret in it: user, path and query."""
         self._secrets = tuple(secrets)
+        self._hidden = [text for text in (*hidden, *(headers or {}).values(), *_told_by(self._url)) if text]
         self._now = now
         self._client = httpx.Client(
             timeout=timeout_s,
@@ -108,16 +114,17 @@ class Delivery:
             headers[HEADER] = sign(request.body, self._secrets, self._now())
         try:
             with self._client.stream("POST", self._url, content=request.body, headers=headers) as response:
-                self._judge(response, key)
+                self._judge(response, request, key)
         except httpx.TransportError as error:
             reason = type(error).__name__
             raise ReceiverAway(f"{self.place}: {reason}: {error}", reason=reason, wholly=True) from error
 
-    def _judge(self, response: httpx.Response, key: str) -> None:
+    def _judge(self, response: httpx.Response, request: Request, key: str) -> None:
         if response.is_success:
             return
         status = response.status_code
-        said = f"{self.place} answered {status} to page {key}{_first_words(response)}"
+        words = self._first_words(response)
+        said = f"{self.place} answered {status} to page {key}{words}"
         if status in _TRY_AGAIN or response.is_server_error:
             raise ReceiverAway(
                 said,
@@ -125,11 +132,22 @@ class Delivery:
                 wholly=status not in _OF_THE_PAGE,
                 retry_after_s=_retry_after_s(response.headers.get("Retry-After"), self._now()),
             )
-        if status in _PAGE_REFUSED:
+        if status in _PAGE_REFUSED and not any(blame in words.lower() for blame in request.blames_settings):
             raise PageRefused(said)
         if response.is_redirect:
             raise ReceiverError(f"{said}: redirects are not followed; set the webhook's URL to its final address")
         raise ReceiverError(f"{said}: check the webhook's URL, its credentials and its signing secret")
+
+    def _first_words(self, response: httpx.Response) -> str:
+        """What the receiver said, as far as it is short: an error page may be long, or never end."""
+        try:
+            words = next(response.iter_raw(), b"").decode("utf-8", "replace")
+        except httpx.TransportError:
+            return ""
+        for text in self._hidden:
+            words = words.replace(text, "***")
+        printable = "".join(c if c.isprintable() else " " for c in words[:_MOST_WORDS]).strip()
+        return f" ({printable})" if printable else ""
 
 
 def _checked(url: str) -> httpx.URL:
@@ -149,14 +167,10 @@ def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     return headers
 
 
-def _first_words(response: httpx.Response) -> str:
-    """What the receiver said, as far as it is short: an error page may be long, or never end."""
-    try:
-        words = next(response.iter_raw(), b"")[:200].decode("utf-8", "replace")
-    except httpx.TransportError:
-        return ""
-    printable = "".join(c if c.isprintable() else " " for c in words).strip()
-    return f" ({printable})" if printable else ""
+def _told_by(url: httpx.URL) -> list[str]:
+    """The parts of a URL that may be secret."""
+    path = url.raw_path.decode("ascii")
+    return [str(url), path if path != "/" else "", url.userinfo.decode("ascii"), url.password]
 
 
 def _retry_after_s(value: str | None, now_s: float) -> float | None:

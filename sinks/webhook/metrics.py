@@ -15,3 +15,5 @@ class PageMetrics:
         self.failed_attempts = metrics.PAGE_ATTEMPTS_FAILED.made(registry)
         self.superseded = metrics.PAGES_SUPERSEDED.made(registry)
         self.refused = metrics.PAGES_REFUSED.made(registry)
+        self.resent = metrics.PAGES_RESENT.made(registry)
+        self.held_back = metrics.INCIDENTS_HELD_BACK.made(registry)

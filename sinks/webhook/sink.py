@@ -12,6 +12,8 @@ What holds:
   (id/revision) tells it so, and the newest follows.
 - An incident that is over before anyone was told of it is sent once, as resolved: nobody is woken for what has
   passed, and a firing page that was delivered just before a crash is never left open.
+- What is held back (``verdicts.py``) is saved, and told when the reason has gone. Of an incident that nobody was told
+  of, nobody is told the end.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -28,15 +29,18 @@ from tenacity.nap import sleep_using_event
 from diagnosis.job import Job
 from schemas.catalogue import INCIDENTS
 from schemas.errors import ReceiverError
-from schemas.message import Message
+from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
-from sinks.webhook.delivered import FORMAT, DeliveredRevisions
+from sinks.webhook.content import Row
 from sinks.webhook.delivery import Delivery, PageRefused, ReceiverAway
+from sinks.webhook.ledger import FORMAT, FORMER_FORMAT, Ledger, Summary, Verdict
+from sinks.webhook.ledgers import Due, Key, Ledgers
 from sinks.webhook.metrics import PageMetrics
-from sinks.webhook.page import Page, pages
 from sinks.webhook.receiver import Receiver
 from sinks.webhook.retry import Patience, RetryPolicy
+from sinks.webhook.silences import Silence
+from sinks.webhook.verdicts import RateLimit
 
 _log = structlog.get_logger(__name__)
 
@@ -44,20 +48,14 @@ Refusal = Callable[[Message, PageRefused], None]
 """Takes a record that the receiver will never accept, and why; returns once it is safe in dead_letters."""
 
 
-@dataclass(slots=True)
-class _Paged:
-    """What is known of one job: what was delivered, and the next offset that is news."""
-
-    delivered: DeliveredRevisions = field(default_factory=DeliveredRevisions)
-    next_offset: int = -1
-
-
 class WebhookSink:
     """Pages one receiver; a ``Sink`` and ``Stateful``, one instance a partition.
 
     ``jobs`` says where ranks run and which jobs have ended; an ended job with no open incident is forgotten.
-    ``refusal`` takes what the receiver refuses for good. ``max_waiting`` bounds the queue: a full one is delivered
-    before more is taken. ``clock`` and ``sleep`` count seconds; the default ``sleep`` ends when ``stop`` is called.
+    ``refusal`` takes what the receiver refuses for good. ``silences`` are those that last at a time (ns since the
+    epoch); ``limit`` bounds the pages of a job; ``link`` leads to more (``content.incident_page``). ``max_waiting``
+    bounds the queue: a full one is delivered before more is taken. ``clock`` and ``sleep`` count seconds, ``now_ns``
+    tells the time; the default ``sleep`` ends when ``stop`` is called.
     """
 
     name = "page"
@@ -71,11 +69,15 @@ class WebhookSink:
         refusal: Refusal,
         *,
         jobs: Mapping[str, Job] | None = None,
+        silences: Callable[[int], Iterable[Silence]] = lambda _: (),
+        limit: RateLimit | None = None,
+        link: str = "",
         policy: RetryPolicy | None = None,
         metrics: PageMetrics | None = None,
         max_waiting: int = 256,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._receiver = receiver
         self._delivery = delivery
@@ -85,10 +87,13 @@ class WebhookSink:
         self._metrics = metrics or PageMetrics(CollectorRegistry())
         self._max_waiting = max_waiting
         self._clock = clock
+        self._now_ns = now_ns
         self._stopping = threading.Event()
         self._sleep = sleep_using_event(self._stopping) if sleep is None else sleep
-        self._waiting: dict[tuple[str, str], Page] = {}
-        self._paged: dict[str, _Paged] = {}
+        self._ledgers = Ledgers(self._jobs, silences, limit or RateLimit(), link, now_ns)
+        self._next_offsets: dict[str, int] = {}
+        self._records: dict[Key, Message] = {}
+        self._sent_at: dict[Key, float] = {}
         self._changed: set[str] = set()
         self._next_offset = -1
         self._away = False
@@ -99,38 +104,39 @@ class WebhookSink:
         Raises ``MessageError`` for a bad record, and what ``flush`` raises where the queue was full: the record is
         not taken then.
         """
-        if len(self._waiting) >= self._max_waiting:
+        if len(list(self._ledgers.waiting())) >= self._max_waiting:
             self.flush()
         self._next_offset = message.offset + 1
-        paged = self._paged.get(message.job)
-        if paged is None or message.offset >= paged.next_offset:
-            for page in pages(message, self._jobs.get(message.job)):
-                self._queue(page)
-            self._paged_of(message.job).next_offset = self._next_offset
+        if message.offset >= self._next_offsets.get(message.job, -1):
+            rows = decode(message, INCIDENTS).to_pylist()
+            self._ledgers.of.setdefault(message.job, Ledger())
+            for row in rows:
+                self._take(message, row)
+            self._next_offsets[message.job] = self._next_offset
             self._changed.add(message.job)
+            self._judge(message.job)
         return ()
 
     def tick(self, now_ns: int) -> Iterable[Message]:
-        """Nothing: paging has no time-outs of its own."""
+        """Nothing: what is due by time is sent by ``flush``."""
         return ()
 
     def flush(self) -> None:
-        """Deliver everything queued.
+        """Deliver everything queued, and what the receiver wants to hear again by now.
 
         Raises ``ReceiverError`` when the receiver stayed away too long or takes no pages at all; what was not
         delivered stays queued.
         """
-        if not self._waiting:
-            return
-        patience = Patience(self._policy, self._clock)
-        retrying = patience.retrying(self._sleep, self._stopping.is_set, self._tell)
-        try:
-            retrying(self._try_all, patience)
-        except ReceiverAway as error:
-            raise ReceiverError(
-                f"page: {len(self._waiting)} incidents wait, none was taken for the last "
-                f"{self._policy.patience_s:g} s; they stay on {INCIDENTS.name} until the receiver is back: {error}"
-            ) from error
+        for job in self._ledgers.of:
+            self._judge(job)  # silences may have ended
+        if self._due():
+            self._deliver()
+        resending = self._receiver.resending
+        linger_ns = 0 if resending is None else int(resending.linger_s * 1e9)
+        for job, ledger in self._ledgers.of.items():
+            if ledger.settle(self._now_ns(), linger_ns):
+                self._changed.add(job)
+        self._forget_what_is_past()
 
     def stop(self) -> None:
         """End the waiting between attempts; a flush under way raises. May be called from any thread."""
@@ -138,19 +144,15 @@ class WebhookSink:
 
     def safe_offsets(self) -> Mapping[Topic, int]:
         """The oldest record that is still to be delivered, or the next one."""
-        waiting = [page.message.offset for page in self._waiting.values()]
-        offset = min(waiting, default=self._next_offset)
+        offset = self._held_at(None, self._next_offset)
         return {} if offset < 0 else {INCIDENTS: offset}
 
     def changed_states(self) -> Mapping[str, SavedState | None]:
-        """The revisions delivered of every job that saw a record; None for a job that is over."""
-        over = {job for job in self._paged if self._over(job)}
-        states: dict[str, SavedState | None] = {
-            job: SavedState({INCIDENTS.name: self._safe_offset(job)}, FORMAT, self._paged[job].delivered.to_bytes())
-            for job in self._changed - over
-        }
+        """What is known of every job of which something has changed; None for a job that is over."""
+        over = {job for job in self._ledgers.of if self._over(job)}
+        states: dict[str, SavedState | None] = {job: self._state(job) for job in self._changed - over}
         for job in over:
-            del self._paged[job]
+            del self._ledgers.of[job], self._next_offsets[job]
             states[job] = None
         self._changed.clear()
         return states
@@ -158,69 +160,119 @@ class WebhookSink:
     def restore(self, states: Mapping[str, SavedState]) -> None:
         """Go on from saved states; raises ``MessageError`` for one that this version cannot read."""
         for job, saved in states.items():
-            delivered = DeliveredRevisions.from_bytes(saved.in_format(FORMAT))
-            self._paged[job] = _Paged(delivered, saved.offsets.get(INCIDENTS.name, -1))
+            form = FORMER_FORMAT if saved.format == FORMER_FORMAT else FORMAT
+            self._ledgers.of[job] = Ledger.from_bytes(saved.in_format(form), form)
+            self._next_offsets[job] = saved.offsets.get(INCIDENTS.name, -1)
 
-    def _queue(self, page: Page) -> None:
-        key = (page.job, page.incident)
-        queued = self._waiting.get(key)
-        known = self._paged_of(page.job).delivered[page.incident] if queued is None else queued.revision
-        if page.revision <= known:
-            return
-        if queued is not None:
-            self._metrics.superseded.inc()
-        self._waiting[key] = page
+    def _take(self, message: Message, row: Row) -> None:
+        key = (message.job, row["id"])
+        waited = key in set(self._ledgers.waiting(message.job))
+        if self._ledgers.take(message.job, row):
+            self._records[key] = message
+            if waited:
+                self._metrics.superseded.inc()
+
+    def _judge(self, job: str) -> None:
+        for incident, verdict in self._ledgers.judge(job).items():
+            self._changed.add(job)
+            if verdict is not Verdict.TOLD:
+                _log.info("no page of its own", job=job, incident=incident, verdict=verdict.value)
+                self._metrics.held_back.labels(verdict.value).inc()
+
+    def _due(self) -> list[Due]:
+        """What is to be sent now: first the news, then what the receiver wants to hear again."""
+        news = self._ledgers.news()
+        resending = self._receiver.resending
+        if resending is None:
+            return news
+        unheard, before = {due.key for due in news}, self._clock() - resending.every_s
+        # What this process has not sent yet it may have sent, in its former life, any time ago.
+        long_ago = (due for due in self._ledgers.told() if self._sent_at.get(due.key, before) <= before)
+        return [*news, *(due for due in long_ago if due.key not in unheard)]
+
+    def _deliver(self) -> None:
+        patience = Patience(self._policy, self._clock)
+        retrying = patience.retrying(self._sleep, self._stopping.is_set, self._tell)
+        try:
+            retrying(self._try_all, patience)
+        except ReceiverAway as error:
+            raise ReceiverError(
+                f"page: {len(self._due())} incidents wait, none was taken for the last "
+                f"{self._policy.patience_s:g} s; they stay on {INCIDENTS.name} until the receiver is back: {error}"
+            ) from error
 
     def _try_all(self, patience: Patience) -> None:
-        """Try every queued page once, oldest incident first, unless one shows that the others would fare the same."""
+        """Try every page that is due once, unless one shows that the others would fare the same."""
         failure: ReceiverAway | None = None
-        for page in list(self._waiting.values()):
+        for due in self._due():
             try:
-                self._delivery.post(self._receiver.request(page), page.idempotency_key)
+                self._delivery.post(self._receiver.request(due.page, self._now_ns()), due.page.idempotency_key)
             except PageRefused as error:
-                self._refuse(page, error)
+                self._refuse(due, error)
             except ReceiverAway as error:
                 self._metrics.failed_attempts.labels(error.reason).inc()
                 failure = error
                 if error.wholly:
                     break
             else:
-                self._note(page)
+                self._note(due)
                 patience.delivered()
         if failure is not None:
             raise failure
 
-    def _note(self, page: Page) -> None:
+    def _note(self, due: Due) -> None:
+        page = due.page
         if self._away:
             self._away = False
-            _log.info("receiver back", waiting=len(self._waiting))
-        state = "resolved" if page.resolved else "firing"
-        _log.info("page delivered", job=page.job, incident=page.incident, revision=page.revision, state=state)
-        del self._waiting[page.job, page.incident]
-        self._paged_of(page.job).delivered.record(page.incident, page.revision, resolved=page.resolved)
+            _log.info("receiver back", waiting=len(self._due()))
+        self._sent_at[due.key] = self._clock()
+        if not due.news:
+            self._metrics.resent.inc()
+            return
+        _log.info("page delivered", job=page.job, incident=page.id, revision=page.revision, state=page.status)
+        due.told_of.told, due.told_of.told_ns = page.revision, self._now_ns()
         self._changed.add(page.job)
-        self._metrics.delivered.labels(state).inc()
+        self._metrics.delivered.labels(page.status).inc()
 
-    def _refuse(self, page: Page, error: PageRefused) -> None:
+    def _refuse(self, due: Due, error: PageRefused) -> None:
         """Give a refused page away. It is not noted as delivered, so a replay from dead_letters is sent."""
+        page = due.page
         self._metrics.refused.inc()
-        _log.error("page refused", incident=page.incident, revision=page.revision, job=page.job, error=str(error))
-        self._refusal(page.message, error)
-        del self._waiting[page.job, page.incident]
+        _log.error("page refused", incident=page.id, revision=page.revision, job=page.job, error=str(error))
+        self._sent_at[due.key] = self._clock()
+        self._changed.add(page.job)
+        if isinstance(due.told_of, Summary):
+            due.told_of.told = page.revision  # nothing is lost with it: its incidents are on their topic
+        elif due.news:
+            record = self._records[due.key] if due.key in self._records else _record(page.job, due.told_of.row)
+            self._refusal(record, error)
+            self._ledgers.of[page.job].forget(page.id)
 
     def _tell(self, failure: ReceiverAway) -> None:
         self._away = True
-        _log.warning("receiver away", waiting=len(self._waiting), error=str(failure))
+        _log.warning("receiver away", waiting=len(self._due()), error=str(failure))
 
-    def _paged_of(self, job: str) -> _Paged:
-        return self._paged.setdefault(job, _Paged())
+    def _forget_what_is_past(self) -> None:
+        """Let go of the records of delivered pages, and of when pages were sent that nobody will send again."""
+        waiting = set(self._ledgers.waiting())
+        self._records = {key: message for key, message in self._records.items() if key in waiting}
+        told = {due.key for due in self._ledgers.told()} if self._receiver.resending else set()
+        self._sent_at = {key: at for key, at in self._sent_at.items() if key in told}
 
-    def _safe_offset(self, job: str) -> int:
-        waiting = (page.message.offset for page in self._waiting.values() if page.job == job)
-        return min(waiting, default=self._paged[job].next_offset)
+    def _held_at(self, job: str | None, following: int) -> int:
+        """The offset of the oldest record that waits, of all jobs or of one; ``following`` where none does."""
+        waiting = (key for key in self._ledgers.waiting(job) if key in self._records)
+        return min((self._records[key].offset for key in waiting), default=following)
+
+    def _state(self, job: str) -> SavedState:
+        offset = self._held_at(job, self._next_offsets[job])
+        return SavedState({INCIDENTS.name: offset}, FORMAT, self._ledgers.of[job].to_bytes())
 
     def _over(self, job: str) -> bool:
-        if self._paged[job].delivered.any_open or any(waiting == job for waiting, _ in self._waiting):
-            return False
-        known = self._jobs.get(job)
+        known = self._jobs.get(job) if self._ledgers.of[job].empty else None
         return known is not None and known.ended_ns is not None
+
+
+def _record(job: str, row: Row) -> Message:
+    """A record of analysis.incidents that holds one incident: of one that came before a restart."""
+    return encode(INCIDENTS, INCIDENTS.from_rows([dict(row)]), job=job, watermark_ns=row["updated_ns"])

@@ -15,11 +15,23 @@ NOBODY = "127.0.0.1:1"
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("offbeat.commands.bus._WITHIN_S", 0.5)
+    monkeypatch.setattr("offbeat.commands.silences._WITHIN_S", 0.5)
     monkeypatch.setattr("offbeat.produce._BROKER_WITHIN_S", 0.5)
 
 
 @pytest.mark.usefixtures("_impatient")
-@pytest.mark.parametrize("command", ["topics apply", "topics apply --dry-run", "dead-letters list", "produce"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topics apply",
+        "topics apply --dry-run",
+        "dead-letters list",
+        "produce",
+        "silences list",
+        "silences add --job a",
+        "silences end a",
+    ],
+)
 def test_brokers_that_are_away_are_one_line(command: str) -> None:
     recording = ("--recording", EXAMPLE) if command == "produce" else ()
     line = refusal(offbeat(*command.split(), *recording, settings={"OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": NOBODY}))

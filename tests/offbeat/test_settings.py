@@ -109,6 +109,7 @@ SECRETS: dict[str, Any] = {
     "OFFBEAT_WEBHOOK__URL": lambda s: s.webhook.url,
     "OFFBEAT_WEBHOOK__SECRETS": lambda s: s.webhook.secrets,
     "OFFBEAT_WEBHOOK__AUTHORIZATION": lambda s: s.webhook.authorization,
+    "OFFBEAT_WEBHOOK__ROUTING_KEY": lambda s: s.webhook.routing_key,
 }
 
 

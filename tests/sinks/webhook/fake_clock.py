@@ -16,6 +16,10 @@ class FakeClock:
     def __call__(self) -> float:
         return self.now
 
+    def now_ns(self) -> int:
+        """The same as nanoseconds."""
+        return int(self.now * 1e9)
+
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
         self.waits.append(seconds)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from diagnosis.job import Job
 from schemas.catalogue import INCIDENTS
 from schemas.message import Message, encode
+from sinks.webhook.content import incident_page
+from sinks.webhook.page import Page
 
 MINUTE_NS = 60 * 10**9
 OPENED_NS = 1_767_322_985_123_456_789  # 2026-01-02T03:03:05.123456789Z
@@ -45,3 +48,8 @@ def record(*rows: dict[str, Any], job: str = "llama", offset: int = 0) -> Messag
     """A record that holds these incidents, at an offset of partition 0."""
     encoded = encode(INCIDENTS, INCIDENTS.from_rows(list(rows)), job=job)
     return Message(encoded.topic, encoded.key, encoded.value, encoded.headers, offset=offset)
+
+
+def page(placement: Job | None = None, *, job: str = "llama", link: str = "", **columns: Any) -> Page:
+    """The page of a slow GPU, with columns replaced."""
+    return incident_page(job, incident(**columns), placement, link)

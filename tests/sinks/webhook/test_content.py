@@ -8,25 +8,24 @@ from hypothesis import strategies as st
 
 from diagnosis.job import Job, Place
 from schemas.findings import CAUSES
-from sinks.webhook.content import WHAT, description, facts, names, ranges, summary
-from sinks.webhook.page import Page, pages
-from tests.sinks.webhook.incidents import incident, record
+from sinks.webhook.content import NEXT, WHAT, names, ranges
+from sinks.webhook.page import Page
+from tests.sinks.webhook import incidents
 
 JOB = Job("llama", tuple(Place(rank, f"host{rank // 8}", rank % 8) for rank in range(16)), ())
 
 
 def page(placement: Job | None = JOB, **columns: Any) -> Page:
-    """The page of a slow GPU, with columns replaced."""
-    (only,) = pages(record(incident(**columns)), placement)
-    return only
+    """The page of a slow GPU whose place is known, with columns replaced."""
+    return incidents.page(placement, **columns)
 
 
 def test_every_cause_has_words() -> None:
-    assert set(WHAT) == set(CAUSES)
+    assert set(WHAT) == set(NEXT) == set(CAUSES)
 
 
 def test_the_facts_say_what_where_since_when_how_sure_and_what_it_costs() -> None:
-    assert facts(page(revision=3)) == {
+    assert page(revision=3).facts == {
         "cause": "compute_slow",
         "level": "device",
         "ranks": "2",
@@ -50,9 +49,11 @@ def test_what_is_not_known_is_absent_rather_than_made_up() -> None:
         **dict.fromkeys("first_iteration last_iteration pattern stage lost_ns lost_gpu_seconds network".split()),
         **{name: [] for name in ("ranks", "devices", "candidates", "methods")},
     )
-    assert set(facts(unknown)) == {"cause", "level", "confidence", "opened", "revision"}
-    assert summary(unknown) == "Slow compute, job llama"
-    assert "None" not in description(unknown)
+    assert set(unknown.facts) == {"cause", "level", "confidence", "opened", "revision"}
+    assert unknown.title == "Slow compute, job llama"
+    assert unknown.place == "llama"
+    assert set(unknown.details) == {"Since", "How sure", "Next"}
+    assert "None" not in unknown.description
 
 
 @pytest.mark.parametrize(
@@ -87,22 +88,60 @@ def test_what_is_not_known_is_absent_rather_than_made_up() -> None:
     ],
 )
 def test_the_summary_is_one_line_that_names_the_place(columns: dict[str, Any], line: str) -> None:
-    assert summary(page(**columns)) == line
+    assert page(**columns).title == line
 
 
 def test_sets_that_cannot_be_told_apart_are_all_named() -> None:
-    assert facts(page(ranks=[0, 1, 4, 5], candidates=[[0, 1], [4, 5]]))["candidates"] == "0-1 or 4-5"
+    unsure = page(ranks=[0, 1, 4, 5], candidates=[[0, 1], [4, 5]])
+    assert unsure.facts["candidates"] == "0-1 or 4-5"
+    assert "cannot tell apart" in unsure.details["Where"]
 
 
 def test_a_network_component_comes_with_its_layer_and_classes() -> None:
     network = {"layer": "overlay", "component": "vtep1", "component_kind": "vtep", "issue_classes": ["loss", "delay"]}
-    assert facts(page(network={**network, "evidence": None}))["network"] == "overlay vtep vtep1: loss, delay"
+    assert page(network={**network, "evidence": None}).facts["network"] == "overlay vtep vtep1: loss, delay"
 
 
-def test_the_description_starts_with_the_explanation_and_holds_every_fact() -> None:
-    first, *lines = description(page()).split("\n")
-    assert first == page().row["explanation"]
-    assert lines == [f"{name.replace('_', ' ')}: {text}" for name, text in facts(page()).items()]
+def test_a_person_reads_where_since_when_how_sure_what_it_costs_and_what_to_do_next() -> None:
+    assert page(revision=3, link="https://offbeat.example/{job}/{incident}").details == {
+        "Where": "rank 2 on host0 at gpu:host0/2",
+        "Since": "iteration 4, paged for 2026-01-02 03:03 UTC",
+        "How sure": "97%",
+        "Time lost": "38.1 s of the job, 0.085 GPU hours",
+        "Next": NEXT["compute_slow"],
+        "More": "https://offbeat.example/llama/5d3c0a9e1f",
+    }
+
+
+def test_of_what_is_over_a_person_reads_when_it_ended_and_is_given_nothing_to_do() -> None:
+    over = page(revision=2, state="resolved")
+    assert (
+        over.details["Since"] == "iteration 4, paged for 2026-01-02 03:03 UTC; until iteration 6, 2026-01-02 03:05 UTC"
+    )
+    assert "Next" not in over.details
+
+
+def test_a_link_holds_the_ids_whatever_they_are() -> None:
+    linked = incidents.page(job="a b/c", link="https://grafana/d/x?var-job={job}&var-incident={incident}")
+    assert linked.link == "https://grafana/d/x?var-job=a%20b%2Fc&var-incident=5d3c0a9e1f"
+
+
+def test_the_description_starts_with_the_explanation_and_holds_every_detail() -> None:
+    first, *lines = page().description.split("\n")
+    assert first == page().text
+    assert lines == [f"{name}: {text}" for name, text in page().details.items()]
+
+
+@pytest.mark.parametrize(
+    ("columns", "place"),
+    [
+        ({}, "host0"),
+        ({"placement": None}, "gpu:host0/2"),
+        ({"placement": None, "devices": []}, "llama"),
+    ],
+)
+def test_the_place_is_the_narrowest_that_is_known_by_name(columns: dict[str, Any], place: str) -> None:
+    assert page(**columns).place == place
 
 
 @given(st.lists(st.integers(0, 40)))

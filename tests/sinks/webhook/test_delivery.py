@@ -140,6 +140,26 @@ def test_what_may_be_secret_in_the_url_is_not_told(receiver: LocalReceiver) -> N
         assert secret not in str(caught.value)
 
 
+def test_what_is_secret_is_not_told_though_the_receiver_repeats_it(receiver: LocalReceiver) -> None:
+    url = receiver.url + "/T0KEN?key=s3cret"
+    echoed = f"POST {url} Bearer hunter2: unknown R0UTINGKEY; /hook/T0KEN?key=s3cret"
+    receiver.answers.append(Answer(400, body=echoed.encode()))
+    with (
+        Delivery(url, headers={"Authorization": "Bearer hunter2"}, hidden=["R0UTINGKEY"]) as delivery,
+        pytest.raises(PageRefused, match=r"POST \*\*\*") as caught,
+    ):
+        delivery.post(REQUEST, "id/1")
+    for secret in ("hunter2", "T0KEN", "s3cret", "R0UTINGKEY"):
+        assert secret not in str(caught.value)
+
+
+def test_an_answer_that_blames_the_set_up_refuses_all_pages(receiver: LocalReceiver) -> None:
+    receiver.answers.append(Answer(400, body=b"Unknown KEY"))
+    with Delivery(receiver.url) as delivery, pytest.raises(ReceiverError, match="check the webhook's URL") as caught:
+        delivery.post(Request(b"{}", blames_settings=("unknown key",)), "id/1")
+    assert type(caught.value) is ReceiverError
+
+
 @pytest.mark.parametrize("url", ["", "hook", "ftp://host/hook", "http://", "http://[::1", "http://host:port/"])
 def test_a_url_that_is_none_is_a_wrong_setting(url: str) -> None:
     with pytest.raises(SettingsError, match="webhook: the URL"):

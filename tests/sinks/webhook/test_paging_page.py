@@ -13,9 +13,8 @@ import pytest
 from schemas.errors import ReceiverError
 from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
 from sinks.webhook.delivery import Delivery
-from sinks.webhook.page import pages
 from sinks.webhook.signing import HEADER, sign
-from tests.sinks.webhook.incidents import incident, record
+from tests.sinks.webhook.incidents import page
 
 TEXT = (Path(__file__).parents[3] / "docs" / "paging.md").read_text("utf-8")
 BODY = '{"text": "größer"}'.encode()
@@ -65,19 +64,17 @@ def url(shown: dict[str, Any]) -> Iterator[str]:
 
 
 def test_the_receiver_takes_a_page_once(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    [page] = pages(record(incident()), None)
-    request = AlertmanagerWebhook().request(page)
+    request = AlertmanagerWebhook().request(page(), 0)
     with Delivery(url, secrets=["old"]) as delivery:
-        delivery.post(request, page.idempotency_key)
-        delivery.post(request, page.idempotency_key)
+        delivery.post(request, page().idempotency_key)
+        delivery.post(request, page().idempotency_key)
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("firing ")
 
 
 def test_the_receiver_takes_no_page_of_others(url: str) -> None:
-    [page] = pages(record(incident()), None)
     with Delivery(url, secrets=["guessed"]) as delivery, pytest.raises(ReceiverError, match="answered 401"):
-        delivery.post(AlertmanagerWebhook().request(page), page.idempotency_key)
+        delivery.post(AlertmanagerWebhook().request(page(), 0), page().idempotency_key)
     assert httpx.post(url, content=b"{}").status_code == 401
 
 

@@ -37,7 +37,13 @@ class Paging:
 
     def sink(self, **options: Any) -> WebhookSink:
         """A sink as a worker starts it."""
-        given = {"policy": POLICY, "metrics": self._metrics, "clock": self._clock, "sleep": self._clock.sleep}
+        given = {
+            "policy": POLICY,
+            "metrics": self._metrics,
+            "clock": self._clock,
+            "sleep": self._clock.sleep,
+            "now_ns": self._clock.now_ns,
+        }
         return WebhookSink(
             AlertmanagerWebhook(), self.delivery, lambda *refusal: self.refused.append(refusal), **{**given, **options}
         )
@@ -424,7 +430,7 @@ def test_records_below_the_saved_offset_are_skipped(paging: Paging, receiver: Lo
         record(incident("d"), offset=5),
     )
     restarted.flush()
-    assert receiver.keys == ["a/1", "c/1", "d/1"]
+    assert sorted(receiver.keys) == ["a/1", "c/1", "d/1"]
 
 
 def test_a_state_saved_while_pages_wait_does_not_skip_them(paging: Paging, receiver: LocalReceiver) -> None:
@@ -477,7 +483,7 @@ def test_an_ended_job_with_no_open_incident_is_forgotten(paging: Paging, receive
 @pytest.mark.parametrize(
     ("form", "state", "error"),
     [
-        ("page/2", b"{}", WrongSchema),
+        ("page/3", b"{}", WrongSchema),
         ("page/1", b"", UndecodableMessage),
         ("page/1", b"\xff", UndecodableMessage),
         ("page/1", b"[]", UndecodableMessage),

@@ -1,0 +1,53 @@
+"""`offbeat silences`: what is added is listed and heeded, and ends."""
+
+import json
+import time
+
+import pytest
+
+from offbeat.paging import following
+from offbeat.settings import KafkaSettings
+from tests.offbeat.command_line import offbeat, refusal
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "nothing would be silenced: give a --job or a --device, or both"),
+        (("--job", "a", "--hours", 0), "--hours 0: give more than 0 and at most 2160"),
+        (("--job", "a", "--hours", 1e9), "--hours 1e+09: give more than 0 and at most 2160"),
+        (("--job", "a", "--hours", "nan"), "--hours nan: give more than 0 and at most 2160"),
+    ],
+)
+def test_what_cannot_be_silenced_is_one_line(arguments: tuple[object, ...], said: str) -> None:
+    assert refusal(offbeat("silences", "add", *arguments)) == said
+
+
+@pytest.mark.kafka
+def test_a_silence_is_added_heeded_listed_and_ended(kafka: str) -> None:
+    settings = {"OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": kafka}
+    assert offbeat("topics", "apply", settings=settings).exit_code == 0
+    with following(KafkaSettings(bootstrap_servers=kafka)) as lasting:
+        before = len(list(lasting(time.time_ns())))
+        added = offbeat(
+            "silences", "add", "--device", "*:host7/*", "--hours", 2, "--reason", "NIC swap", settings=settings
+        )
+        assert added.exit_code == 0, added.output
+        name, _, rest = added.stdout.partition(" until ")
+        assert rest.endswith(": device *:host7/* (NIC swap)\n")
+        json_of_job = json.loads(offbeat("silences", "add", "--job", "llama", "--json", settings=settings).stdout)
+        assert (json_of_job["job"], json_of_job["device"], json_of_job["reason"]) == ("llama", None, "")
+        assert json_of_job["until_ns"] - json_of_job["made_ns"] == 4 * 3600 * 10**9
+
+        deadline = time.monotonic() + 60
+        while len(found := list(lasting(time.time_ns()))) < before + 2:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+    assert added.stdout in offbeat("silences", "list", settings=settings).stdout
+    listed = json.loads(offbeat("silences", "list", "--json", settings=settings).stdout)
+    assert {name, json_of_job["id"]} <= {silence["id"] for silence in listed}
+    for silence in (name, json_of_job["id"]):
+        assert offbeat("silences", "end", silence, settings=settings).stdout == f"{silence} has ended\n"
+    left = json.loads(offbeat("silences", "list", "--json", settings=settings).stdout)
+    assert not {name, json_of_job["id"]} & {silence["id"] for silence in left}
+    assert refusal(offbeat("silences", "end", name, settings=settings)).startswith(f"no silence {name!r} lasts")
