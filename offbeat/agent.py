@@ -63,7 +63,7 @@ def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event
         spool = Spool(live.folder / "spool", live.spool_bytes)
     except OSError as error:
         raise StoreError(f"{live.folder}: {error}: name another folder with OFFBEAT_LIVE__FOLDER") from error
-    host = Host(live.rings, live.folder / "jobs", live.keep_bytes, described, published)
+    host = Host(live.rings, live.folder / "jobs", live.keep_bytes, described, published, name=live.host)
     line = Line(settings, spool, jobs, host)
     progress = Progress(within_s=_STUCK_AFTER_S)
     if settings.worker.health_port is not None:
@@ -144,7 +144,8 @@ class Line:
         bus = wiring.bus(self._settings.kafka)
         topics.check(bus, LogAgent.writes, (catalogue.JOBS, *LogAgent.reads), within_s=_WITHIN_S)
         # Each connection has a publisher of its own: what failed would leave gaps in the numbers of the last one.
-        publisher = Publisher(bus.librdkafka(), f"log-agent-{os.uname().nodename}", flush_within_s=_WITHIN_S)
+        name = self._settings.live.host or os.uname().nodename
+        publisher = Publisher(bus.librdkafka(), f"log-agent-{name}", flush_within_s=_WITHIN_S)
         since_ns = time.time_ns() - self._settings.search.answer_within_ns
         with (
             Follower(bus, catalogue.JOBS.name, within_s=_WITHIN_S) as described,

@@ -121,7 +121,8 @@ class LiveSettings(_Group):
     """The log agent of a host: ``rings`` is where training processes log, ``folder`` where the agent keeps things.
 
     ``keep_bytes`` bounds the iterations that are kept of each job, ``spool_bytes`` what waits for Kafka. The rings are
-    looked at every ``look_every_s`` seconds.
+    looked at every ``look_every_s`` seconds. ``host`` is what this host is called where no job says so: the machine's
+    name, unless set, which in a container is the container's.
     """
 
     rings: Path = DEFAULT_FOLDER
@@ -129,6 +130,7 @@ class LiveSettings(_Group):
     keep_bytes: int = Field(4 << 30, ge=1 << 20)
     spool_bytes: int = Field(256 << 20, ge=1 << 20)
     look_every_s: float = Field(0.1, gt=0)
+    host: str | None = None
 
 
 class Settings(BaseSettings):
