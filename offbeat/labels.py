@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, json
 
+from diagnosis.irregularity.drift import Levels
 from diagnosis.job import Layout
-from offbeat.training import LABEL_COLUMNS, Labelled, labelled
+from offbeat.training import LABEL_COLUMNS, Labelled, Log, labelled
 from producers.importers.recording import load
 from schemas.errors import InputError
 
@@ -25,9 +26,10 @@ def labelled_recording(
     format_name: str | None = None,
     layout: Layout | None = None,
     iteration_end: str | None = None,
-) -> list[Labelled]:
-    """The labelled irregular iterations of a recording; those without any label are left out, nobody looked at them.
+) -> tuple[list[Labelled], Levels | None]:
+    """The labelled irregular iterations of a recording, and where its features stand.
 
+    Iterations without any label are left out, nobody looked at them.
     Raises ``InputError`` for files that cannot be read.
     """
     recording = load(paths, format_name=format_name, layout=layout, iteration_end=iteration_end)
@@ -37,10 +39,11 @@ def labelled_recording(
     if strangers.num_rows:
         name = strangers.column("communicator")[0].as_py()
         raise InputError(f"{labels}: communicator {name!r} is not in the recording")
-    parts = [part for part in labelled(recording.job, recording.table, table) if part.abnormal.any()]
+    log = Log.of(recording.job, recording.table)
+    parts = [part for part in labelled(log, table) if part.abnormal.any()]
     if not parts:
         raise InputError(f"{labels}: none of the labelled operators is of an irregular iteration of {paths[0]}")
-    return parts
+    return parts, log.levels()
 
 
 def read(path: Path) -> pa.Table:

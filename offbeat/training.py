@@ -38,9 +38,6 @@ WINDOW = 100
 MOST_OF_A_RUN = 4
 """Irregular iterations of a run that are learned from: those of one fault look alike."""
 
-OF_LEVELS = 8
-"""Iterations that tell where the features stand."""
-
 HELD_OUT = 5
 """Every fifth run (of a single log: iteration) is not learned from, but tells how well the model does."""
 
@@ -130,20 +127,23 @@ class Log:
         here, length = self.here(iteration), Length(float(self.lengths_ns[iteration]), usual_ns)
         return Samples.of(self.operators.take(here), self.duration_ns[here], usual, length, self.job.members)
 
-    def levels(self) -> Levels:
-        """Where the features of the job stand, from iterations as they come, spread over the log."""
-        first = self.settings.warm_up + self.settings.least_baseline
-        chosen_ones = np.unique(np.linspace(first, len(self.lengths_ns) - 1, OF_LEVELS).astype(int))
-        return Levels.of(Samples.joined([self.samples(int(i), int(i)) for i in chosen_ones]))
+    def levels(self) -> Levels | None:
+        """Where the features of the job stand: what operators of the pivots last in its regular iterations.
+
+        None where that is not known, as of logs without ends.
+        """
+        irregular = {iteration for iteration, _ in self.irregular()}
+        regular = np.setdiff1d(np.arange(self.settings.warm_up, len(self.lengths_ns)), sorted(irregular))
+        those = np.isin(self.operators.iteration, regular) & np.isin(self.operators.rank, pivots(self.job))
+        usual = WindowStatistics.of_operators(self.operators.take(those), self.duration_ns[those])
+        return Levels.of_usual(usual, float(np.nanmean(self.lengths_ns[regular]))) if len(usual) else None
 
 
-def labelled(job: Job, table: pa.Table, labels: pa.Table) -> list[Labelled]:
-    """The irregular iterations of a log, with the labels of their operators.
+def labelled(log: Log, labels: pa.Table) -> list[Labelled]:
+    """The irregular iterations of a log, with the labels of their operators: a row an abnormal one (``LABEL_COLUMNS``).
 
-    ``table`` has the columns of telemetry.comm_ops with iterations and positions, ``labels`` a row an abnormal operator
-    (``LABEL_COLUMNS``). What is irregular is told as the pipeline tells it, from the pivots.
+    What is irregular is told as the pipeline tells it, from the pivots.
     """
-    log = Log.of(job, table)
     abnormal = _are(log.operators, labels)
     return [
         Labelled(iteration, log.samples(iteration, first), abnormal[log.here(iteration)])
@@ -158,7 +158,7 @@ def labelled_run(run: SimulatedRun) -> list[Labelled]:
     """
     labels = run.table.filter(pa.array(run.truth.abnormal)).select(LABEL_COLUMNS)
     between = set(run.truth.unscored)
-    parts = [part for part in labelled(run.job, run.table, labels) if part.iteration not in between]
+    parts = [part for part in labelled(Log.of(run.job, run.table), labels) if part.iteration not in between]
     places = np.unique(np.linspace(0, len(parts) - 1, min(MOST_OF_A_RUN, len(parts))).astype(int))
     return [parts[place] for place in places]
 
@@ -257,7 +257,7 @@ def train(
     settings: ForestSettings | None = None,
     levels: Levels | None = None,
 ) -> Model:
-    """A forest that learned from all but every fifth of the labelled runs, with its figures on those.
+    """A forest that learned from all but every fifth of the labelled runs, with its figures on those (none of fewer).
 
     ``levels`` are where the features of the job stand; a forest that has none is not tuned.
     Raises ``InputError`` where they hold too little to learn from.
@@ -274,9 +274,7 @@ def train(
     assert isinstance(detector, ForestDetector)
     counts = counted(held_out, detector)
     figures: dict[str, Any] = {
-        "f1": round(counts.f1, 4),
-        "precision": round(counts.precision, 4),
-        "recall": round(counts.recall, 4),
+        **{name: round(getattr(counts, name), 4) if held_out else None for name in ("f1", "precision", "recall")},
         "held_out": {"runs": len(held_out), **_sizes(held_out)},
         "learned_from": {"runs": len(learned), **_sizes(learned)},
     }

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from diagnosis.irregularity.features import IN_NS, complete, matrix
 from diagnosis.irregularity.samples import Samples
+from diagnosis.irregularity.window import WindowStatistics
 
 Statistic = Literal["mean", "p75", "p99"]
 
@@ -39,6 +40,30 @@ class Levels:
         known = features[complete(features)].astype(np.float64)
         if not len(known):
             raise ValueError("none of the operators has a duration and a usual one")
+
+        return cls._of_columns(known)
+
+    @classmethod
+    def of_usual(cls, usual: WindowStatistics, usual_iteration_ns: float) -> Levels:
+        """Of what operators usually last, which no irregular iteration enters: durations stand where their means do.
+
+        Raises ``ValueError`` where nothing is usual.
+        """
+        if not len(usual) or not np.isfinite(usual_iteration_ns):
+            raise ValueError("neither operators nor iterations have a usual duration")
+        iteration = np.full(len(usual), usual_iteration_ns)
+        columns = {
+            "elapsed": usual.mean,
+            **{name: getattr(usual, name) for name in ("mean", "std", "q1", "q2", "q3")},
+            "iqr": usual.q3 - usual.q1,
+            "iteration": iteration,
+            "iteration_mean": iteration,
+        }
+        return cls._of_columns(np.column_stack([columns[name] for name in IN_NS]))
+
+    @classmethod
+    def _of_columns(cls, known: npt.NDArray[np.float64]) -> Levels:
+        """Of the features in ns of some operators; shape (n, features)."""
 
         def by_name(values: npt.NDArray[np.float64]) -> dict[str, float]:
             return dict(zip(IN_NS, values.tolist(), strict=True))

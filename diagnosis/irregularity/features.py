@@ -10,7 +10,7 @@ and in another job the number means something else; the rank's place in its comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,9 @@ AS_PUBLISHED = (*IN_NS, "z_score", *FIXED)
 """The paper's list."""
 
 EVERY = (*AS_PUBLISHED, *(name for name in SCALE_FREE if name not in AS_PUBLISHED))
+
+LISTS: Mapping[str, tuple[str, ...]] = {"scale_free": SCALE_FREE, "published": AS_PUBLISHED, "every": EVERY}
+"""The lists by name."""
 
 _LEAST_NS = 1.0
 _LARGEST = 1e6

@@ -1,11 +1,21 @@
-"""Tuning a forest again and again while its job runs (Holmes 4.2.2)."""
+"""Tuning a forest again and again while its job runs (Holmes 4.2.2).
+
+As published it is tuned once a week (``TunedForest``). A search tunes it whenever it asks it (``tuned_to``): shifts add
+up, so that the forest that was trained, moved by all that the job has drifted since, is the one that weekly tunings
+would have made, without anything to remember between searches.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from diagnosis.irregularity.drift import WEEK_NS, Levels, Statistic
+from diagnosis.irregularity.features import IN_NS
 from diagnosis.irregularity.forest import ForestDetector
+from diagnosis.irregularity.operator_detector import OperatorDetector
+from diagnosis.irregularity.window import WindowStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +45,23 @@ class TunedForest:
             self.forest = self.forest.tuned(levels, self.settings.statistic)
             self.tuned_ns = now_ns
         return self.forest
+
+
+def is_tunable(detector: OperatorDetector) -> bool:
+    """Whether a detector looks at features that drift, and knows where they stood when it learned."""
+    return (
+        isinstance(detector, ForestDetector)
+        and detector.levels is not None
+        and not set(detector.settings.features).isdisjoint(IN_NS)
+    )
+
+
+def tuned_to(detector: OperatorDetector, usual: WindowStatistics, usual_iteration_ns: float) -> OperatorDetector:
+    """The detector, tuned to what operators and iterations usually last now; one that is not tunable as it is.
+
+    ``usual`` is of the ranks that the forest's levels are of: the pivots. Where it is empty nothing is tuned.
+    """
+    if not is_tunable(detector) or not len(usual) or not np.isfinite(usual_iteration_ns):
+        return detector
+    assert isinstance(detector, ForestDetector)
+    return detector.tuned(Levels.of_usual(usual, usual_iteration_ns))

@@ -17,6 +17,7 @@ import numpy as np
 
 from diagnosis.irregularity.operator_detector import OperatorDetector, SigmaDetector
 from diagnosis.irregularity.samples import Length
+from diagnosis.irregularity.tuning import is_tunable
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait, reference
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
@@ -68,8 +69,10 @@ def search(
 ) -> Generator[Needs, Answer, Found]:
     """Search from every pivot by itself; all roots of the one with the earliest root operator count (5.1.1)."""
     searches = []
+    if is_tunable(detector()):  # all pivots together tell how far the job has drifted
+        yield from logs.fetch_whole(pivots)
     for pivot in pivots:
-        one = Search(logs, iteration, baseline, detector, length)
+        one = Search(logs, iteration, baseline, detector, length, tuple(pivots))
         yield from one.run(pivot)
         searches.append(one)
     first, uncertainty_ns = first_by_clocks(logs, [root for one in searches for root in one.roots])
@@ -113,6 +116,7 @@ class Search:
     baseline: Sequence[int]
     detector: Detectors = SigmaDetector
     length: Length | None = None
+    pivots: tuple[int, ...] = ()
     roots: list[Root] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     bounded: bool = False
@@ -238,7 +242,7 @@ class Search:
 
     def _verdicts(self) -> Verdicts:
         if self._cached is None or self._cached.operators is not self.logs.operators:
-            self._cached = judge(self.logs, self.iteration, self.baseline, self.detector(), self.length)
+            self._cached = judge(self.logs, self.iteration, self.baseline, self.detector(), self.length, self.pivots)
         return self._cached
 
 

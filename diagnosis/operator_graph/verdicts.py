@@ -10,6 +10,7 @@ import numpy as np
 
 from diagnosis.irregularity.operator_detector import OperatorDetector, judgeable
 from diagnosis.irregularity.samples import Length, Samples
+from diagnosis.irregularity.tuning import tuned_to
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.operator_graph.delays import end_times
 from diagnosis.operator_graph.logs import Logs
@@ -67,12 +68,18 @@ class Verdicts:
 
 
 def judge(
-    logs: Logs, iteration: int, baseline: Sequence[int], detector: OperatorDetector, length: Length | None = None
+    logs: Logs,
+    iteration: int,
+    baseline: Sequence[int],
+    detector: OperatorDetector,
+    length: Length | None = None,
+    pivots: Sequence[int] = (),
 ) -> Verdicts:
     """Judge ``iteration`` of everything fetched so far by what its operators lasted in the baseline iterations: by the
     statistics of these that came, or where rows were asked for instead, by theirs.
 
     ``length``: how long the iteration took; detectors that ask for it call nothing abnormal where it is not given.
+    ``pivots``: what their operators usually last tells a detector how far the job has drifted.
     """
     operators = logs.operators
     end = end_times(logs, logs.clocks())
@@ -83,6 +90,7 @@ def judge(
     samples = Samples.of(operators.take(here), duration[here], usual, length, logs.job.members)
     judged, abnormal, excess = here.copy(), np.zeros_like(here), np.zeros(len(operators), dtype=np.int64)
     judged[here] = judgeable(samples)
-    abnormal[here] = detector.predict(samples)
+    own = usual.take(np.isin(usual.rank, list(pivots)))
+    abnormal[here] = tuned_to(detector, own, length.usual_ns).predict(samples)
     excess[here] = np.nan_to_num(samples.duration_ns - samples.mean)
     return Verdicts(operators, judged, judged & abnormal, excess, meeting_keys(operators), here)

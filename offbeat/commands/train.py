@@ -11,6 +11,7 @@ from offbeat import terminal
 from offbeat.commands.parameters import SCENARIO, FormatName, IterationOp, Json, LayoutText
 
 if TYPE_CHECKING:
+    from diagnosis.irregularity.drift import Levels
     from offbeat.training import Labelled
     from producers.simulation import Scenario
 
@@ -44,6 +45,12 @@ def train(
     ] = False,
     runs: Annotated[int | None, typer.Option(min=2, help="Simulated runs; 20 of a job, 50 of many.")] = None,
     criterion: Annotated[str, typer.Option(metavar="gini|entropy", help="How the trees split.")] = "gini",
+    features: Annotated[
+        str,
+        typer.Option(
+            metavar="scale_free|published|every", help="What the trees look at; a search tunes what is in ns."
+        ),
+    ] = "scale_free",
     format_name: FormatName = None,
     layout: LayoutText = None,
     iteration_op: IterationOp = None,
@@ -53,6 +60,7 @@ def train(
 
     On labelled logs of a job, or on simulated runs of it; or make the model that ships anew.
     """
+    from diagnosis.irregularity.features import LISTS
     from diagnosis.irregularity.forest import ForestSettings
     from offbeat import models, options, training
     from schemas.errors import SettingsError
@@ -63,21 +71,24 @@ def train(
         raise SettingsError("train: give --out MODEL, the file to write the model to")
     if criterion not in {"gini", "entropy"}:
         raise SettingsError(f"--criterion {criterion}: give gini or entropy")
-    settings = ForestSettings(criterion="entropy" if criterion == "entropy" else "gini")
+    if features not in LISTS:
+        raise SettingsError(f"--features {features}: give one of {', '.join(LISTS)}")
+    settings = ForestSettings(features=LISTS[features], criterion="entropy" if criterion == "entropy" else "gini")
+    levels: Levels | None
     if paths and labels is not None:
         from offbeat.labels import labelled_recording
 
         given = None if layout is None else options.layout(layout)
-        parts = labelled_recording(paths, labels, format_name, given, iteration_op)
+        parts, levels = labelled_recording(paths, labels, format_name, given, iteration_op)
         learned = [[part] for part in parts]
         source = f"{terminal.counted(len(parts), 'labelled iteration')} of {paths[0].resolve().name}"
     else:
         job = None if default else options.scenario(_long_enough(scenario), [])
-        learned = _simulated(job, runs or (DEFAULT_RUNS if default else JOB_RUNS))
+        learned, levels = _simulated(job, runs or (DEFAULT_RUNS if default else JOB_RUNS))
         about = "many jobs" if job is None else f"a job of {terminal.counted(job.world, 'rank')}"
         source = f"{terminal.counted(len(learned), 'simulated run')} of {about}"
     with terminal.progress("training"):
-        model = training.train(learned, source, settings)
+        model = training.train(learned, source, settings, levels)
     path = out or models.default_path()
     models.save(model, path)
     figures = {"model": str(path), "bytes": path.stat().st_size, "source": source, **model.figures}
@@ -85,23 +96,27 @@ def train(
         terminal.print_json(figures)
     else:
         held_out = "on what was held out F1 {f1}, precision {precision}, recall {recall}".format(**model.figures)
+        if model.figures["f1"] is None:
+            held_out = f"nothing was held out to measure it on: that takes {training.HELD_OUT} runs or iterations"
         terminal.console().print(f"{path}: trained on {source}; {held_out}")
 
 
-def _simulated(job: Scenario | None, runs: int) -> list[list[Labelled]]:
-    """Labelled runs of a job, or of many."""
+def _simulated(job: Scenario | None, runs: int) -> tuple[list[list[Labelled]], Levels | None]:
+    """Labelled runs of a job, and where its features stand; or of many jobs, each of which has levels of its own."""
     from offbeat import training
 
     if job is None:
         scenarios = training.many_jobs(runs, FIRST_SEED, ITERATIONS)
     else:
         scenarios = training.job_scenarios(job, runs, FIRST_SEED)
-    learned = []
+    learned, levels = [], None
     with terminal.progress(f"simulating {runs} runs", runs) as shown:
-        for run in training.simulated(scenarios):
-            learned.append(run)
+        for run in map(training.simulated_run, scenarios):
+            learned.append(training.labelled_run(run))
+            if job is not None and levels is None:
+                levels = training.Log.of(run.job, run.table).levels()
             shown.advance(len(learned))
-    return learned
+    return learned, levels
 
 
 def _long_enough(scenario: str) -> str:

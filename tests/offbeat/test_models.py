@@ -1,6 +1,5 @@
 """Trained models as files: what survives, what is refused."""
 
-import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +20,7 @@ from offbeat import models
 from offbeat.models import Model
 from schemas.errors import ModelError
 from tests.diagnosis.irregularity.drawn_samples import drawn
+from tests.offbeat.model_files import of_other_features, rewritten
 
 
 def model() -> Model:
@@ -36,17 +36,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def rewritten(saved: Path, tmp_path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> str:
-    """The file with its content (and what it says of itself) changed."""
-    content = skops.io.load(saved, trusted=[])
-    about = json.loads(content["about"])
-    change(content, about)
-    content["about"] = json.dumps(about) if isinstance(content.get("about"), str) else content.get("about")
-    path = tmp_path / "changed.skops"
-    skops.io.dump(content, path)
-    return str(path)
-
-
 def test_what_was_saved_is_loaded(saved: Path) -> None:
     samples, _ = drawn(300, seed=2)
     made, loaded = model(), models.load(str(saved))
@@ -57,9 +46,6 @@ def test_what_was_saved_is_loaded(saved: Path) -> None:
 
 
 def test_a_model_of_other_features_is_refused(saved: Path, tmp_path: Path) -> None:
-    def renamed(_: dict[str, Any], about: dict[str, Any]) -> None:
-        about["settings"]["features"][0] = "phase_of_the_moon"
-
     def older(_: dict[str, Any], about: dict[str, Any]) -> None:
         about["feature_version"] = VERSION - 1
 
@@ -67,7 +53,7 @@ def test_a_model_of_other_features_is_refused(saved: Path, tmp_path: Path) -> No
         about["patterns"] = about["patterns"][::-1]
 
     with pytest.raises(ModelError, match="made for the feature 'phase_of_the_moon', which this version"):
-        models.load(rewritten(saved, tmp_path, renamed))
+        models.load(of_other_features(saved, tmp_path))
     with pytest.raises(ModelError, match=f"features of version {VERSION - 1}, which .* train it anew"):
         models.load(rewritten(saved, tmp_path, older))
     with pytest.raises(ModelError, match="was made for features of version"):

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
+from diagnosis.job import pivots
 from offbeat import labels, training
-from offbeat.training import LABEL_COLUMNS, Counts
+from offbeat.training import LABEL_COLUMNS, Counts, Log
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate, write
 from schemas.errors import InputError
 from tests.offbeat.command_line import offbeat, refusal
@@ -34,7 +35,7 @@ def truth(of: SimulatedRun) -> pa.Table:
 
 def test_irregular_iterations_bear_the_truth_of_their_operators() -> None:
     of = run()
-    parts = training.labelled(of.job, of.table, truth(of))
+    parts = training.labelled(Log.of(of.job, of.table), truth(of))
     assert [part.iteration for part in parts] == list(FAULTY)
     iteration = of.table.column("iteration").to_numpy()
     for part in parts:
@@ -46,18 +47,26 @@ def test_irregular_iterations_bear_the_truth_of_their_operators() -> None:
 
 def test_usual_is_what_was_before_the_run_and_after_warm_up() -> None:
     of = run()
-    first, *_, last = training.labelled(of.job, of.table, truth(of))
+    first, *_, last = training.labelled(Log.of(of.job, of.table), truth(of))
     assert np.nanmax(first.samples.count) == FAULTY[0] - 5
     assert np.nanmax(last.samples.count) == FAULTY[0] - 5
     ratio = last.samples.iteration_ns[0] / last.samples.usual_iteration_ns[0]
     assert ratio == pytest.approx(of.truth.slowdowns[last.iteration], rel=0.1)
 
 
-def test_levels_are_those_of_iterations_as_they_come() -> None:
-    levels = training.Log.of(run().job, run().table).levels()
-    lengths = np.array(run().truth.durations_ns[10:])
-    assert levels.mean["iteration"] == pytest.approx(lengths.mean(), rel=0.15)
-    assert levels.p99["iteration"] == pytest.approx(lengths.max(), rel=0.1)
+def test_levels_are_those_of_regular_iterations_on_the_pivots() -> None:
+    log = Log.of(run().job, run().table)
+    levels = log.levels()
+    assert levels is not None
+    regular = [length for i, length in enumerate(run().truth.durations_ns) if i >= 5 and i not in FAULTY]
+    assert levels.mean["iteration"] == pytest.approx(np.mean(regular), rel=0.03)
+    own = np.isin(log.operators.rank, pivots(log.job)) & np.isin(log.operators.iteration, (*range(5, 12), 18, 19))
+    assert levels.mean["elapsed"] == pytest.approx(np.nanmean(log.duration_ns[own]), rel=0.02)
+
+
+def test_without_ends_nothing_is_known_of_levels() -> None:
+    log = Log.of(run().job, run().table)
+    assert replace(log, duration_ns=np.full(len(log.operators), np.nan)).levels() is None
 
 
 def test_of_a_run_a_few_iterations_are_enough() -> None:
@@ -66,7 +75,7 @@ def test_of_a_run_a_few_iterations_are_enough() -> None:
 
 def test_a_forest_learns_who_waits_and_knows_how_well() -> None:
     runs = [training.labelled_run(run(seed, rank)) for seed, rank in ((3, 5), (4, 2), (5, 7), (6, 0), (7, 3))]
-    levels = training.Log.of(run().job, run().table).levels()
+    levels = Log.of(run().job, run().table).levels()
     model = training.train([*runs, []], "small runs", ForestSettings(trees=10), levels)
     assert model.figures["learned_from"]["runs"] == 4
     assert model.figures["held_out"]["runs"] == 1

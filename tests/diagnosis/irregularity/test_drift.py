@@ -8,7 +8,9 @@ import pytest
 from diagnosis.irregularity.drift import STATISTICS, WEEK_NS, Levels, Statistic
 from diagnosis.irregularity.features import AS_PUBLISHED, IN_NS, SCALE_FREE, matrix
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
-from diagnosis.irregularity.tuning import TunedForest, TuningSettings
+from diagnosis.irregularity.operator_detector import SigmaDetector
+from diagnosis.irregularity.tuning import TunedForest, TuningSettings, tuned_to
+from diagnosis.irregularity.window import WindowStatistics
 from tests.diagnosis.irregularity.drawn_samples import drawn
 
 
@@ -66,6 +68,38 @@ def test_a_forest_is_tuned_once_in_an_interval() -> None:
     assert by_tail.trees is not None
     assert tuned.trees is not None
     assert by_tail.trees.threshold.tolist() != tuned.trees.threshold.tolist()
+
+
+def test_levels_of_what_is_usual_need_no_samples() -> None:
+    ints, durations = np.array([0, 0, 1, 1]), np.array([1e6, 3e6, 5e6, 9e6])
+    usual = WindowStatistics.of(ints, ints, ints, durations, ("a", "b"))
+    levels = Levels.of_usual(usual, 8e9)
+    assert levels.mean["mean"] == levels.mean["elapsed"] == pytest.approx(4.5e6)
+    assert levels.mean["iqr"] == pytest.approx(1.5e6)
+    assert levels.p99["iteration"] == levels.mean["iteration_mean"] == 8e9
+    for nothing, iteration_ns in ((usual.take(usual.rank == 5), 8e9), (usual, np.nan)):
+        with pytest.raises(ValueError, match="neither operators nor iterations have a usual duration"):
+            Levels.of_usual(nothing, iteration_ns)
+
+
+def test_tunings_week_by_week_end_where_one_tuning_ends() -> None:
+    forest = fitted(AS_PUBLISHED)
+    halfway, now = (Levels.of(drawn(scale=scale)[0]) for scale in (1.03, 1.07))
+    by_weeks, at_once = forest.tuned(halfway).tuned(now), forest.tuned(now)
+    assert by_weeks.trees is not None
+    assert at_once.trees is not None
+    assert by_weeks.trees.threshold.tolist() == pytest.approx(at_once.trees.threshold.tolist())
+
+
+def test_where_nothing_is_usual_nothing_is_tuned() -> None:
+    forest = fitted(AS_PUBLISHED)
+    assert tuned_to(forest, WindowStatistics.empty(), 8e9) is forest
+    ints = np.zeros(1, dtype=np.int64)
+    usual = WindowStatistics.of(ints, ints, ints, np.array([1e6]), ("a",))
+    assert tuned_to(forest, usual, np.nan) is forest
+    for detector in (fitted(SCALE_FREE), SigmaDetector()):
+        assert tuned_to(detector, usual, 8e9) is detector
+    assert tuned_to(forest, usual, 8e9) is not forest
 
 
 def test_what_cannot_be_tuned_says_so() -> None:
