@@ -79,6 +79,9 @@ TOPIC = Topic(
         Column("pattern", pa.string(), "Pattern of the irregular run.", nullable=True),
         Column("first_iteration", pa.int32(), "First affected iteration of the run.", nullable=True, minimum=0),
         Column("last_iteration", pa.int32(), "Last affected iteration of the run so far.", nullable=True, minimum=0),
+        Column(
+            "step_from", pa.int32(), "First iteration that was longer still, as this one was.", nullable=True, minimum=0
+        ),
         Column("cause", pa.string(), "What is slow; null: not located.", nullable=True, choices=CAUSES),
         Column("level", pa.string(), "How far the evidence reaches.", nullable=True, choices=LEVELS),
         Column("ranks", pa.list_(pa.int32()), "The culprits, never the victims; empty: not located.", minimum=0),
@@ -88,6 +91,7 @@ TOPIC = Topic(
         Column("stage", STAGE, "Part of the iteration that lost the time.", nullable=True),
         Column("excess_ns", DURATION, "Time that this culprit cost in this iteration.", "ns", nullable=True),
         Column("run_excess_ns", DURATION, "Time lost over the run of iterations so far.", "ns", nullable=True),
+        Column("step_excess_ns", DURATION, "Of that, since step_from, on its step.", "ns", nullable=True),
         Column("iteration_ns", DURATION, "Duration of the iteration.", "ns", nullable=True, minimum=0),
         Column("expected_ns", DURATION, "Expected duration.", "ns", nullable=True, minimum=0),
         Column("evidence", EVIDENCE, "What the finding rests on.", nullable=True),

@@ -35,6 +35,7 @@ TOPIC = Topic(
             nullable=True,
             minimum=1,
         ),
+        Column("step_from", pa.int32(), "First iteration of those that were longer still.", nullable=True, minimum=0),
         Column(
             "pattern_state",
             pa.string(),
@@ -52,6 +53,7 @@ TOPIC = Topic(
             minimum=0,
         ),
         Column("excess_ns", DURATION, "Beyond the mean, summed over the run so far.", "ns", nullable=True),
+        Column("step_excess_ns", DURATION, "Of that, in the iterations that were longer still.", "ns", nullable=True),
         Column("baseline", pa.list_(pa.int32()), "Iterations of the baseline, on irregular ones.", nullable=True),
         Column("last", pa.bool_(), "The job's log ends with this iteration.", nullable=True),
     ),

@@ -15,7 +15,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 
-FORMAT = "monitor/4"
+FORMAT = "monitor/5"
 
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
@@ -149,6 +149,8 @@ class Monitor:
                 "pattern_to": run.last,
                 "pattern_ordinal": run.ordinal,
                 "step_ordinal": run.step_ordinal or None,
+                "step_from": run.step_from,
+                "step_excess_ns": run.step_excess_ns,
                 "pattern_state": "closed" if judgement.closed else "open",
                 "period": run.period,
                 "excess_ns": run.excess_ns,

@@ -142,7 +142,9 @@ class Search:
             "pattern": row["pattern"],
             "first_iteration": row["pattern_from"],
             "last_iteration": row["pattern_to"],
+            "step_from": row["step_from"],
             "run_excess_ns": row["excess_ns"],
+            "step_excess_ns": row["step_excess_ns"],
             "expected_ns": row["expected_ns"],
             "found_ns": message.timestamp_ns,
         }

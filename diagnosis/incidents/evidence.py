@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 Ranks = tuple[int, ...]
 
@@ -30,7 +30,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One finding: a row of analysis.findings without what only people read."""
+    """One finding: a row of analysis.findings without what only people read.
+
+    ``step_from``: its iteration was longer still than its run, as others from this one on, which lost
+    ``step_excess_ns`` in all.
+    """
 
     id: str
     method: str
@@ -49,6 +53,8 @@ class Evidence:
     share: float
     coverage: float
     found_ns: int
+    step_from: int | None = None
+    step_excess_ns: int = 0
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Evidence:
@@ -62,6 +68,7 @@ class Evidence:
             devices=tuple(DeviceRef(**d) for d in row.get("devices") or () if _own(d)),
             stage=Stage(**(row.get("stage") or {})),
             run_excess_ns=row.get("run_excess_ns") or 0,
+            step_excess_ns=row.get("step_excess_ns") or 0,
             share=evidence.get("share") or 0.0,
             coverage=1.0 if row.get("coverage") is None else row["coverage"],
         )
@@ -86,14 +93,27 @@ _PLAIN = (
     "cause",
     "level",
     "found_ns",
+    "step_from",
 )
+
+
+class Span(NamedTuple):
+    """What an incident has of an irregular run: its iterations from ``began`` on, and what they cost.
+
+    It may begin within the run, with a step; ``before_ns`` is what the run had lost to others by then.
+    """
+
+    began: int
+    last: int
+    lost_ns: int
+    before_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
     """What a person is paged for.
 
-    ``runs`` maps the first iteration of each affected run to (last, lost ns), in order; the oldest one may stand for
+    ``runs`` maps the first iteration of each run to what is affected of it, in order; the oldest one may stand for
     ``folded`` more.
     """
 
@@ -107,7 +127,7 @@ class Incident:
     devices: tuple[DeviceRef, ...]
     stage: Stage
     pattern: str | None
-    runs: Mapping[int, tuple[int, int]]
+    runs: Mapping[int, Span]
     doubt: float
     methods: tuple[str, ...]
     findings: tuple[str, ...]
@@ -119,17 +139,17 @@ class Incident:
     @property
     def first_iteration(self) -> int:
         """First affected iteration."""
-        return min(self.runs)
+        return min(span.began for span in self.runs.values())
 
     @property
     def last_iteration(self) -> int:
         """Last affected iteration so far."""
-        return max(last for last, _ in self.runs.values())
+        return max(span.last for span in self.runs.values())
 
     @property
     def lost_ns(self) -> int:
         """Time that the job lost so far."""
-        return sum(lost for _, lost in self.runs.values())
+        return sum(span.lost_ns for span in self.runs.values())
 
     @property
     def confidence(self) -> float:
@@ -138,7 +158,7 @@ class Incident:
 
     def to_state(self) -> dict[str, Any]:
         """A form that JSON can carry."""
-        return {**asdict(self), "runs": [[first, *rest] for first, rest in self.runs.items()]}
+        return {**asdict(self), "runs": [[first, *span] for first, span in self.runs.items()]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Incident:
@@ -151,7 +171,7 @@ class Incident:
                 "candidates": tuple(tuple(c) for c in state["candidates"]),
                 "devices": tuple(DeviceRef(**d) for d in state["devices"]),
                 "stage": Stage(**state["stage"]),
-                "runs": {first: (last, lost) for first, last, lost in state["runs"]},
+                "runs": {first: Span(*span) for first, *span in state["runs"]},
                 "methods": tuple(state["methods"]),
                 "findings": tuple(state["findings"]),
             }

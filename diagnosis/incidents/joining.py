@@ -2,7 +2,8 @@
 
 A single irregular iteration proves little (Holmes 4.4): an incident opens when findings on different
 iterations agree on a culprit, and on enough of what was searched meanwhile. It follows its findings: a cleared
-run of a persistent degradation, or a long quiet, ends it. There are no timers.
+run of a persistent degradation, or a long quiet, ends it. There are no timers. A culprit whose first finding in a run
+is on a step of it came on top of what else was slow: its incident begins with the step.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from diagnosis.incidents.evidence import (
     Evidence,
     Incident,
     Ranks,
+    Span,
     evidence_from_state,
     evidence_to_state,
 )
@@ -129,11 +131,13 @@ class IncidentJoiner:
         return replace(incident, state="resolved", resolved_ns=finding.found_ns, revision=incident.revision + 1)
 
     def _run_told(self, incident: Incident, first: int, finding: Evidence) -> Incident:
-        last, lost = incident.runs[first]
+        span = incident.runs[first]
+        lost = span.lost_ns
         of_run = [k for k in self.recent if k.id in incident.findings and k.first_iteration == first]
         if of_run:
-            lost = max(lost, _lost(replace(finding, share=of_run[-1].share)))
-        runs = {**incident.runs, first: (max(last, finding.last_iteration or last), lost)}
+            lost = max(lost, _lost(replace(finding, share=of_run[-1].share), span.before_ns))
+        last = max(span.last, finding.last_iteration or span.last)
+        runs = {**incident.runs, first: span._replace(last=last, lost_ns=lost)}
         return replace(incident, runs=runs, pattern=_pattern(incident, finding))
 
     def _remember(self, finding: Evidence) -> None:
@@ -204,8 +208,6 @@ def _concerns(incident: Incident, finding: Evidence) -> bool:
 
 
 def _opened(finding: Evidence, identity: str) -> Incident:
-    first = finding.first_iteration if finding.first_iteration is not None else finding.iteration or 0
-    last = finding.last_iteration if finding.last_iteration is not None else finding.iteration or 0
     return Incident(
         id=identity,
         revision=1,
@@ -217,7 +219,7 @@ def _opened(finding: Evidence, identity: str) -> Incident:
         devices=finding.devices,
         stage=finding.stage,
         pattern=finding.pattern,
-        runs={first: (last, _lost(finding))},
+        runs={_run_of(finding): _span(finding)},
         doubt=_doubt(finding, finding.ranks),
         methods=(finding.method,),
         findings=(finding.id,),
@@ -230,10 +232,8 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
     """The incident with one more finding; its revision rises where a person must hear of the change."""
     if finding.id in incident.findings:
         return incident
-    alone = _opened(finding, incident.id)
-    (first, (last, lost)), runs = next(iter(alone.runs.items())), dict(incident.runs)
-    known_last, known_lost = runs.get(first, (last, 0))
-    runs[first] = (max(last, known_last), max(lost, known_lost))
+    runs, first = dict(incident.runs), _run_of(finding)
+    runs[first] = _span(finding, runs.get(first))
     pattern = _pattern(incident, finding)
     common = tuple(rank for rank in incident.ranks if rank in finding.ranks)
     narrower = len(common) < len(incident.ranks)
@@ -256,14 +256,31 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
     )
 
 
-def _folded(runs: dict[int, tuple[int, int]]) -> tuple[dict[int, tuple[int, int]], int]:
+def _run_of(finding: Evidence) -> int:
+    return finding.first_iteration if finding.first_iteration is not None else finding.iteration or 0
+
+
+def _span(finding: Evidence, known: Span | None = None) -> Span:
+    """What is affected of a finding's run, with what was known of it: the first finding tells where it begins."""
+    last = finding.last_iteration if finding.last_iteration is not None else finding.iteration or 0
+    if known is None:
+        if finding.step_from is None:
+            return Span(_run_of(finding), last, _lost(finding, 0))
+        before_ns = max(0, finding.run_excess_ns - finding.step_excess_ns)
+        return Span(finding.step_from, last, _lost(finding, before_ns), before_ns)
+    lost_ns = max(known.lost_ns, _lost(finding, known.before_ns))
+    return known._replace(last=max(known.last, last), lost_ns=lost_ns)
+
+
+def _folded(runs: dict[int, Span]) -> tuple[dict[int, Span], int]:
     """Runs without more than are kept apart, and how many the oldest took in: a state must not grow for months."""
     beyond = len(runs) - _MOST_RUNS
     if beyond <= 0:
         return runs, 0
     ordered = sorted(runs.items())
     oldest = ordered[: beyond + 1]
-    whole = (max(last for _, (last, _) in oldest), sum(lost for _, (_, lost) in oldest))
+    spans = [span for _, span in oldest]
+    whole = Span(spans[0].began, max(span.last for span in spans), sum(span.lost_ns for span in spans))
     return {oldest[0][0]: whole, **dict(ordered[beyond + 1 :])}, beyond
 
 
@@ -286,8 +303,9 @@ def _pattern(incident: Incident, finding: Evidence) -> str | None:
     return next((pattern for pattern in (DEGRADATION, FLUCTUATION) if pattern in both), incident.pattern)
 
 
-def _lost(finding: Evidence) -> int:
-    return int(finding.run_excess_ns * finding.share)
+def _lost(finding: Evidence, before_ns: int) -> int:
+    """What the culprit cost its run, which had lost ``before_ns`` to others when it came."""
+    return int(max(0, finding.run_excess_ns - before_ns) * finding.share)
 
 
 def _doubt(finding: Evidence, about: Ranks) -> float:

@@ -50,7 +50,7 @@ class Run:
     ``period``: they come again after so many iterations, and the break may be as long.
 
     ``level_length`` of them make its level, ``level_ns`` in all beyond the expected, and ``step_length`` are on a step
-    above it, ``step_ns`` in all; ``on_step`` is whether the last one is.
+    above it, ``step_ns`` in all, since ``step_first``; ``on_step`` is whether the last one is.
     """
 
     first: int
@@ -65,6 +65,7 @@ class Run:
     level_length: int = 0
     step_ns: int = 0
     step_length: int = 0
+    step_first: int | None = None
     on_step: bool = False
     period: float | None = None
 
@@ -72,6 +73,16 @@ class Run:
     def step_ordinal(self) -> int:
         """How many iterations have been on the step that the last one is on; 0: it is on none."""
         return self.step_length if self.on_step else 0
+
+    @property
+    def step_from(self) -> int | None:
+        """The first iteration on the step that the last one is on; None: it is on none."""
+        return self.step_first if self.on_step else None
+
+    @property
+    def step_excess_ns(self) -> int | None:
+        """What the iterations on that step lost."""
+        return self.step_ns if self.on_step else None
 
     @property
     def pattern(self) -> str:
@@ -223,10 +234,10 @@ class IterationMonitor:
             excess_ns=run.excess_ns + excess_ns,
             regular_since=0,
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
-            **self._level(run, duration_ns, expected_ns),
+            **self._level(run, iteration, duration_ns, expected_ns),
         )
 
-    def _level(self, run: Run, duration_ns: int, expected_ns: int) -> dict[str, int]:
+    def _level(self, run: Run, iteration: int, duration_ns: int, expected_ns: int) -> dict[str, int]:
         """Where a run's next irregular iteration belongs: to its level, the step above it, or a new one above all.
 
         Counting goes on when a step comes again, so that spikes in a degradation are few steps, not many.
@@ -240,7 +251,7 @@ class IterationMonitor:
             return {"level_ns": run.level_ns + excess_ns, "level_length": run.level_length + 1, "on_step": False}
         if run.step_length and not beyond(run.step_ns, run.step_length):
             return {"step_ns": run.step_ns + excess_ns, "step_length": run.step_length + 1, "on_step": True}
-        above = {"step_ns": excess_ns, "step_length": 1, "on_step": True}
+        above = {"step_ns": excess_ns, "step_length": 1, "step_first": iteration, "on_step": True}
         return {"level_ns": run.step_ns, "level_length": run.step_length, **above} if run.step_length else above
 
 

@@ -115,8 +115,9 @@ def test_what_an_irregular_run_is_told_as() -> None:
 
 def test_what_comes_on_top_of_a_run_is_told() -> None:
     durations = [100] * READY + [200, 200, 300, 300]
-    found = [row["step_ordinal"] for row in judged(all_pivots(i, d) for i, d in enumerate(durations))]
-    assert found[3 * READY :: 3] == [None, None, 1, 2]
+    rows = [row for row in judged(all_pivots(i, d) for i, d in enumerate(durations)) if row["pivot"] == A]
+    told = [(row["step_ordinal"], row["step_from"], row["step_excess_ns"]) for row in rows[READY:]]
+    assert told == [(None, None, None)] * 2 + [(1, READY + 2, 200), (2, READY + 2, 400)]
 
 
 def test_a_fluctuation_is_told_with_its_period_and_its_own_delta() -> None:
@@ -223,7 +224,7 @@ def test_a_state_of_another_form_is_refused() -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/4'"):
+    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/5'"):
         monitor().restore({"j": replace(state, format="monitor/1")})
 
 

@@ -42,6 +42,14 @@ def in_run(iteration: int, first: int, *ranks: int, pattern: str = DEGRADATION, 
     return found(iteration, *ranks, **{**run, **fields})
 
 
+def on_step(iteration: int, first: int, step: int, *ranks: int, **fields: Any) -> Evidence:
+    """The same where the run loses 6 s an iteration, rather than 2, from ``step`` on."""
+    since = 6 * SECOND * (iteration - step + 1)
+    excess = 2 * SECOND * (step - first) + since
+    told = {"last_iteration": iteration, "step_from": step, "step_excess_ns": since, "run_excess_ns": excess}
+    return in_run(iteration, first, *ranks, **{**told, **fields})
+
+
 def run_over(iteration: int, first: int, last: int, pattern: str = DEGRADATION) -> Evidence:
     """What a method says of a run that is over."""
     excess = 2 * SECOND * (last - first + 1)

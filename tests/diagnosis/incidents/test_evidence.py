@@ -12,6 +12,7 @@ from diagnosis.incidents.evidence import (
     DeviceRef,
     Evidence,
     Incident,
+    Span,
     Stage,
     evidence_from_state,
     evidence_to_state,
@@ -47,6 +48,8 @@ _evidence = st.builds(
     share=_share,
     coverage=_share,
     found_ns=_number,
+    step_from=_maybe,
+    step_excess_ns=_number,
 )
 _incidents = st.builds(
     Incident,
@@ -60,7 +63,7 @@ _incidents = st.builds(
     devices=_devices.map(tuple),
     stage=_stages,
     pattern=_text,
-    runs=st.dictionaries(_number, st.tuples(_number, _number), min_size=1, max_size=4),
+    runs=st.dictionaries(_number, st.builds(Span, _number, _number, _number, _number), min_size=1, max_size=4),
     doubt=_share,
     methods=st.lists(st.text(max_size=3), max_size=2).map(tuple),
     findings=st.lists(st.text(max_size=3), max_size=3).map(tuple),
@@ -114,9 +117,9 @@ def test_an_incident_survives_a_saved_state(incident: Incident) -> None:
 
 @given(_incidents)
 def test_the_span_of_an_incident_holds_all_its_runs(incident: Incident) -> None:
-    assert incident.first_iteration == min(incident.runs)
-    assert all(last <= incident.last_iteration for last, _ in incident.runs.values())
-    assert incident.lost_ns == sum(lost for _, lost in incident.runs.values())
+    spans = incident.runs.values()
+    assert all(incident.first_iteration <= span.began and span.last <= incident.last_iteration for span in spans)
+    assert incident.lost_ns == sum(span.lost_ns for span in spans)
     assert incident.confidence == pytest.approx(min(0.99, 1 - incident.doubt), abs=1e-4)
 
 

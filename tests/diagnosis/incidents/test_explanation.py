@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnosis.incidents.evidence import Incident, Stage
+from diagnosis.incidents.evidence import Incident, Span, Stage
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import DEGRADATION, FLUCTUATION, IncidentJoiner
 from diagnosis.job import Job, Place
@@ -43,11 +43,14 @@ def test_many_ranks_are_counted() -> None:
 @pytest.mark.parametrize(
     ("changes", "when"),
     [
-        ({"pattern": DEGRADATION, "runs": {20: (28, SECOND)}}, "since iteration 20: the job lost 1 s."),
-        ({"pattern": DEGRADATION, "runs": {20: (28, SECOND)}, "state": "resolved"}, "from iteration 20 to 28: the job"),
+        ({"pattern": DEGRADATION, "runs": {20: Span(20, 28, SECOND)}}, "since iteration 20: the job lost 1 s."),
+        (
+            {"pattern": DEGRADATION, "runs": {20: Span(20, 28, SECOND)}, "state": "resolved"},
+            "from iteration 20 to 28: the job",
+        ),
         ({"pattern": FLUCTUATION}, "again and again between iterations 20 and 31: the job lost 4 s."),
-        ({"runs": {20: (22, SECOND // 3)}}, "in iterations 20 to 22: the job lost 0.333 s."),
-        ({"runs": {20: (20, SECOND)}}, "in iteration 20: the job lost 1 s."),
+        ({"runs": {20: Span(20, 22, SECOND // 3)}}, "in iterations 20 to 22: the job lost 0.333 s."),
+        ({"runs": {20: Span(20, 20, SECOND)}}, "in iteration 20: the job lost 1 s."),
     ],
 )
 def test_when(changes: dict[str, object], when: str) -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.incidents.evidence import Evidence, Incident
+from diagnosis.incidents.evidence import Evidence, Incident, Span
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import DEGRADATION, FLUCTUATION, IncidentJoiner, JoiningSettings, compatible
 from diagnosis.job import Job
-from tests.diagnosis.incidents.findings import SECOND, SPIKE, all_over, found, in_run, run_over
+from tests.diagnosis.incidents.findings import SECOND, SPIKE, all_over, found, in_run, on_step, run_over
 
 SETTINGS = JoiningSettings(confirmations=2, least_confidence=0.75, agreement=0.34, window=100)
 
@@ -54,7 +54,7 @@ def test_one_fault_is_one_incident_from_its_first_iteration_to_its_last() -> Non
 
 def test_spikes_of_one_device_are_one_incident_of_several_runs() -> None:
     incident = only([found(i, 3) for i in (20, 31, 45)])
-    assert incident.runs == {20: (20, 2 * SECOND), 31: (31, 2 * SECOND), 45: (45, 2 * SECOND)}
+    assert incident.runs == {i: Span(i, i, 2 * SECOND) for i in (20, 31, 45)}
     assert (incident.pattern, incident.lost_ns, incident.state) == (SPIKE, 6 * SECOND, "open")
 
 
@@ -182,7 +182,7 @@ def test_all_ranks_slow_for_a_moment_are_congestion() -> None:
 def test_a_cleared_run_of_spikes_completes_the_run_and_resolves_nothing() -> None:
     run = [in_run(i, 20, 3, pattern=SPIKE, share=0.5) for i in (20, 21)]
     joiner, records = joined([*run, found(30, 3), run_over(24, 20, 22, SPIKE)])
-    assert records[-1].runs == {20: (22, 3 * SECOND), 30: (30, 2 * SECOND)}
+    assert records[-1].runs == {20: Span(20, 22, 3 * SECOND), 30: Span(30, 30, 2 * SECOND)}
     assert (records[-1].state, records[-1].revision) == ("open", 1)
     assert joiner.take(run_over(24, 20, 22, SPIKE)) == []
 
@@ -202,6 +202,45 @@ def test_every_culprit_of_a_run_bears_its_share_of_what_was_lost() -> None:
     findings += [in_run(13, 10, 5, share=0.4), in_run(17, 10, 5, share=0.4)]
     joiner, _ = joined([*findings, run_over(21, 10, 19)])
     assert {i.ranks: i.lost_ns for i in joiner.incidents.values()} == {(3,): 12 * SECOND, (5,): 8 * SECOND}
+
+
+def second_fault(*, until: int) -> list[Evidence]:
+    """Rank 3 is slow from 10 on; from 18 on rank 7 as well, by which an iteration loses 4 s more."""
+    first = [in_run(i, 10, 3) for i in (10, 11, 13, 17)]
+    rows = [(on_step(i, 10, 18, 7, share=2 / 3), on_step(i, 10, 18, 3, share=1 / 3)) for i in (18, 19, 21, 25)]
+    return [*first, *(finding for row in rows for finding in row if (finding.iteration or 0) <= until)]
+
+
+def test_what_comes_on_top_of_a_run_begins_with_its_step() -> None:
+    joiner, _ = joined(second_fault(until=25))
+    whole, step = joiner.incidents.values()
+    assert (whole.ranks, whole.first_iteration, whole.last_iteration) == ((3,), 10, 25)
+    assert (step.ranks, step.first_iteration, step.last_iteration) == ((7,), 18, 25)
+    assert step.lost_ns == pytest.approx(8 * 4 * SECOND, abs=4)
+    assert explain(Job("j", (), ()), step).startswith("Rank 7 (gpu:h7/0) computes slowly (mostly in the forward phase)")
+    assert " since iteration 18: " in explain(Job("j", (), ()), step)
+
+
+def test_what_came_with_a_step_began_there_even_if_it_outlasts_what_was_before() -> None:
+    findings = second_fault(until=21)
+    alone = in_run(33, 10, 7, run_excess_ns=(8 * 2 + 8 * 6 + 8 * 4) * SECOND)
+    over = replace(run_over(42, 10, 39), run_excess_ns=(8 * 2 + 8 * 6 + 14 * 4) * SECOND)
+    joiner, _ = joined([*findings, alone, over])
+    step = joiner.incidents[opening(findings[4])]
+    assert (step.ranks, step.state, step.first_iteration, step.last_iteration) == ((7,), "resolved", 18, 39)
+    assert step.lost_ns == (8 * 6 + 14 * 4) * SECOND  # the share of its last finding, since 18
+
+
+def test_who_was_found_before_a_step_began_with_the_run() -> None:
+    incident = only([in_run(10, 10, 3), on_step(11, 10, 11, 3), on_step(12, 10, 11, 3)])
+    assert incident.runs == {10: Span(10, 12, 14 * SECOND)}
+
+
+def test_a_step_of_a_later_run_does_not_move_where_an_incident_began() -> None:
+    spikes = [found(i, 3) for i in (20, 31)]
+    incident = only([*spikes, on_step(45, 43, 44, 3, pattern=SPIKE)])
+    assert incident.runs[43] == Span(44, 45, 12 * SECOND, 2 * SECOND)
+    assert incident.first_iteration == 20
 
 
 def test_a_run_of_others_resolves_nothing() -> None:

@@ -99,6 +99,13 @@ def test_iterations_that_are_longer_still_are_on_a_step_of_their_run() -> None:
     assert steps([200, 210, 190, 290, 350, 360, 340]) == [0, 0, 0, 0, 1, 2, 3]
 
 
+def test_a_step_tells_where_it_began_and_what_it_lost() -> None:
+    settings = replace(SETTINGS, step_delta=1.5)
+    judgements = judged([*READY, 200, 200, 400, 200, 400, 800, 400], settings)
+    told = [(j.run.step_from, j.run.step_excess_ns) for j in judgements if j.run]
+    assert told == [(None, None), (None, None), (7, 300), (None, None), (7, 600), (10, 700), (None, None)]
+
+
 def test_a_step_above_a_step_is_a_new_one() -> None:
     assert steps([200, 200, 320, 600, 600, 320]) == [0, 0, 1, 1, 2, 0]
 

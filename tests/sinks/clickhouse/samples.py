@@ -39,6 +39,7 @@ def finding(number: int, **changes: Any) -> dict[str, Any]:
         "pattern": "persistent_degradation",
         "first_iteration": 10,
         "last_iteration": iteration,
+        "step_from": 15 if iteration >= 15 else None,
         "cause": "compute_slow",
         "level": "device",
         "ranks": [11],
@@ -48,6 +49,7 @@ def finding(number: int, **changes: Any) -> dict[str, Any]:
         "stage": STAGE,
         "excess_ns": 400_000_000,
         "run_excess_ns": 400_000_000 * (number + 1),
+        "step_excess_ns": 400_000_000 * (iteration - 14) if iteration >= 15 else None,
         "iteration_ns": ITERATION_NS + 400_000_000,
         "expected_ns": ITERATION_NS,
         "evidence": {
@@ -168,9 +170,11 @@ def iterations() -> list[dict[str, Any]]:
                 "pattern_from": 10 if slow else None,
                 "pattern_ordinal": iteration - 9 if slow else None,
                 "step_ordinal": iteration - 14 if 15 <= iteration < 20 else None,
+                "step_from": 15 if 15 <= iteration < 20 else None,
                 "pattern_state": "open" if slow else None,
                 "period": 6.94 if slow else None,
                 "excess_ns": 400_000_000 * (iteration - 9) if slow else None,
+                "step_excess_ns": 400_000_000 * (iteration - 14) if 15 <= iteration < 20 else None,
                 "baseline": list(range(5, 10)) if slow else None,
                 "last": iteration == 39 or None,
             }
