@@ -66,8 +66,22 @@ def test_every_command_shown_exists_with_its_options(command: str) -> None:
         assert re.search(rf" {option}[ ,]", helped.stdout), f"{command}: {option}"
 
 
-def test_the_commands_were_found() -> None:
-    assert len(commands()) >= 12
+def leaves(*names: str) -> list[tuple[str, ...]]:
+    """The commands below one, as a reader of its help finds them; a step's name is part of `worker`."""
+    listed = offbeat(*names, "--help").stdout.partition("\nCommands:\n")[2]
+    below = re.findall(r"^  ([a-z][a-z_-]*) ", listed, re.MULTILINE)
+    return [leaf for name in below for leaf in leaves(*names, name)] if below else [names]
+
+
+def test_every_command_is_shown() -> None:
+    shown, known = [tuple(shlex.split(command)) for command in commands()], leaves()
+    assert len(known) > 20
+    assert [leaf for leaf in known if not any(one[1 : len(leaf) + 1] == leaf for one in shown)] == []
+
+
+def test_every_benchmark_is_among_what_is_measured() -> None:
+    rows = re.findall(r"^\| `offbeat bench (\w+)", PAGES[ROOT / "docs" / "architecture.md"], re.MULTILINE)
+    assert set(rows) == {leaf[1] for leaf in leaves("bench")}
 
 
 def test_every_setting_shown_exists_and_all_groups_are_shown() -> None:
