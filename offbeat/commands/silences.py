@@ -14,7 +14,7 @@ from offbeat.commands.parameters import Bootstrap, Json, settings_with
 from schemas.errors import SettingsError
 
 if TYPE_CHECKING:
-    from sinks.webhook.silences import Silence
+    from sinks.webhook.silences import Silence, Silences
     from streams.bus import Bus
 
 silences = typer.Typer(name="silences", help="What nobody wants to be paged for, for a while.", rich_markup_mode=None)
@@ -38,7 +38,7 @@ def add(
 ) -> None:
     """Page nobody for a job's or a device's incidents until a time; with both, for the device in that job."""
     from offbeat import wiring
-    from sinks.webhook.silences import Silence
+    from sinks.webhook.silences import Silence, ended
 
     if not 0 < hours <= _LONGEST_HOURS:
         raise SettingsError(f"--hours {hours:g}: give more than 0 and at most {_LONGEST_HOURS:g}")
@@ -47,9 +47,11 @@ def add(
     settings = settings_with(bootstrap=bootstrap)
     now_ns = time.time_ns()
     silence = Silence(uuid4().hex[:8], now_ns + int(hours * 3.6e12), now_ns, job or None, device or None, reason)
-    _checked(wiring.bus(settings.kafka))
+    over = _known(wiring.bus(settings.kafka)).over(now_ns)
     publisher = wiring.publisher(settings.kafka, "silences")
     publisher.send(silence.to_message())
+    for past in over:  # the topic is compacted: what nobody ends would be read for ever
+        publisher.send(ended(past.id))
     publisher.flush()
     terminal.print_json(_shown(silence)) if as_json else print(_line(silence))
 
@@ -59,7 +61,7 @@ def list_(bootstrap: Bootstrap = None, as_json: Json = False) -> None:
     """Say what is silenced, until when and why."""
     from offbeat import wiring
 
-    lasting = _lasting(wiring.bus(settings_with(bootstrap=bootstrap).kafka))
+    lasting = _known(wiring.bus(settings_with(bootstrap=bootstrap).kafka)).lasting(time.time_ns())
     if as_json:
         terminal.print_json([_shown(silence) for silence in lasting])
         return
@@ -79,7 +81,8 @@ def end(
     from sinks.webhook.silences import ended
 
     settings = settings_with(bootstrap=bootstrap)
-    if silence_id not in {silence.id for silence in _lasting(wiring.bus(settings.kafka))}:
+    lasting = _known(wiring.bus(settings.kafka)).lasting(time.time_ns())
+    if silence_id not in {silence.id for silence in lasting}:
         raise SettingsError(f"no silence {silence_id!r} lasts: see `offbeat silences list`")
     publisher = wiring.publisher(settings.kafka, "silences")
     publisher.send(ended(silence_id))
@@ -87,23 +90,17 @@ def end(
     print(f"{silence_id} has ended")
 
 
-def _lasting(bus: Bus) -> list[Silence]:
+def _known(bus: Bus) -> Silences:
     from schemas.catalogue import SILENCES
     from sinks.webhook.silences import Silences
     from streams.follower import Follower
-
-    _checked(bus)
-    known = Silences()
-    with Follower(bus, SILENCES.name, within_s=_WITHIN_S) as follower:
-        known.take(follower.catch_up())
-    return known.lasting(time.time_ns())
-
-
-def _checked(bus: Bus) -> None:
-    from schemas.catalogue import SILENCES
     from streams.topics import check
 
     check(bus, (SILENCES,), within_s=_WITHIN_S)
+    known = Silences()
+    with Follower(bus, SILENCES.name, within_s=_WITHIN_S) as follower:
+        known.take(follower.catch_up())
+    return known
 
 
 def _shown(silence: Silence) -> dict[str, Any]:

@@ -152,7 +152,8 @@ def _place(row: Row, placement: Job | None) -> str:
 
 def _since(row: Row) -> str:
     first, last = row["first_iteration"], row["last_iteration"]
-    began = minute(row["opened_ns"]) if first is None else f"iteration {first}, paged for {minute(row['opened_ns'])}"
+    opened = f"opened {minute(row['opened_ns'])}"
+    began = opened if first is None else f"iteration {first}, {opened}"
     ended = ended_ns(row)
     if ended is None:
         return began

@@ -82,6 +82,10 @@ class Silences:
             else:
                 self._by_id[silence.id] = silence
 
+    def over(self, now_ns: int) -> list[Silence]:
+        """Those that are over and were not ended: nobody needs their records any more."""
+        return [silence for silence in self._by_id.values() if silence.until_ns <= now_ns]
+
     def lasting(self, now_ns: int) -> list[Silence]:
         """Those that are not over, the ones that end first first."""
         return sorted((s for s in self._by_id.values() if s.until_ns > now_ns), key=lambda s: (s.until_ns, s.id))

@@ -13,7 +13,7 @@ What holds:
 - An incident that is over before anyone was told of it is sent once, as resolved: nobody is woken for what has
   passed, and a firing page that was delivered just before a crash is never left open.
 - What is held back (``verdicts.py``) is saved, and told when the reason has gone. Of an incident that nobody was told
-  of, nobody is told the end.
+  of, nobody is told the end (were it told just before a crash, and silenced before the restart, its page would stay).
 """
 
 from __future__ import annotations

@@ -7,6 +7,11 @@ import pytest
 
 from offbeat.paging import following
 from offbeat.settings import KafkaSettings
+from producers.publisher import Publisher
+from schemas.catalogue import SILENCES
+from sinks.webhook.silences import Silence
+from streams.bus import Bus
+from streams.follower import Follower
 from tests.offbeat.command_line import offbeat, refusal
 
 
@@ -43,6 +48,15 @@ def test_a_silence_is_added_heeded_listed_and_ended(kafka: str) -> None:
         while len(found := list(lasting(time.time_ns()))) < before + 2:
             assert time.monotonic() < deadline, found
             time.sleep(0.1)
+    past = Silence("past", 1, 0, job="past")
+    publisher = Publisher({"bootstrap.servers": kafka}, "test")
+    publisher.send(past.to_message())
+    publisher.flush()
+    another = offbeat("silences", "add", "--job", "b", "--hours", 0.001, settings=settings)
+    assert another.exit_code == 0
+    with Follower(Bus(kafka), SILENCES.name) as follower:
+        records = [(record.key, record.value is None) for record in follower.catch_up()]
+    assert records[-3:] == [("past", False), (another.stdout[:8], False), ("past", True)]
     assert added.stdout in offbeat("silences", "list", settings=settings).stdout
     listed = json.loads(offbeat("silences", "list", "--json", settings=settings).stdout)
     assert {name, json_of_job["id"]} <= {silence["id"] for silence in listed}

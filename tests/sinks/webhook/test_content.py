@@ -105,7 +105,7 @@ def test_a_network_component_comes_with_its_layer_and_classes() -> None:
 def test_a_person_reads_where_since_when_how_sure_what_it_costs_and_what_to_do_next() -> None:
     assert page(revision=3, link="https://offbeat.example/{job}/{incident}").details == {
         "Where": "rank 2 on host0 at gpu:host0/2",
-        "Since": "iteration 4, paged for 2026-01-02 03:03 UTC",
+        "Since": "iteration 4, opened 2026-01-02 03:03 UTC",
         "How sure": "97%",
         "Time lost": "38.1 s of the job, 0.085 GPU hours",
         "Next": NEXT["compute_slow"],
@@ -115,9 +115,7 @@ def test_a_person_reads_where_since_when_how_sure_what_it_costs_and_what_to_do_n
 
 def test_of_what_is_over_a_person_reads_when_it_ended_and_is_given_nothing_to_do() -> None:
     over = page(revision=2, state="resolved")
-    assert (
-        over.details["Since"] == "iteration 4, paged for 2026-01-02 03:03 UTC; until iteration 6, 2026-01-02 03:05 UTC"
-    )
+    assert over.details["Since"] == "iteration 4, opened 2026-01-02 03:03 UTC; until iteration 6, 2026-01-02 03:05 UTC"
     assert "Next" not in over.details
 
 

@@ -51,7 +51,8 @@ def test_a_silence_lasts_until_its_time_or_its_end() -> None:
     known = Silences()
     known.take([silence("a", name="x").to_message(), silence(device="d", name="y").to_message()])
     assert known.lasting(UNTIL_NS - 1) == [silence("a", name="x"), silence(device="d", name="y")]
-    assert known.lasting(UNTIL_NS) == []
+    assert known.lasting(UNTIL_NS) == known.over(UNTIL_NS - 1) == []
+    assert known.over(UNTIL_NS) == [silence("a", name="x"), silence(device="d", name="y")]
     known.take([ended("x")])
     assert known.lasting(0) == [silence(device="d", name="y")]
     assert ended("x").key == silence("a", name="x").to_message().key
