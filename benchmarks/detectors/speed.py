@@ -20,6 +20,9 @@ OPERATORS = 10_000
 WINDOW_ITERATIONS = 112
 """Fifteen minutes of iterations of 8 s."""
 
+LOST = 0.001
+"""Share of lines that are."""
+
 REPEATED = 11
 
 USUAL_NS = 8e9
@@ -74,7 +77,8 @@ def _drawn(seed: int) -> tuple[Operators, Floats, Operators, Floats]:
     lost = np.where(draws.random(OPERATORS) < 0.1, draws.uniform(0, 0.5, OPERATORS) * 0.2 * USUAL_NS, 0.0)
     now = np.rint(mean * draws.lognormal(0, 0.07, OPERATORS) + lost)
     size = draws.integers(1, 1 << 30, OPERATORS)
-    return _operators(WINDOW_ITERATIONS, size), window.ravel(), _operators(1, size), now
+    kept = draws.random(window.size) >= LOST
+    return _operators(WINDOW_ITERATIONS, size).take(kept), window.ravel()[kept], _operators(1, size), now
 
 
 def _operators(iterations: int, size: Ints) -> Operators:

@@ -52,8 +52,9 @@ class WindowStatistics:
 
         NaN: not known, and left out; so is what has no rank, communicator or position (``UNKNOWN``).
         """
-        known = (rank >= 0) & (communicator >= 0) & (position >= 0) & ~np.isnan(duration_ns)
-        if not known.all():
+        lowest = min(int(column.min(initial=0)) for column in (rank, communicator, position))
+        if lowest < 0 or np.isnan(duration_ns.min(initial=0.0)):
+            known = (rank >= 0) & (communicator >= 0) & (position >= 0) & ~np.isnan(duration_ns)
             rank, communicator, position = rank[known], communicator[known], position[known]
             duration_ns = duration_ns[known]
         if not len(rank):
@@ -120,7 +121,11 @@ def _coded(columns: tuple[Ints, ...], sizes: tuple[int, ...]) -> Ints:
     """One number for each combination; ``np.unravel_index`` takes it apart."""
     if prod(sizes) > np.iinfo(np.int64).max:
         raise ValueError(f"{' x '.join(map(str, sizes))} ranks, communicators and positions are no log's")
-    return np.asarray(np.ravel_multi_index(columns, sizes), dtype=np.int64)
+    code = columns[0].astype(np.int64)
+    for column, size in zip(columns[1:], sizes[1:], strict=True):  # in place: a tenth of ravel_multi_index's time
+        code *= size
+        code += column
+    return code
 
 
 def _sorted_within(operator: Ints, duration_ns: Floats) -> tuple[Ints, Floats]:
@@ -135,9 +140,12 @@ def _sorted_within(operator: Ints, duration_ns: Floats) -> tuple[Ints, Floats]:
     if whole is None or int(operator.max()).bit_length() + bits > 63 or (whole != duration_ns).any():
         order = np.lexsort((duration_ns, operator))
         return operator[order], duration_ns[order]
-    both = (operator << bits) | whole
+    both = operator << bits
+    both |= whole
     both.sort()
-    return both >> bits, (both & ((1 << bits) - 1)).astype(np.float64)
+    ordered = both >> bits
+    both &= (1 << bits) - 1
+    return ordered, both.astype(np.float64)
 
 
 def _interpolated(ordered: Floats, first: Ints, count: Ints, share: float) -> Floats:
