@@ -48,7 +48,7 @@ def paging(
     secrets = [secret for secret in webhook.secrets.get_secret_value().split(",") if secret]
     headers = {} if webhook.authorization is None else {"Authorization": webhook.authorization.get_secret_value()}
     hidden = [] if webhook.routing_key is None else [webhook.routing_key.get_secret_value()]
-    metrics, limit = PageMetrics(registry), RateLimit(webhook.pages, webhook.window_s)
+    metrics, limit = PageMetrics(registry), RateLimit(webhook.pages_per_job, webhook.window_s)
     with Delivery(url, secrets=secrets, headers=headers, hidden=hidden) as delivery:
         yield lambda jobs: WebhookSink(
             receiver,

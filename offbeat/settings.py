@@ -87,7 +87,7 @@ class WebhookSettings(_Group):
     The URL counts as a secret: many services put the credential into it. PagerDuty has a URL of its own unless one
     is set, and needs ``routing_key``. ``secrets`` sign the requests; several, separated by commas, while one is
     being replaced. ``authorization`` is the header of that name. ``external_url`` is the link on a page: ``{job}`` and
-    ``{incident}`` in it stand for their ids. Of a job at most ``pages`` incidents get a page of their own in
+    ``{incident}`` in it stand for their ids. Of a job at most ``pages_per_job`` incidents get a page of their own in
     ``window_s``; one summary tells of the others.
     """
 
@@ -98,7 +98,7 @@ class WebhookSettings(_Group):
     routing_key: SecretStr | None = None
     severity: str = "critical"
     external_url: str = ""
-    pages: int = Field(5, ge=1)
+    pages_per_job: int = Field(5, ge=1)
     window_s: float = Field(600.0, gt=0)
 
 

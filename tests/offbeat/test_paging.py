@@ -74,7 +74,7 @@ def test_a_page_carries_what_is_set(receiver: LocalReceiver) -> None:
 
 
 def test_the_limit_is_set(receiver: LocalReceiver) -> None:
-    with sink(url=SecretStr(receiver.url), pages=1, window_s=60.0) as made:
+    with sink(url=SecretStr(receiver.url), pages_per_job=1, window_s=60.0) as made:
         list(made.process(record(incident("a"), incident("b"))))
         made.flush()
     assert receiver.keys == ["a/1", "more-b/1"]

@@ -111,6 +111,20 @@ def test_a_silence_that_ends_lets_through_what_goes_on() -> None:
     assert judged.tell() == ["a/1"]
 
 
+def test_what_ends_with_its_silence_is_not_told() -> None:
+    judged = Judged()
+    judged.take(incident("a"), silenced=everything)
+    assert judged.take(incident("a", 2, "resolved")) == {}
+    assert judged.tell() == []
+
+
+def test_a_cause_that_is_over_explains_nothing_more() -> None:
+    judged = Judged()
+    judged.take(host())
+    judged.take(host(revision=2, state="resolved"))
+    assert judged.take(gpu()) == {"gpu": Verdict.TOLD}
+
+
 def test_of_a_told_incident_that_is_silenced_only_the_end_is_told() -> None:
     judged = Judged()
     judged.take(incident("a"))
