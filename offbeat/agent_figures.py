@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AgentFigures(Collector):
-    """The metrics of an agent; those of a job carry the label ``job``."""
+    """The metrics of an agent; those of a job carry the label ``training_job``."""
 
     def __init__(self, host: Host, spool: Spool, line: Line) -> None:
         self._host, self._spool, self._line = host, spool, line

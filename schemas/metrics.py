@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 _BY_PROCESSOR = ("processor",)
 _BY_TOPIC = ("processor", "topic")
+_BY_TRAINING_JOB = ("training_job",)  # `job` is a label of Prometheus' own
 _BATCH_SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 _SEARCH_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -149,10 +150,14 @@ PAGING: tuple[Metric, ...] = (
     INCIDENTS_HELD_BACK,
 )
 
-AGENT_OPERATORS = CounterOf("offbeat_agent_operators_total", "Operators that were logged.", ("job",))
-AGENT_DROPPED_OPERATORS = CounterOf("offbeat_agent_dropped_operators_total", "Operators that found no room.", ("job",))
-AGENT_KEPT_ITERATIONS = GaugeOf("offbeat_agent_kept_iterations", "Iterations that can be asked for.", ("job",))
-AGENT_CLOSED_ITERATION = GaugeOf("offbeat_agent_closed_iteration", "The newest iteration that is over.", ("job",))
+AGENT_OPERATORS = CounterOf("offbeat_agent_operators_total", "Operators that were logged.", _BY_TRAINING_JOB)
+AGENT_DROPPED_OPERATORS = CounterOf(
+    "offbeat_agent_dropped_operators_total", "Operators that found no room.", _BY_TRAINING_JOB
+)
+AGENT_KEPT_ITERATIONS = GaugeOf("offbeat_agent_kept_iterations", "Iterations that can be asked for.", _BY_TRAINING_JOB)
+AGENT_CLOSED_ITERATION = GaugeOf(
+    "offbeat_agent_closed_iteration", "The newest iteration that is over.", _BY_TRAINING_JOB
+)
 AGENT_SPOOL_DROPPED = CounterOf(
     "offbeat_agent_spool_dropped_total", "Messages that found no room in the spool.", ("topic",)
 )

@@ -47,15 +47,16 @@ class LocalKafka(LocalService):
         java = find_program("java", "a Java of at least 17 (Debian: apt-get install openjdk-17-jre-headless)")
         command = [java, *_JVM, "-cp", f"{kafka_jars()}/*"]
         data, properties = self.folder / "data", self.folder / "server.properties"
-        properties.write_text(
-            Template((_HERE / "server.properties").read_text()).substitute(
-                broker_port=self._port, controller_port=self._controller_port, data_folder=data
-            )
-        )
+        properties.write_text(self.settings(self._port, self._controller_port, data))
         if not (data / "meta.properties").exists():
             self._format(command, properties)
         self._cluster_id = _cluster_id(data / "meta.properties")
         return [*command, "kafka.Kafka", properties], None
+
+    def settings(self, port: int, controller_port: int, data: Path) -> str:
+        """The broker's settings, as server.properties writes them."""
+        text = Template((_HERE / "server.properties").read_text())
+        return text.substitute(broker_port=port, controller_port=controller_port, data_folder=data)
 
     def is_ready(self) -> bool:
         """Whether the broker answers as this cluster's: the port alone may be somebody else's."""

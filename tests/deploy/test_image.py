@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ def test_the_dockerfile_is_as_hadolint_wants_it() -> None:
 @built
 def test_it_holds_what_is_needed_to_run_and_no_tools(image: Image) -> None:
     code, out, _ = image.run("--version")
-    assert (code, out) == (0, "0.1.0\n")
+    assert (code, out) == (0, f"{version('offbeat')}\n")
     installed = {path.name.partition("-")[0] for path in image.bin.parent.glob("lib/python*/site-packages/*.dist-info")}
     assert {"offbeat", "faust_streaming", "pyarrow"} <= installed
     assert not {"pytest", "mypy", "uv", "pip", "hatchling", "hypothesis"} & installed

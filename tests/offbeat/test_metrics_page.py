@@ -65,7 +65,7 @@ def _exposed(family: Any) -> str:
 
 def test_an_agent_tells_its_figures_under_their_labels() -> None:
     made = exposing("agent")
-    assert made.get_sample_value("offbeat_agent_dropped_operators_total", {"job": "a"}) == 2
+    assert made.get_sample_value("offbeat_agent_dropped_operators_total", {"training_job": "a"}) == 2
     assert made.get_sample_value("offbeat_agent_spool_dropped_total", {"topic": "t"}) == 1
     assert made.get_sample_value("offbeat_agent_spool_messages") == 6
 
@@ -81,6 +81,10 @@ def test_samples_are_what_a_query_asks_for() -> None:
     for metric in METRICS.values():
         assert sampled(metric) == set(metric.samples)
         assert len(metric.samples) == (3 if isinstance(metric, HistogramOf) else 1)
+
+
+def test_no_label_is_one_that_prometheus_gives_to_whom_it_asks() -> None:
+    assert {label for metric in METRICS.values() for label in metric.labels}.isdisjoint({"job", "instance", "le"})
 
 
 def test_no_metric_is_made_of_anything_but_a_declaration() -> None:
