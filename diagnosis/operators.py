@@ -29,6 +29,7 @@ COLUMNS = (
     "bytes",
     "call_ns",
     "end_ns",
+    "next_call_ns",
 )
 """The columns of telemetry.comm_ops that diagnosis reads."""
 
@@ -42,6 +43,8 @@ class Operators:
 
     ``communicator`` and ``op`` index ``communicators`` and ``ops``, ``size`` is in bytes. Times are nanoseconds of
     the rank's own host clock. Whatever the log does not say is ``UNKNOWN``: an unknown end is not a short operator.
+    ``next_ns`` is when the rank went on to its next call, whichever that was, as its agent tells where an end is
+    unknown.
     """
 
     rank: Ints
@@ -57,6 +60,7 @@ class Operators:
     size: Ints
     call_ns: Ints
     end_ns: Ints
+    next_ns: Ints
     communicators: tuple[str, ...]
     ops: tuple[str, ...]
     phases: tuple[str, ...]
@@ -102,9 +106,9 @@ class Operators:
     @classmethod
     def from_arrow(cls, table: pa.Table | pa.RecordBatch) -> Operators:
         """Build from the columns of telemetry.comm_ops; absent columns are unknown."""
-        communicator, communicators = _codes(table, "communicator")
-        op, ops = _codes(table, "op")
-        phase, phases = _codes(table, "phase")
+        communicator, communicators = coded(table, "communicator")
+        op, ops = coded(table, "op")
+        phase, phases = coded(table, "phase")
         columns = {
             name: _ints(table, name)
             for name in ("rank", "seq", "position", "iteration", "peer", "p2p_seq", "microbatch", "call_ns", "end_ns")
@@ -120,6 +124,7 @@ class Operators:
             communicators=communicators,
             ops=ops,
             phases=phases,
+            next_ns=_ints(table, "next_call_ns")[order],
             **{name: values[order] for name, values in columns.items()},
         )
 
@@ -209,7 +214,8 @@ def next_calls(operators: Operators) -> Ints:
     """When each operator's rank went on after it, on the rank's own clock; shape (n,), ``UNKNOWN`` where its log
     ends or has a hole of whole iterations.
 
-    A pipeline stage posts a send and the receive from the same peer at once and waits for both, so such a send's
+    Where ``next_ns`` does not tell, it is the call of the next operator here: that of the rank only if all are. A
+    pipeline stage posts a send and the receive from the same peer at once and waits for both, so such a send's
     rank goes on when it goes on after the receive.
     """
     following = np.full(len(operators), UNKNOWN, dtype=np.int64)
@@ -219,7 +225,7 @@ def next_calls(operators: Operators) -> Ints:
     together &= operators.is_op("send")[:-1] & operators.is_op("recv")[1:]
     at = np.flatnonzero(together)
     following[at] = following[at + 1]
-    return following
+    return np.where(operators.next_ns == UNKNOWN, following, operators.next_ns)
 
 
 def _sorted(keys: tuple[Ints, ...], finer: tuple[Ints, ...]) -> Ints:
@@ -251,7 +257,7 @@ def _ints(table: pa.Table | pa.RecordBatch, name: str) -> Ints:
     return np.asarray(values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy())
 
 
-def _codes(table: pa.Table | pa.RecordBatch, name: str) -> tuple[Ints, tuple[str, ...]]:
+def coded(table: pa.Table | pa.RecordBatch, name: str) -> tuple[Ints, tuple[str, ...]]:
     """A text column as codes of its sorted distinct values."""
     if name not in table.schema.names:
         return np.full(table.num_rows, UNKNOWN, dtype=np.int64), ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -12,11 +13,15 @@ import pyarrow.compute as pc
 
 from producers import operator_windows
 from producers.log_store import PARTIAL, LogStore
+from producers.next_calls import lacks_ends, with_next_calls
 from schemas import catalogue
 from schemas.topic import Topic
 
 Asked = Mapping[str, Any]
 """A row of control.log_requests."""
+
+MOST_STRETCHES = 4
+"""Stretches of iterations of which a rank's whole log is held at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,8 @@ def answers(store: LogStore, request: Sequence[Asked]) -> Iterator[LogAnswer]:
     rows = [asked for asked in request if asked["what"] == "rows"]
     windows = [asked for asked in request if asked["what"] != "rows"]
     if rows:
-        parts = [_looked_up(store, asked) for asked in rows]
+        ranks = sorted({rank for asked in rows for rank in asked["ranks"] or ()} & set(store.ranks))
+        parts = (part for rank in ranks for part in _of_rank(store, rank, rows))
         yield from _by_outcome(catalogue.COMM_OPS, parts)
     if windows:
         yield from _by_outcome(catalogue.OPERATOR_WINDOWS, _windows(store, windows))
@@ -51,19 +57,43 @@ class _Part:
     outcomes: Mapping[int, str]
 
 
-def _looked_up(store: LogStore, asked: Asked, columns: Sequence[str] | None = None) -> _Part:
-    """The rows asked for: rank by rank, so that no rank's loss is told of another."""
-    ranks = sorted(set(asked["ranks"] or ()) & set(store.ranks))
-    of_rank = {rank: _rows(store, asked, [rank], columns) for rank in ranks}
-    return _Part([table for table, _ in of_rank.values()], {rank: outcome for rank, (_, outcome) in of_rank.items()})
+def _of_rank(store: LogStore, rank: int, request: Sequence[Asked]) -> Iterator[_Part]:
+    """The rows asked for of one rank.
+
+    Where no ends are logged, those of a communicator come with what the rank called next, which its whole log tells:
+    that is looked up once for all that is asked of a stretch of iterations.
+    """
+
+    @lru_cache(maxsize=MOST_STRETCHES)
+    def whole(first: int, last: int) -> pa.Table:
+        return with_next_calls(store.rows([rank], first, last)[0])
+
+    for asked in request:
+        if rank in (asked["ranks"] or ()):
+            table, outcome = _rows(store, asked, rank)
+            if asked["communicator"] is not None and lacks_ends(table):
+                table = _only(whole(asked["iteration_from"], asked["iteration_to"]), asked)
+            yield _Part([table], {rank: outcome})
 
 
-def _rows(store: LogStore, asked: Asked, ranks: Sequence[int], columns: Sequence[str] | None) -> tuple[pa.Table, str]:
+def _rows(store: LogStore, asked: Asked, rank: int) -> tuple[pa.Table, str]:
     where = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
-    table, outcome = store.rows(ranks, *(asked[name] for name in where))
+    table, outcome = store.rows([rank], *(asked[name] for name in where))
     if asked["position"] is not None:
         table = table.filter(pc.equal(table.column("position"), asked["position"]))
-    return (table if columns is None else table.select(list(columns))), outcome
+    return table, outcome
+
+
+def _only(rows: pa.Table, asked: Asked) -> pa.Table:
+    """One communicator's rows, and of these those that are asked for."""
+    chosen = pc.equal(rows.column("communicator").cast(pa.string()), asked["communicator"])
+    if asked["seq_from"] is not None:
+        chosen = pc.and_(chosen, pc.greater_equal(rows.column("seq"), asked["seq_from"]))
+    if asked["seq_to"] is not None:
+        chosen = pc.and_(chosen, pc.less_equal(rows.column("seq"), asked["seq_to"]))
+    if asked["position"] is not None:
+        chosen = pc.and_(chosen, pc.equal(rows.column("position"), asked["position"]))
+    return rows.filter(chosen)
 
 
 def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
@@ -89,10 +119,10 @@ def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
 def _each_rank(store: LogStore, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[_Part]:
     """Rank by rank: a window of all ranks of a host at once would take gigabytes."""
     for rank in sorted(set(window[0]["ranks"] or ()) & set(store.ranks)):
-        parts = [_looked_up(store, {**asked, "ranks": [rank]}, operator_windows.COLUMNS) for asked in window]
-        tables = [table for part in parts for table in part.rows]
+        found = [_rows(store, asked, rank) for asked in window]
+        tables = [table.select(operator_windows.COLUMNS) for table, _ in found]
         rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        yield _Part([pa.Table.from_batches([made(rows)])], {rank: _joint(part.outcomes[rank] for part in parts)})
+        yield _Part([pa.Table.from_batches([made(rows)])], {rank: _joint(outcome for _, outcome in found)})
 
 
 def _by_outcome(topic: Topic, parts: Iterable[_Part]) -> Iterator[LogAnswer]:

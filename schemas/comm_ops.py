@@ -20,8 +20,12 @@ OUTCOMES = ("complete", "partial", "overwritten", "unreachable")
 """How far an answer answers: all rows asked for, some, none because the ring wrote over them, nobody answered."""
 
 
+_ORDER = (("start_ns", "call_ns"), ("end_ns", "call_ns"), ("end_ns", "start_ns"), ("next_call_ns", "call_ns"))
+"""Times of an operator, the later one first."""
+
+
 def _check(batch: pa.RecordBatch) -> None:
-    for later, earlier in (("start_ns", "call_ns"), ("end_ns", "call_ns"), ("end_ns", "start_ns")):
+    for later, earlier in _ORDER:
         backwards = pc.any(pc.less(batch.column(later), batch.column(earlier))).as_py()
         if backwards:
             row = pc.index(pc.less(batch.column(later), batch.column(earlier)), True).as_py()
@@ -84,6 +88,15 @@ TOPIC = Topic(
         ),
         Column(
             "end_ns", TIME, "Done; null: not seen.", "ns since the epoch", nullable=True, minimum=0, maximum=LATEST_NS
+        ),
+        Column(
+            "next_call_ns",
+            TIME,
+            "The rank's next call, on whichever communicator; told where an answer leaves it out and no end is known.",
+            "ns since the epoch",
+            nullable=True,
+            minimum=0,
+            maximum=LATEST_NS,
         ),
         Column("error", ID, "Error that the call returned.", nullable=True),
     ),

@@ -48,14 +48,16 @@ class Root:
 class Found:
     """What the searches from all pivots found: the roots with the earliest operator, and who waited for whom.
 
-    Of roots whose times differ by less than ``uncertainty_ns``, the clocks do not tell which came first. ``bounded``: a
-    search stopped at ``MOST_RANKS``, so that roots may be missing.
+    Of roots whose times differ by less than ``uncertainty_ns``, the clocks do not tell which came first;
+    ``clock_error_ns`` is how far those of the visited ranks may be off. ``bounded``: a search stopped at
+    ``MOST_RANKS``, so that roots may be missing.
     """
 
     roots: tuple[Root, ...]
     waits: tuple[Wait, ...]
     visited: tuple[int, ...]
     uncertainty_ns: int
+    clock_error_ns: int = 0
     bounded: bool = False
 
 
@@ -78,11 +80,13 @@ def search(
     first, uncertainty_ns = first_by_clocks(logs, [root for one in searches for root in one.roots])
     places = {_place(root) for root in first}
     winners = [one for one in searches if any(_place(root) in places for root in one.roots)]
+    visited = tuple(dict.fromkeys(rank for one in searches for rank in one.visited))
     return Found(
         roots=tuple({_place(root): root for one in reversed(winners) for root in one.roots}.values()),
         waits=tuple(dict.fromkeys(wait for one in searches for wait in one.waits)),
-        visited=tuple(dict.fromkeys(rank for one in searches for rank in one.visited)),
+        visited=visited,
         uncertainty_ns=uncertainty_ns,
+        clock_error_ns=logs.clocks().worst_error_ns({logs.job.clock(rank) for rank in visited}),
         bounded=any(one.bounded for one in searches),
     )
 
@@ -131,7 +135,7 @@ class Search:
 
     def run(self, pivot: int) -> Generator[Needs, Answer, list[Root]]:
         """Search from every abnormal operator of the pivot."""
-        yield from self.logs.fetch_whole([pivot])
+        yield from self.logs.fetch_ended([pivot])
         ahead: list[tuple[Call, Path]] = [(call, (pivot,)) for call in self._verdicts().abnormal_before(pivot)]
         while ahead:
             call, path = ahead.pop()
@@ -160,7 +164,7 @@ class Search:
                 self._add(NETWORK, view, row, path, int(view.excess_ns[row]))
             return []
         self.waits.extend(_wait(view, row, other.rank) for other in normal)
-        yield from self.logs.fetch_whole([other.rank for other in normal])
+        yield from self.logs.fetch_ended([other.rank for other in normal])
         return [ahead for other in normal for ahead in self._backtrack(other, path, int(view.excess_ns[row]))]
 
     def _fetch_part(self, view: Verdicts, call: Call, members: Sequence[int]) -> Generator[Needs, Answer, None]:

@@ -15,14 +15,14 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from diagnosis.operator_graph.leaf import Leaf, Wait
-from diagnosis.operator_graph.ledger import AttributionSettings, Ledger, Stand
+from diagnosis.operator_graph.ledger import AttributionSettings, Ledger, Stand, Witnesses
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 
 
 @dataclass
 class Walk:
-    """What a walk found: the leaves, who waited for whom, and the ranks it stood on.
+    """What a walk found: the leaves, who waited for whom, the ranks it stood on, and how far their clocks may be off.
 
     ``bounded``: it stopped at ``most_ranks`` with waits left to follow, so that culprits may be missing.
     """
@@ -30,6 +30,7 @@ class Walk:
     leaves: list[Leaf] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     visited: list[int] = field(default_factory=list)
+    clock_error_ns: int = 0
     bounded: bool = False
 
 
@@ -45,7 +46,8 @@ def walk(
 
     It goes in waves, as far as each wait leads, so that the logs of a whole wave are asked for at once.
     """
-    found = Walk()
+    found, witnesses = Walk(), Witnesses()
+    told = (iteration, baseline, excess_ns, settings)
     wave = [Stand(rank, None, excess_ns, ()) for rank in pivots]
     while wave:
         room = settings.most_ranks - len(found.visited)
@@ -53,11 +55,14 @@ def walk(
         stands = ahead[:room]
         found.bounded |= len(ahead) > room
         found.visited.extend(stand.rank for stand in stands)
-        yield from logs.fetch_whole([stand.rank for stand in stands])
+        yield from logs.fetch({None: [stand.rank for stand in stands]})
         stands = [stand for stand in stands if stand.rank not in logs.missing]
-        ledger = Ledger(logs, iteration, baseline, excess_ns, settings)
-        yield from logs.fetch(ledger.unsplit(stands))
-        ledger = ledger.renewed()
+        ranks = [stand.rank for stand in stands]
+        wanted = Ledger(logs.part(ranks, ()), *told, witnesses).unsplit(stands)
+        yield from logs.fetch(wanted)
+        ledger = Ledger(logs.part(ranks, [name for name in wanted if name is not None]), *told, witnesses)
+        ledger.witness(ranks)
+        found.clock_error_ns = max(found.clock_error_ns, ledger.clock_error_ns(ranks))
         wave = []
         for stand in stands:
             rows = ledger.rows(stand)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,13 @@ import numpy.typing as npt
 from diagnosis.clocks import Clocks
 from diagnosis.job import Job
 from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.spread import Spreads, spreads
 from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, last_callers, meeting_keys, next_calls, numbered
 
 Floats = npt.NDArray[np.float64]
+
+Kind = Literal["compute", "exposed", "transfer", "step"]
+"""What time is spent on."""
 
 LEAST_BASELINE = 3
 """An operator seen less often in the baseline has no usual duration."""
@@ -34,10 +39,11 @@ class Delays:
     """Time of each operator beyond what is usual, in ns; every array has shape (n,), NaN: not known.
 
     ``compute`` is spent before the call, ``exposed`` within the operator; ``exposed = wait + transfer`` where all
-    members were seen. ``behind`` is how much later than the first member the rank went on, known where calls are
-    queued (``_queued``): there all that the GPU had to do is within the operator. ``awaited`` is the rank that entered
-    last, ``meeting`` the communication (``meeting_keys``), ``channel`` what it runs over: the communicator, or the two
-    ends of a send or recv.
+    members were seen. ``step`` is ``exposed``, or where nobody tells when the operator ended, the time until the
+    next call of the rank. ``spent`` has the times themselves. ``behind`` is how much later than the first member the
+    rank went on, known where calls are queued (``_queued``): there all that the GPU had to do is within the operator.
+    ``awaited`` is the rank that entered last, ``meeting`` the communication (``meeting_keys``), ``channel`` what it
+    runs over: the communicator, or the two ends of a send or recv.
     """
 
     operators: Operators
@@ -47,9 +53,11 @@ class Delays:
     exposed: Floats
     wait: Floats
     transfer: Floats
+    step: Floats
     behind: Floats
     awaited: Ints
     transfer_usual: Floats
+    spent: Split
 
     def rows(self, rank: int, iterations: Sequence[int], until_ns: int | None = None) -> Ints:
         """Indices of a rank's operators in the iterations that were called before ``until_ns`` (its own clock)."""
@@ -71,6 +79,12 @@ class Delays:
         sums = self.series(values, rows, baseline)
         return float(np.std(sums, ddof=1)) if len(sums) > 1 else float("inf")
 
+    def spreads(self, kind: Kind, group: Ints, baseline: Sequence[int], rows: Bools | None = None) -> Spreads:
+        """Of each rank and group (shape (n,)), how much the sum over an iteration varies; None: of all rows."""
+        operators, chosen = self.operators, np.ones(len(group), dtype=np.bool_) if rows is None else rows
+        of = (operators.rank, group, operators.iteration, getattr(self.spent, kind), getattr(self, kind))
+        return spreads(*of, baseline, chosen)
+
     def series(self, values: Floats, rows: Bools, iterations: Sequence[int]) -> Floats:
         """Sum of ``values`` over the chosen rows (a mask) in each iteration; shape (len(iterations),)."""
         order = np.asarray(sorted(iterations), dtype=np.int64)
@@ -90,6 +104,7 @@ class Split:
     compute: Floats
     exposed: Floats
     wait: Floats
+    step: Floats
 
     @property
     def transfer(self) -> Floats:
@@ -115,9 +130,11 @@ def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
         exposed=spent.exposed - _usual(spent.exposed, of_operator, in_baseline),
         wait=spent.wait - _usual(spent.wait, of_operator, in_baseline),
         transfer=spent.transfer - transfer_usual,
+        step=spent.step - _usual(spent.step, of_operator, in_baseline),
         behind=behind - _usual(behind, of_operator, in_baseline),
         awaited=np.where(met.complete, operators.rank[met.last], UNKNOWN),
         transfer_usual=transfer_usual,
+        spent=spent,
     )
 
 
@@ -174,7 +191,8 @@ def _split(operators: Operators, met: _Met) -> Split:
     begin, end = _batched(operators, met.call, begin, met.end, np.where(met.complete & ended, met.entered, UNKNOWN))
     exposed = np.where(ended, np.maximum(end - begin, 0), np.nan)
     wait = np.where(met.complete & ended, np.clip(np.minimum(met.entered, end) - begin, 0, None), np.nan)
-    return Split(compute, exposed, wait)
+    on = np.where(met.following == UNKNOWN, np.nan, np.maximum(met.following - begin, 0))
+    return Split(compute, exposed, wait, np.where(ended, exposed, on))
 
 
 def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete: Bools) -> Ints:

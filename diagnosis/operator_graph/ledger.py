@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from diagnosis.operator_graph.delays import Floats, measure
+from diagnosis.operator_graph.delays import Floats, Kind, measure
 from diagnosis.operator_graph.leaf import Leaf, Wait, reference
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operators import UNKNOWN, Bools, Ints
+from diagnosis.operator_graph.spread import Spreads
+from diagnosis.operators import UNKNOWN, Ints
 
 LEAST_WITNESSES = 2
 """Fewer ranks than this do not show what is common."""
@@ -46,8 +47,16 @@ class Stand:
     path: tuple[int, ...]
 
 
+@dataclass
+class Witnesses:
+    """What each rank whose log was read computed and transferred beyond the usual over the iteration, in ns."""
+
+    compute: dict[int, float] = field(default_factory=dict)
+    transfer: dict[int, float] = field(default_factory=dict)
+
+
 class Ledger:
-    """The excess of every fetched rank, as the walk reads it."""
+    """The excess of the ranks of some logs, as the walk reads it; ``witnesses`` are those it came by before."""
 
     def __init__(
         self,
@@ -56,28 +65,35 @@ class Ledger:
         baseline: Sequence[int],
         excess_ns: int,
         settings: AttributionSettings,
+        witnesses: Witnesses,
     ) -> None:
         self._logs = logs
         self._delays = measure(logs, logs.clocks(), baseline)
         self._iteration = iteration
         self._baseline = baseline
-        self._excess_ns = excess_ns
         self._least = settings.material_share * excess_ns
         self._least_wait = settings.follow_share * excess_ns
         self._settings = settings
-        self._excess: dict[str, dict[int, float]] = {}
+        self._witnesses = witnesses
+        self._spreads: dict[Kind, Spreads] = {}
 
-    def renewed(self) -> Ledger:
-        """The ledger of everything that is at hand by now."""
-        if self._delays.operators is self._logs.operators:
-            return self
-        return Ledger(self._logs, self._iteration, self._baseline, self._excess_ns, self._settings)
+    def witness(self, ranks: Iterable[int]) -> None:
+        """Note what ranks whose rows are all here computed and transferred."""
+        for rank in ranks:
+            rows = self._delays.rows(rank, [self._iteration])
+            if len(rows):
+                self._witnesses.compute[rank] = float(np.nansum(self._delays.compute[rows]))
+                self._witnesses.transfer[rank] = float(np.nansum(self._delays.transfer[rows]))
+
+    def clock_error_ns(self, ranks: Iterable[int]) -> int:
+        """How far the clocks of ranks may be off, at worst."""
+        return self._logs.clocks().worst_error_ns({self._logs.job.clock(rank) for rank in ranks})
 
     def rows(self, stand: Stand) -> Ints:
         """The operators that a rank's delay can stem from: of this iteration, or the one before where too few."""
         delays = self._delays
         rows = delays.rows(stand.rank, [self._iteration], stand.until_ns)
-        explained = np.nansum(delays.compute[rows]) + np.nansum(delays.exposed[rows])
+        explained = np.nansum(delays.compute[rows]) + np.nansum(delays.step[rows])
         if stand.until_ns is not None and explained < self._settings.explained_share * stand.amount:
             rows = delays.rows(stand.rank, [self._iteration - 1, self._iteration], stand.until_ns)
         return rows
@@ -85,17 +101,17 @@ class Ledger:
     def unsplit(self, stands: Iterable[Stand]) -> dict[str | None, set[int]]:
         """Communicators whose members must be seen to tell waiting from transferring, with the members.
 
-        All point-to-point ones count together: which of a send and a receive that ran at once took the time
+        Where ends are not logged they tell waiting from computing as well, and what counts is the time until the rank's
+        next call. All point-to-point ones count together: which of a send and a receive that ran at once took the time
         is known only when both peers are.
         """
-        operators = self._delays.operators
-        groups = np.where(operators.point_to_point, UNKNOWN, operators.communicator)
+        operators, groups = self._delays.operators, self._group("step")
         wanted: dict[str | None, set[int]] = {}
         for stand in stands:
             rows = self.rows(stand)
             for group in np.unique(groups[rows]):
                 chosen = rows[groups[rows] == group]
-                if self._material(self._delays.exposed, chosen, stand.rank, groups == group, least=self._least_wait):
+                if self._material("step", chosen, least=self._least_wait):
                     for code in np.unique(operators.communicator[chosen]):
                         on = chosen[operators.communicator[chosen] == code]
                         name = operators.communicators[code]
@@ -113,13 +129,13 @@ class Ledger:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
         delays = self._delays
         common = self._common("compute", (stand.rank,))
-        if self._material(delays.compute, rows, stand.rank, None, common):
+        if self._material("compute", rows, common):
             yield self._leaf(stand, delays.compute, rows, None, (stand.rank,), common)
         for channel in np.unique(delays.channel[rows]):
             chosen = rows[delays.channel[rows] == channel]
             members = delays.members(int(chosen[0]), self._logs.job)
             common = self._common("transfer", members)
-            if self._material(delays.transfer, chosen, stand.rank, delays.channel == channel, common):
+            if self._material("transfer", chosen, common):
                 late = self._straggler(chosen, members)
                 if late is not None:
                     yield self._late_leaf(stand, chosen, late, common)
@@ -180,34 +196,40 @@ class Ledger:
         Longer sequences slow every GPU's compute, a congested fabric or a busy host every transfer. The members of
         the channel in question are no witnesses: they share its transfers. Few others tell nothing.
         """
-        sums = [amount for rank, amount in self._sums(kind).items() if rank not in members]
+        known = self._witnesses.compute if kind == "compute" else self._witnesses.transfer
+        sums = [amount for rank, amount in known.items() if rank not in members]
         return max(0.0, float(np.quantile(sums, 0.25))) if len(sums) >= LEAST_WITNESSES else 0.0
 
-    def _sums(self, kind: Literal["compute", "transfer"]) -> dict[int, float]:
-        """Excess of each rank whose rows are at hand, over the iteration."""
-        if kind not in self._excess:
-            values = getattr(self._delays, kind)
-            rows = {rank: self._delays.rows(rank, [self._iteration]) for rank in sorted(self._logs.whole)}
-            self._excess[kind] = {rank: float(np.nansum(values[of])) for rank, of in rows.items() if len(of)}
-        return self._excess[kind]
-
-    def _material(
-        self,
-        values: Floats,
-        rows: Ints,
-        rank: int,
-        of: Bools | None,
-        common: float = 0.0,
-        least: float | None = None,
-    ) -> bool:
-        """Whether the rows' excess beyond what is common is a material share of the iteration's, and no chance."""
+    def _material(self, kind: Kind, rows: Ints, common: float = 0.0, least: float | None = None) -> bool:
+        """Whether what a rank's rows of one group lost beyond what is common is a material share of the iteration's
+        excess, and no chance.
+        """
+        if not len(rows):
+            return False
+        values: Floats = getattr(self._delays, kind)
         amount = float(np.nansum(values[rows])) - common
         if amount < (self._least if least is None else least):
             return False
-        mask = self._delays.operators.rank == rank
-        if of is not None:
-            mask &= of
-        return amount > self._settings.sigmas * self._delays.spread(values, mask, self._baseline)
+        place = int(self._delays.operators.rank[rows[0]]), int(self._group(kind)[rows[0]])
+        return amount > self._settings.sigmas * self._spreads_of(kind).get(place, np.inf)
+
+    def _group(self, kind: Kind) -> Ints:
+        """What a rank's rows are summed over: all that it computed, what ran on a channel, or on a communicator; all
+        sends and receives together.
+        """
+        delays = self._delays
+        if kind == "compute":
+            return np.zeros(len(delays.channel), dtype=np.int64)
+        if kind == "transfer":
+            return delays.channel
+        return np.where(delays.operators.point_to_point, UNKNOWN, delays.operators.communicator)
+
+    def _spreads_of(self, kind: Kind) -> Spreads:
+        if kind not in self._spreads:
+            # what a rank computed shows only where all of its rows are here
+            whole = np.isin(self._delays.operators.rank, sorted(self._logs.whole)) if kind == "compute" else None
+            self._spreads[kind] = self._delays.spreads(kind, self._group(kind), self._baseline, whole)
+        return self._spreads[kind]
 
     def _leaf(
         self,

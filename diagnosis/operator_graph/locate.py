@@ -92,9 +92,11 @@ class LocateSettings:
 
     Beside a culprit that explains ``whole_share`` of the excess only those count that explain
     ``comparable_share`` of what it does. A rank is slow in both ways if the lesser is ``mixed_share`` of the greater.
-    The latest ``baseline_iterations`` of the baseline are compared with, row by row; Algorithm 1 compares with
-    statistics of the whole baseline, by ``detector``, or with rows as well (``usual_from``). The irregularity rate
-    is of ``series_iterations`` iterations, without the first ``warm_up`` ones of the job; 0: no series is asked for.
+    The latest ``baseline_iterations`` of the baseline are compared with, row by row; of a job of at least
+    ``large_job`` ranks ``large_baseline_iterations``, since each costs as much as the irregular one. Algorithm 1
+    compares with statistics of the whole baseline, by ``detector``, or with rows as well (``usual_from``). The
+    irregularity rate is of ``series_iterations`` iterations, without the first ``warm_up`` ones of the job; 0: no
+    series is asked for.
     ``most_rows`` bounds what a search holds.
     """
 
@@ -105,6 +107,8 @@ class LocateSettings:
     whole_share: float = 0.9
     comparable_share: float = 0.5
     baseline_iterations: int = 12
+    large_job: int = 512
+    large_baseline_iterations: int = 4
     detector: Literal["3_sigma", "1_sigma"] = "3_sigma"
     usual_from: Literal["statistics", "rows"] = "statistics"
     series_iterations: int = 100
@@ -134,7 +138,8 @@ def locate(
     if settings.search == "algorithm_1" and settings.usual_from == "statistics":
         logs = Logs(job, (iteration,), window=baseline, most_rows=settings.most_rows)
     else:
-        baseline = baseline[-settings.baseline_iterations :]
+        large = len(job.ranks) >= settings.large_job
+        baseline = baseline[-(settings.large_baseline_iterations if large else settings.baseline_iterations) :]
         before = (iteration - 1,) if iteration else ()
         logs = Logs(job, tuple(sorted({*baseline, *before, iteration})), most_rows=settings.most_rows)
     irregularity = replace(irregularity, baseline=baseline)
@@ -150,7 +155,7 @@ def locate(
         waits=tuple(found.waits),
         visited=tuple(found.visited),
         coverage=logs.coverage,
-        clock_error_ns=logs.clocks().worst_error_ns({job.clock(rank) for rank in found.visited}),
+        clock_error_ns=found.clock_error_ns,
         last_record_ns=int(max(operators.call_ns.max(initial=0), operators.end_ns.max(initial=0))),
         bounded=found.bounded or logs.bounded,
     )
@@ -163,13 +168,14 @@ Steps = Generator[Needs, Answer, tuple[list[Culprit], Walk | algorithm_1.Found]]
 def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings) -> Steps:
     iteration, baseline, excess_ns = irregularity.iteration, irregularity.baseline, irregularity.excess_ns
     found = yield from walk(logs, iteration, baseline, irregularity.pivots, excess_ns, settings.attribution)
-    culprits: list[Culprit] = []
-    for leaf in _largest_by_place(found.leaves):
-        if leaf.communicator is None:
-            culprits.append(_computing(logs.job, leaf, excess_ns))
-            continue
-        told = yield from separate(logs, leaf, baseline, settings.separation)
-        culprits.append(_transferring(logs.job, leaf, told.members, told.ranks, excess_ns))
+    leaves = _largest_by_place(found.leaves)
+    slow = [leaf for leaf in leaves if leaf.communicator is not None]
+    told = yield from separate(logs, slow, baseline, settings.separation)
+    culprits = [_computing(logs.job, leaf, excess_ns) for leaf in leaves if leaf.communicator is None]
+    culprits += [
+        _transferring(logs.job, leaf, apart.members, apart.ranks, excess_ns)
+        for leaf, apart in zip(slow, told, strict=True)
+    ]
     return _decisive(_merged(culprits, settings.mixed_share), settings), found
 
 

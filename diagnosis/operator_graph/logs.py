@@ -6,18 +6,21 @@ communicators come from the job, the operators from the logs fetched so far; not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnosis.clocks import Clocks, estimate
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job
 from diagnosis.operator_graph.coverage import coverage
 from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs
-from diagnosis.operators import COLUMNS, Operators
+from diagnosis.operators import COLUMNS, UNKNOWN, Ints, Operators, coded
 
 LEAST_ENDED = 0.5
 """Where fewer of a rank's operators carry an end, its log does not tell how long they took."""
@@ -25,6 +28,54 @@ LEAST_ENDED = 0.5
 
 MOST_ROWS = 4_000_000
 """Rows that a search holds: some 2 GB while it works on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The rows of one answer, with what tells which of them a part of the search looks at; arrays of shape (rows,)."""
+
+    rows: pa.Table
+    rank: Ints
+    communicator: Ints
+    communicators: tuple[str, ...]
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Self:
+        communicator, communicators = coded(rows, "communicator")
+        return cls(rows, rows.column("rank").to_numpy().astype(np.int64), communicator, communicators)
+
+    def part(self, ranks: Collection[int], communicators: Collection[str]) -> _Taken:
+        """The ranks' own rows, and anybody's on the communicators."""
+        codes = [code for code, name in enumerate(self.communicators) if name in communicators]
+        chosen = np.isin(self.rank, sorted(ranks)) | np.isin(self.communicator, codes)
+        if chosen.all():
+            return self
+        rows = self.rows.filter(pa.array(chosen))
+        return _Taken(rows, self.rank[chosen], self.communicator[chosen], self.communicators)
+
+
+@dataclass
+class _Typical:
+    """How many rows ranks have, in all and on each communicator, of those whose rows are all at hand."""
+
+    _rows: Counter[str | None] = field(default_factory=Counter)
+    _ranks: Counter[str | None] = field(default_factory=Counter)
+
+    def add(self, taken: _Taken, whole: Collection[int]) -> None:
+        """Count the rows of the ranks, all of which are among those taken."""
+        own = np.flatnonzero(np.isin(taken.rank, sorted(whole)) & (taken.communicator != UNKNOWN))
+        cells = taken.rank[own] * len(taken.communicators) + taken.communicator[own]
+        counted = pa.array(cells).value_counts()
+        codes = counted.field("values").to_numpy() % max(len(taken.communicators), 1)
+        for code, count in zip(codes.tolist(), counted.field("counts").to_pylist(), strict=True):
+            self._rows[taken.communicators[code]] += count
+            self._ranks[taken.communicators[code]] += 1
+        self._rows[None] += len(own)
+        self._ranks[None] += len(pc.unique(pa.array(taken.rank[own])))
+
+    def rows(self, communicator: str | None) -> float:
+        """Of a rank; 0: not known."""
+        return self._rows[communicator] / self._ranks[communicator] if self._ranks[communicator] else 0.0
 
 
 @dataclass
@@ -46,8 +97,9 @@ class Logs:
     _partly: set[tuple[int, str]] = field(default_factory=set)
     _single: set[tuple[int, str, int]] = field(default_factory=set)
     _asked: list[Need] = field(default_factory=list)
-    _tables: list[pa.Table] = field(default_factory=list)
+    _tables: list[_Taken] = field(default_factory=list)
     _usual: list[WindowStatistics] = field(default_factory=list)
+    _typical: _Typical = field(default_factory=_Typical)
     _operators: Operators | None = None
     _clocks: dict[str, Clocks] = field(default_factory=dict)
 
@@ -70,8 +122,8 @@ class Logs:
             place = Need(tuple(sorted(lacking)), self.iterations, communicator, seq, seq)
             yield from self._ask((place,), position)
 
-    def fetch_whole(self, ranks: Collection[int]) -> Fetch:
-        """All rows of the ranks; where most carry no end, their neighbours' too: only those tell when one ended.
+    def fetch_ended(self, ranks: Collection[int]) -> Fetch:
+        """All rows of the ranks; where most carry no end, what others share with them too: only that tells of it.
 
         Statistics tell nothing there, so that the rows of their iterations are asked for instead.
         """
@@ -80,8 +132,8 @@ class Logs:
         if without and self.window:
             self._learn_from_rows()
             yield from self.fetch({None: ranks})
-        names = {name for rank in without for name in self.job.communicators_of.get(rank, ())}
-        yield from self.fetch({None: {member for name in names for member in self.job.members[name]}})
+        names = sorted({name for rank in without for name in self.job.communicators_of.get(rank, ())})
+        yield from self.fetch({name: self.job.members[name] for name in names})
 
     def _without_ends(self, rank: int) -> bool:
         own = self.operators.of_rank(rank)
@@ -111,7 +163,7 @@ class Logs:
 
     def _with_room(self, needs: Needs) -> Needs:
         """The needs without the ranks for whose rows, going by what others sent, there is no room."""
-        room = self.most_rows - (len(self.operators) if self._tables else 0)
+        room = self.most_rows - sum(len(taken.rank) for taken in self._tables)
         kept = []
         for need in needs:
             of_a_rank = self._rows_of_a_rank(need)
@@ -124,16 +176,7 @@ class Logs:
 
     def _rows_of_a_rank(self, need: Need) -> float:
         """How many rows a need brings of each rank, told from those at hand; 0: not known."""
-        if not self._tables or not self.whole or need.seq_from is not None:
-            return 0.0
-        operators = self.operators
-        own = np.isin(operators.rank, sorted(self.whole))
-        if need.communicator is not None:
-            if need.communicator not in operators.communicators:
-                return 0.0
-            own &= operators.communicator == operators.communicators.index(need.communicator)
-        ranks = np.unique(operators.rank[own])
-        return float(own.sum() / len(ranks)) if len(ranks) else 0.0
+        return 0.0 if need.seq_from is not None else self._typical.rows(need.communicator)
 
     def _add(self, needs: Needs, answer: Answer) -> None:
         for need in needs:
@@ -145,10 +188,17 @@ class Logs:
                 self._single.update((rank, need.communicator, need.seq_from) for rank in need.ranks)
         self.missing |= answer.missing
         self._asked += needs
-        self._tables.append(answer.rows.select([name for name in COLUMNS if name in answer.rows.schema.names]))
+        taken = _Taken.of(answer.rows.select([name for name in COLUMNS if name in answer.rows.schema.names]))
+        self._tables.append(taken)
+        self._typical.add(taken, {rank for need in needs if need.communicator is None for rank in need.ranks})
         self._usual.append(answer.usual)
         self._operators = None
         self._clocks.clear()
+
+    def part(self, ranks: Collection[int], communicators: Collection[str]) -> Logs:
+        """The same logs as far as the ranks' own rows go, and anybody's on the communicators."""
+        tables = [taken.part(ranks, communicators) for taken in self._tables]
+        return replace(self, _tables=tables, _operators=None, _clocks={})
 
     @property
     def whole(self) -> frozenset[int]:
@@ -169,7 +219,7 @@ class Logs:
     def operators(self) -> Operators:
         """All rows fetched so far, each once."""
         if self._operators is None:
-            table = pa.concat_tables(self._tables, promote_options="default")
+            table = pa.concat_tables([taken.rows for taken in self._tables], promote_options="default")
             self._operators = Operators.from_arrow(table).distinct()
         return self._operators
 

@@ -78,7 +78,8 @@ def rated(
 
 def abnormal_operator(logs: Logs, suspect: Suspect) -> Place | None:
     """The operator that lasted long because of the suspect; None where the logs do not tell of one."""
-    operators, own = logs.operators, suspect.operator
+    own = suspect.operator
+    operators = logs.part([own.rank], [own.communicator]).operators
     low, high = np.searchsorted(operators.rank, [own.rank, own.rank + 1])
     at = low + np.flatnonzero(operators.call_ns[low:high] == own.call_ns)
     row = next((int(r) for r in at if operators.communicators[operators.communicator[r]] == own.communicator), None)
@@ -102,6 +103,7 @@ def abnormal_operator(logs: Logs, suspect: Suspect) -> Place | None:
 def _by_lost_time(logs: Logs, suspect: Suspect, iteration: int, baseline: Sequence[int]) -> Rate:
     """The correlation of the time that the suspect lost and the iteration's, over the iterations at hand."""
     iterations = np.array(sorted({*baseline, iteration}), dtype=np.int64)
+    logs = logs.part([suspect.operator.rank, suspect.pivot], [suspect.operator.communicator])
     delays = measure(logs, logs.clocks(), baseline)
     operators = delays.operators
     own = operators.rank == suspect.operator.rank

@@ -16,6 +16,8 @@ from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
+from diagnosis.operator_graph.spread import Spreads
+from diagnosis.operators import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +44,49 @@ class Separation:
 
 def separate(
     logs: Logs,
-    leaf: Leaf,
+    leaves: Sequence[Leaf],
     baseline: Sequence[int],
     settings: SeparationSettings,
-) -> Generator[Needs, Answer, Separation]:
-    """Tell the members of a slow channel apart by their other channels over the same medium."""
-    local = logs.job.on_one_host(leaf.members)
-    names = {name for member in leaf.members for name in logs.job.communicators_of.get(member, ())}
-    groups = {name: logs.job.members[name] for name in names}
-    wanted: dict[str | None, Iterable[int]] = {
-        name: ranks for name, ranks in sorted(groups.items()) if logs.job.on_one_host(ranks) == local
-    }
-    if logs.operators.ended.mean() < 0.5:
-        # only the members' next calls tell when an operator ended
-        wanted = {None: {rank for ranks in groups.values() for rank in ranks}}
-    yield from logs.fetch(wanted)
+) -> Generator[Needs, Answer, list[Separation]]:
+    """Tell the members of each slow channel apart by their other channels over the same medium."""
+    job, names = logs.job, [_alike(logs.job, leaf) for leaf in leaves]
+    of_leaf = list(zip(leaves, names, strict=True))
+    own = ((name, set(leaf.members) & {*job.members[name]}) for leaf, of in of_leaf for name in of)
+    yield from logs.fetch(_joined(own))
+    yield from logs.fetch(_joined(met for leaf, of in of_leaf for met in _met(logs.part(leaf.members, of), leaf, of)))
+    return [_told_apart(logs.part(leaf.members, of), leaf, baseline, settings) for leaf, of in of_leaf]
+
+
+def _joined(wanted: Iterable[tuple[str, Iterable[int]]]) -> dict[str | None, set[int]]:
+    joined: dict[str | None, set[int]] = {}
+    for name, ranks in wanted:
+        joined.setdefault(name, set()).update(ranks)
+    return joined
+
+
+def _met(logs: Logs, leaf: Leaf, names: Sequence[str]) -> Iterator[tuple[str, Iterable[int]]]:
+    """Whom the leaf's members meet on communicators: everybody, or the peers of their sends and receives."""
+    own = logs.operators.take(np.isin(logs.operators.rank, leaf.members))
+    between = own.point_to_point
+    for name in set(names) & set(own.communicators):
+        on = own.communicator == own.communicators.index(name)
+        peers = set(own.peer[on & between].tolist()) - {UNKNOWN}
+        yield name, logs.job.members[name] if (on & ~between).any() else peers
+
+
+def _alike(job: Job, leaf: Leaf) -> list[str]:
+    """Communicators of the leaf's members that use the same medium."""
+    local = job.on_one_host(leaf.members)
+    names = {name for member in leaf.members for name in job.communicators_of.get(member, ())}
+    return [name for name in sorted(names) if job.on_one_host(job.members[name]) == local]
+
+
+def _told_apart(logs: Logs, leaf: Leaf, baseline: Sequence[int], settings: SeparationSettings) -> Separation:
     delays = measure(logs, logs.clocks(), baseline)
+    chance = delays.spreads("transfer", delays.channel, baseline)
     excess: dict[int, float] = {}
     for member in leaf.members:
-        judged = list(_slowness(delays, logs.job, member, leaf, baseline, settings))
+        judged = list(_slowness(delays, chance, logs.job, member, leaf, settings))
         slow = [amount for amount in judged if amount > 0]
         if slow and len(slow) >= settings.slow_share * len(judged):
             excess[member] = sum(slow)
@@ -70,26 +96,19 @@ def separate(
 
 
 def _slowness(
-    delays: Delays,
-    job: Job,
-    member: int,
-    leaf: Leaf,
-    baseline: Sequence[int],
-    settings: SeparationSettings,
+    delays: Delays, chance: Spreads, job: Job, member: int, leaf: Leaf, settings: SeparationSettings
 ) -> Iterator[float]:
     """By how much (ns) the member's transfers on each other channel of the leaf's medium are slow; 0: they are not."""
-    operators = delays.operators
     local = job.on_one_host(leaf.members)
-    own = operators.rank == member
-    known = own & (operators.iteration == leaf.iteration) & ~np.isnan(delays.transfer)
-    for channel in np.unique(delays.channel[known]):
-        now = known & (delays.channel == channel)
-        members = delays.members(int(np.flatnonzero(now)[0]), job)
+    rows = delays.rows(member, [leaf.iteration])
+    rows = rows[~np.isnan(delays.transfer[rows])]
+    for channel in np.unique(delays.channel[rows]).tolist():
+        now = rows[delays.channel[rows] == channel]
+        members = delays.members(int(now[0]), job)
         # what all of them share tells nobody apart
         if set(leaf.members) <= set(members) or len(members) < 2 or job.on_one_host(members) != local:
             continue
-        on = own & (delays.channel == channel)
         amount = float(delays.transfer[now].sum())
         usual = float(delays.transfer_usual[now].sum())
-        chance = settings.sigmas * delays.spread(delays.transfer, on, baseline)
-        yield amount if amount > max(chance, settings.least_slowdown * usual) else 0.0
+        least = max(settings.sigmas * chance.get((member, channel), np.inf), settings.least_slowdown * usual)
+        yield amount if amount > least else 0.0

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from diagnosis.irregularity.window import Floats, WindowStatistics
 from diagnosis.operator_graph.needs import Answer, Need, Needs, Series
-from diagnosis.operators import Operators
+from diagnosis.operators import UNKNOWN, Operators, next_calls
 
 Found = TypeVar("Found")
 
@@ -54,7 +54,12 @@ def answer_to(needs: Needs, table: pa.Table, missing: Collection[int] = ()) -> A
     series = [one for need in needs if need.what == "series" for one in _series(table, need, missing)]
     unknown = {rank for need in needs if need.what == "rows" for rank in need.ranks} & set(missing)
     rows = [table.slice(0, 0), *rows]
-    return Answer(pa.concat_tables(rows), frozenset(unknown), WindowStatistics.joined(usual), tuple(series))
+    return Answer(
+        pa.concat_tables(rows, promote_options="default"),
+        frozenset(unknown),
+        WindowStatistics.joined(usual),
+        tuple(series),
+    )
 
 
 def _usual(rows: pa.Table) -> WindowStatistics:
@@ -94,4 +99,17 @@ def _rows(table: pa.Table, need: Need, missing: Collection[int]) -> pa.Table:
         chosen = pc.and_(chosen, pc.less_equal(table.column("seq"), need.seq_to))
     if need.position is not None:
         chosen = pc.and_(chosen, pc.equal(table.column("position"), need.position))
-    return table.filter(chosen)
+    rows = table.filter(chosen)
+    if need.communicator is not None and rows.column("end_ns").null_count:
+        return _with_next_calls(_rows(table, Need(need.ranks, need.iterations), missing), need.communicator)
+    return rows
+
+
+def _with_next_calls(whole: pa.Table, communicator: str) -> pa.Table:
+    """What log agents tell of a rank's next call, where no end is known."""
+    whole = whole.sort_by([(name, "ascending") for name in ("rank", "call_ns", "call_order")])
+    following = next_calls(Operators.from_arrow(whole))
+    column = pa.field("next_call_ns", pa.int64()), pa.array(following, mask=following == UNKNOWN)
+    at = whole.schema.get_field_index("next_call_ns")
+    whole = whole.append_column(*column) if at < 0 else whole.set_column(at, *column)
+    return whole.filter(pc.equal(whole.column("communicator"), communicator))

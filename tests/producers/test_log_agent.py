@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,32 @@ def test_what_has_no_end_has_no_statistics() -> None:
     assert windows(agent, request([0], 0, 4, what="statistics")) == []
     assert windows(agent, request([0], 0, 4, what="series", communicator="tp0", position=3)) == []
     assert windows(agent, request([0], 0, 4, what="series")) == []  # of no operator in particular
+
+
+def test_where_no_end_is_logged_a_communicators_rows_tell_when_the_rank_went_on() -> None:
+    table = TRAINING.table()
+    at = table.schema.get_field_index("end_ns")
+    bare = table.set_column(at, table.schema.field(at), pa.nulls(len(table), pa.int64()))
+    agent = agents_of(bare)[0]
+    drained(agent)
+    whole = rows(agent.process(request([1], 1, 2)), COMM_OPS)
+    assert {row["next_call_ns"] for row in whole} == {None}
+    following = {row["call_order"]: after["call_ns"] for row, after in pairwise(whole)}
+    for asked in ({"communicator": "tp0"}, {"communicator": "tp0", "position": 2}):
+        told = rows(agent.process(request([1], 1, 2, **asked)), COMM_OPS)
+        assert told
+        assert {row["communicator"] for row in told} == {"tp0"}
+        assert [row["next_call_ns"] for row in told] == [following.get(row["call_order"]) for row in told]
+    some = told[-1]["seq"]
+    (one,) = rows(agent.process(request([1], 1, 2, communicator="tp0", seq_from=some, seq_to=some)), COMM_OPS)
+    assert (one["seq"], one["next_call_ns"]) == (some, told[-1]["next_call_ns"])
+
+
+def test_where_ends_are_logged_nothing_else_need_tell() -> None:
+    agent = agents_of(TRAINING.table())[0]
+    drained(agent)
+    told = rows(agent.process(request([1], 1, 2, communicator="tp0")), COMM_OPS)
+    assert {row["next_call_ns"] for row in told} == {None}
 
 
 def test_rows_and_statistics_of_one_request_are_an_answer_each() -> None:

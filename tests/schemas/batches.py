@@ -58,5 +58,5 @@ def _values(kind: pa.DataType, minimum: float | None = None, maximum: float | No
 
 def _in_order(row: dict[str, Any]) -> dict[str, Any]:
     """An operator is called, then started, then done."""
-    names = [name for name in ("call_ns", "start_ns", "end_ns") if row[name] is not None]
+    names = [name for name in ("call_ns", "start_ns", "end_ns", "next_call_ns") if row[name] is not None]
     return row | dict(zip(names, sorted(abs(row[name]) & (1 << 63) - 1 for name in names), strict=True))

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 def fetched(job: Job, table: pa.Table) -> Logs:
     logs = Logs(job, tuple(sorted(set(table.column("iteration").to_pylist()))))
-    answered(logs.fetch_whole(job.ranks), table)
+    answered(logs.fetch_ended(job.ranks), table)
     return logs
 
 

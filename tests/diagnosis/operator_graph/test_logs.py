@@ -2,12 +2,14 @@
 
 from collections.abc import Collection, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Fetch, Need
+from diagnosis.operators import UNKNOWN
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Training
 
@@ -163,20 +165,33 @@ def test_where_ends_are_not_logged_rows_take_the_place_of_statistics() -> None:
     at = TABLE.schema.get_field_index("end_ns")
     bare = TABLE.set_column(at, "end_ns", pa.nulls(len(TABLE), pa.int64()))
     one = Logs(TRAINING.job(), (7,), window=(3, 4, 5))
-    got(one.fetch_whole([2]), table=bare)
+    got(one.fetch_ended([2]), table=bare)
     assert one.window == ()
     assert set(one.operators.iteration.tolist()) == set(ITERATIONS)
-    assert one.whole == {0, 1, 2}
+    assert one.whole == {2}
+    assert set(one.operators.rank.tolist()) == {0, 1, 2}
 
 
-def test_where_ends_are_not_logged_the_neighbours_are_asked_too() -> None:
+def test_where_ends_are_not_logged_what_others_share_is_asked_for_too() -> None:
     one, bare = logs(), logs()
-    assert got(one.fetch_whole([2])).ranks == {2}
+    assert got(one.fetch_ended([2])).ranks == {2}
     at = TABLE.schema.get_field_index("end_ns")
     without = TABLE.set_column(at, "end_ns", pa.nulls(len(TABLE), pa.int64()))
-    asked = got(bare.fetch_whole([2]), table=without)
-    assert asked.ranks == bare.whole == {0, 1, 2}
-    assert asked.rounds == 2
+    asked = got(bare.fetch_ended([2]), table=without)
+    assert asked.needs[0] == Need((2,), ITERATIONS)
+    assert Need((0, 1), ITERATIONS, "all") in asked.needs[1:]
+    assert bare.whole == {2}
+    assert (bare.operators.next_ns != UNKNOWN).any()
+
+
+def test_a_part_holds_some_ranks_rows_and_everybodys_of_some_communicators() -> None:
+    one = logs()
+    got(one.fetch({None: [0], "all": [1, 2]}))
+    part = one.part([2], ["a"])
+    names = np.array(part.operators.communicators)[part.operators.communicator]
+    assert set(zip(part.operators.rank.tolist(), names.tolist(), strict=True)) == {(0, "a"), (2, "all")}
+    assert one.part([0, 1, 2], []).operators.rank.tolist() == one.operators.rank.tolist()
+    assert len(one.part([], []).operators) == 0
 
 
 def test_what_there_is_no_room_for_is_not_asked_for() -> None:

@@ -39,7 +39,7 @@ def log(*, behind_ms: float, slow_ms: float, spacing_ms: float = 1.0) -> pa.Tabl
 
 def measured(table: pa.Table) -> Delays:
     logs = Logs(JOB, tuple(range(IRREGULAR + 2)))
-    answered(logs.fetch_whole(JOB.ranks), table)
+    answered(logs.fetch_ended(JOB.ranks), table)
     return measure(logs, logs.clocks(), BASELINE)
 
 

@@ -43,8 +43,8 @@ def separated(
     leaf = next(leaf for leaf in found.leaves if leaf.communicator == channel)
     logs = Logs(job, tuple(range(training.iterations)))
     answered(logs.fetch({channel: GROUPS[channel], **dict.fromkeys(at_hand, range(4))}), training.table())
-    told, asked = answered(
-        separate(logs, leaf, training.baseline, SeparationSettings()), training.table(), missing=missing
+    [told], asked = answered(
+        separate(logs, [leaf], training.baseline, SeparationSettings()), training.table(), missing=missing
     )
     return told, {(need.communicator, need.ranks) for need in asked.needs}
 
