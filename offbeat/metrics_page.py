@@ -32,7 +32,8 @@ Each has the figures of its process as well (`process_resident_memory_bytes`, `p
 - has processed messages of a partition and has not committed an offset of it for five minutes, though no processor
   holds it: a search holds its iteration's offset until it ends, and has a deadline.
 
-An agent is stuck when it has not looked at the rings for half a minute. That Kafka is away is no reason to restart it.
+An agent is stuck when it has not looked at the rings for half a minute. That Kafka is away is no reason to restart
+anything: workers and agents go on by themselves once it is back.
 
 `offbeat_lag_seconds` is an upper bound that needs no message to be read: what waits came after the last message that
 was processed, and after the last look (every five seconds) at which nothing waited. A worker that has just started with

@@ -207,6 +207,7 @@ class Agent:
             starts = await self._app.consumer.earliest_offsets(*silent) if silent else {}
         except Exception as error:  # noqa: BLE001 - a broker that is away heals; the next look tells
             log.warning("the ends of the inputs are not known: %s", error)
+            self._progress.looked({})  # nothing can move, and a restart would not bring it back
             return
         positions: dict[Place, Position] = {}
         for tp, end in ends.items():

@@ -31,6 +31,7 @@ class FakeConsumer:
         self.takes = True
         self.ends: dict[str, int] = {}
         self.earliest: dict[str, int] = {}
+        self.away = False
         self._committed_offset: dict[TP, int | None] = {}
 
     async def _commit_offsets(self, offsets: dict[TP, int]) -> bool:
@@ -42,6 +43,8 @@ class FakeConsumer:
         return {TP("numbers", 0), TP("more_numbers", 0)}
 
     async def highwaters(self, *tps: TP) -> dict[TP, int]:
+        if self.away:
+            raise ConnectionError("no broker")
         return {tp: self.ends.get(tp.topic, 0) for tp in tps}
 
     async def earliest_offsets(self, *tps: TP) -> dict[TP, int]:
@@ -356,6 +359,28 @@ def test_commits_that_the_broker_refuses_are_no_progress() -> None:
         await world.cycle()
         await world.look()
         assert world.progress.stuck() is None
+
+    asyncio.run(scenario())
+
+
+def test_that_the_brokers_are_away_is_no_reason_to_restart() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.app.consumer.ends = {"numbers": 12}
+        await world.bring(Record(7))
+        await world.look()
+        world.app.consumer.away = True
+        for _ in range(4):
+            world.now += 6
+            await world.look()
+            await world.cycle()
+            assert world.progress.stuck() is None
+        world.app.consumer.away = False
+        await world.look()
+        world.now += 11
+        await world.cycle()
+        await world.look()
+        assert world.progress.stuck() is not None, "it goes on by itself, or is restarted now"
 
     asyncio.run(scenario())
 
