@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from diagnosis.job import Job
@@ -39,17 +39,20 @@ def paging(
     ``silences`` are those that last at a time (ns since the epoch). Raises ``SettingsError`` where a setting of the
     receiver is missing or cannot be.
     """
+    from sinks.webhook.cluster import Cluster
     from sinks.webhook.delivery import Delivery
     from sinks.webhook.metrics import PageMetrics
     from sinks.webhook.sink import WebhookSink
     from sinks.webhook.verdicts import RateLimit
 
-    receiver, url = _receiver(webhook)
+    receiver, urls = _receiver(webhook)
     secrets = [secret for secret in webhook.secrets.get_secret_value().split(",") if secret]
     headers = {} if webhook.authorization is None else {"Authorization": webhook.authorization.get_secret_value()}
     hidden = [] if webhook.routing_key is None else [webhook.routing_key.get_secret_value()]
     metrics, limit = PageMetrics(registry), RateLimit(webhook.pages_per_job, webhook.window_s)
-    with Delivery(url, secrets=secrets, headers=headers, hidden=hidden) as delivery:
+    with ExitStack() as stack:
+        members = [stack.enter_context(Delivery(url, secrets=secrets, headers=headers, hidden=hidden)) for url in urls]
+        delivery = members[0] if len(members) == 1 else Cluster(members)
         yield lambda jobs: WebhookSink(
             receiver,
             delivery,
@@ -91,8 +94,8 @@ class _Followed:
         return self._silences.lasting(now_ns)
 
 
-def _receiver(webhook: WebhookSettings) -> tuple[Receiver, str]:
-    """How the receiver is spoken to, and where it is."""
+def _receiver(webhook: WebhookSettings) -> tuple[Receiver, list[str]]:
+    """How the receiver is spoken to, and where it is; the Alertmanagers of a cluster are several places."""
     from sinks.webhook.alertmanager import Alertmanager, alerts_url
     from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
     from sinks.webhook.pagerduty import EVENTS_URL, PagerDuty
@@ -103,10 +106,10 @@ def _receiver(webhook: WebhookSettings) -> tuple[Receiver, str]:
         if webhook.routing_key is None:
             raise SettingsError("OFFBEAT_WEBHOOK__ROUTING_KEY is not set: PagerDuty tells by it which service it is")
         pagerduty = PagerDuty(routing_key=webhook.routing_key.get_secret_value(), severity=webhook.severity)
-        return pagerduty, EVENTS_URL if webhook.url is None else webhook.url.get_secret_value()
+        return pagerduty, [EVENTS_URL if webhook.url is None else webhook.url.get_secret_value()]
     if webhook.url is None:
         raise SettingsError("OFFBEAT_WEBHOOK__URL is not set: it names who is told of incidents")
     url = webhook.url.get_secret_value()
     if webhook.receiver == "alertmanager":
-        return Alertmanager(labels=labels), alerts_url(url)
-    return (Slack() if webhook.receiver == "slack" else AlertmanagerWebhook(labels=labels)), url
+        return Alertmanager(labels=labels), [alerts_url(member.strip()) for member in url.split(",")]
+    return (Slack() if webhook.receiver == "slack" else AlertmanagerWebhook(labels=labels)), [url]

@@ -85,10 +85,10 @@ class WebhookSettings(_Group):
     """Whom incidents are paged to: ``receiver`` says how it is spoken to. docs/paging.md goes through it.
 
     The URL counts as a secret: many services put the credential into it. PagerDuty has a URL of its own unless one
-    is set, and needs ``routing_key``. ``secrets`` sign the requests; several, separated by commas, while one is
-    being replaced. ``authorization`` is the header of that name. ``external_url`` is the link on a page: ``{job}`` and
-    ``{incident}`` in it stand for their ids. Of a job at most ``pages_per_job`` incidents get a page of their own in
-    ``window_s``; one summary tells of the others.
+    is set, and needs ``routing_key``; Alertmanagers of a cluster are all named, with commas. ``secrets`` sign the
+    requests; several, separated by commas, while one is being replaced. ``authorization`` is the header of that
+    name. ``external_url`` is the link on a page: ``{job}`` and ``{incident}`` in it stand for their ids. Of a job at
+    most ``pages_per_job`` incidents get a page of their own in ``window_s``; one summary tells of the others.
     """
 
     receiver: Literal["webhook", "alertmanager", "pagerduty", "slack"] = "webhook"

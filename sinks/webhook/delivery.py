@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import httpx
 
@@ -54,6 +54,12 @@ class ReceiverAway(ReceiverError):
 
 class PageRefused(ReceiverError, MessageError):
     """The receiver will never take this page; it may take others. The page's record belongs in dead_letters."""
+
+
+class Post(Protocol):
+    """What takes a request under its idempotency key, or raises why not: a delivery, or a cluster of them."""
+
+    def post(self, request: Request, key: str) -> None: ...
 
 
 class Delivery:

@@ -33,7 +33,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 from sinks.webhook.content import Row
-from sinks.webhook.delivery import Delivery, PageRefused, ReceiverAway
+from sinks.webhook.delivery import PageRefused, Post, ReceiverAway
 from sinks.webhook.ledger import FORMAT, FORMER_FORMAT, Ledger, Summary, Verdict
 from sinks.webhook.ledgers import Due, Key, Ledgers
 from sinks.webhook.metrics import PageMetrics
@@ -65,7 +65,7 @@ class WebhookSink:
     def __init__(
         self,
         receiver: Receiver,
-        delivery: Delivery,
+        delivery: Post,
         refusal: Refusal,
         *,
         jobs: Mapping[str, Job] | None = None,

@@ -73,6 +73,14 @@ def test_a_page_carries_what_is_set(receiver: LocalReceiver) -> None:
     assert page.json["externalURL"] == "https://offbeat.example/llama"
 
 
+def test_all_alertmanagers_of_a_cluster_are_told(receiver: LocalReceiver) -> None:
+    urls = f"{receiver.url}/one, {receiver.url}/two,http://127.0.0.1:1"
+    with sink(url=SecretStr(urls), receiver="alertmanager") as made:
+        list(made.process(record(incident())))
+        made.flush()
+    assert [request.path for request in receiver.received] == ["/hook/one/api/v2/alerts", "/hook/two/api/v2/alerts"]
+
+
 def test_the_limit_is_set(receiver: LocalReceiver) -> None:
     with sink(url=SecretStr(receiver.url), pages_per_job=1, window_s=60.0) as made:
         list(made.process(record(incident("a"), incident("b"))))
