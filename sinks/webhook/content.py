@@ -49,6 +49,7 @@ NEXT = {
 
 _MOST_RANGES = 16
 _MOST_NAMES = 16
+_UNITS = (("h", 3600), ("min", 60))
 
 
 def incident_page(job: str, row: Row, placement: Job | None, link: str = "") -> Page:
@@ -144,10 +145,10 @@ def _details(row: Row, placement: Job | None, link: str) -> dict[str, str]:
 
 def _place(row: Row, placement: Job | None) -> str:
     ranks, hosts, devices = ranges(row["ranks"]), names(_hosts(row, placement)), names(_devices(row))
-    if row["candidates"]:
-        ranks = f"{ranks}, which the evidence cannot tell apart"
     said = ((ranks, "rank" if len(row["ranks"]) == 1 else "ranks"), (hosts, "on"), (devices, "at"))
-    return "; ".join(filter(None, (" ".join(f"{word} {text}" for text, word in said if text), _network(row))))
+    place = " ".join(f"{word} {text}" for text, word in said if text)
+    doubt = "the evidence cannot tell them apart" if row["candidates"] else ""
+    return "; ".join(filter(None, (place, doubt, _network(row))))
 
 
 def _since(row: Row) -> str:
@@ -163,8 +164,15 @@ def _since(row: Row) -> str:
 def _lost(row: Row) -> str | None:
     if row["lost_ns"] is None:
         return None
-    gpus = "" if row["lost_gpu_seconds"] is None else f", {row['lost_gpu_seconds'] / 3600:.2g} GPU hours"
-    return f"{row['lost_ns'] / 1e9:.3g} s of the job{gpus}"
+    gpus = "" if row["lost_gpu_seconds"] is None else f", {_rounded(row['lost_gpu_seconds'] / 3600)} GPU hours"
+    seconds = row["lost_ns"] / 1e9
+    unit, length = next(((unit, length) for unit, length in _UNITS if seconds >= 2 * length), ("s", 1))
+    return f"{_rounded(seconds / length)} {unit} of the job{gpus}"
+
+
+def _rounded(amount: float) -> str:
+    """An amount as people say it: three digits, and no exponent however large."""
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
 
 
 def _where(row: Row, placement: Job | None) -> str:

@@ -140,8 +140,11 @@ class Ledger:
         self._pass(incident, known.revision, told=False)
 
     def forget(self, incident: str) -> None:
-        """Forget an incident as if it had never been known: its record may come again."""
+        """Forget an incident as if it had never been known: its record may come again, and it explains nothing."""
         del self.incidents[incident]
+        for known in self.incidents.values():
+            if known.because == incident:
+                known.because, known.because_last = "", None
 
     def summarise(self, incident: str, title: str, window_ns: int) -> None:
         """Put an incident under the job's summary, which goes on for at least a window: a new one after that."""

@@ -94,7 +94,7 @@ def test_the_summary_is_one_line_that_names_the_place(columns: dict[str, Any], l
 def test_sets_that_cannot_be_told_apart_are_all_named() -> None:
     unsure = page(ranks=[0, 1, 4, 5], candidates=[[0, 1], [4, 5]])
     assert unsure.facts["candidates"] == "0-1 or 4-5"
-    assert "cannot tell apart" in unsure.details["Where"]
+    assert unsure.details["Where"].endswith("at gpu:host0/2; the evidence cannot tell them apart")
 
 
 def test_a_network_component_comes_with_its_layer_and_classes() -> None:
@@ -107,10 +107,25 @@ def test_a_person_reads_where_since_when_how_sure_what_it_costs_and_what_to_do_n
         "Where": "rank 2 on host0 at gpu:host0/2",
         "Since": "iteration 4, opened 2026-01-02 03:03 UTC",
         "How sure": "97%",
-        "Time lost": "38.1 s of the job, 0.085 GPU hours",
+        "Time lost": "38.1 s of the job, 0.0847 GPU hours",
         "Next": NEXT["compute_slow"],
         "More": "https://offbeat.example/llama/5d3c0a9e1f",
     }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "gpus", "said"),
+    [
+        (0.5, 8, "0.5 s of the job, 0.00111 GPU hours"),
+        (119, None, "119 s of the job"),
+        (120, 1024, "2 min of the job, 34.1 GPU hours"),
+        (7199, 8, "120 min of the job, 16 GPU hours"),
+        (9000, 10_240, "2.5 h of the job, 25,600 GPU hours"),
+    ],
+)
+def test_lost_time_is_said_in_a_person_s_units(seconds: float, gpus: int | None, said: str) -> None:
+    lost: dict[str, Any] = {"lost_ns": int(seconds * 1e9), "lost_gpu_seconds": None if gpus is None else seconds * gpus}
+    assert page(**lost).details["Time lost"] == said
 
 
 def test_of_what_is_over_a_person_reads_when_it_ended_and_is_given_nothing_to_do() -> None:

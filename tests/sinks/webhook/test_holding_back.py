@@ -124,6 +124,14 @@ def test_a_consequence_that_outlasts_its_cause_is_paged_after_a_restart_too(
     assert receiver.keys == ["host/1", "host/2", "gpu/1"]
 
 
+def test_a_cause_that_the_receiver_refuses_explains_nothing(worker: Worker, receiver: LocalReceiver) -> None:
+    """Nobody heard of it: its consequence is the only page that there can be."""
+    receiver.answers.append(Answer(400))
+    worker.take(0, host(), gpu())
+    worker.cycle()
+    assert receiver.keys == ["host/1", "gpu/1"]
+
+
 def test_a_silence_holds_back_and_its_end_pages_without_a_record(
     worker: Worker, receiver: LocalReceiver, clock: FakeClock
 ) -> None:
