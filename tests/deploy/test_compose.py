@@ -13,6 +13,7 @@ from local.kafka.jars import kafka_version
 from schemas.metrics import ROLES
 from tests.deploy.command_lines import check_command, loaded
 from tests.deploy.dockerfile import ROOT
+from tests.offbeat.command_line import offbeat
 from tests.services import CLICKHOUSE_IMAGE
 
 FILE = ROOT / "docker-compose.yml"
@@ -152,3 +153,18 @@ def test_grafana_is_given_every_variable_that_its_provisioning_names(services: d
     named = {name for file in provisioned for name in re.findall(r"\$(\w+)", file.read_text())}
     assert named
     assert named <= set(services["grafana"]["environment"])
+
+
+@pytest.mark.parametrize(
+    ("service", "expected"),
+    [("healthy-job", []), ("slow-job", [("compute_slow", [13]), ("communication_slow", [21])])],
+)
+def test_the_simulated_jobs_show_what_they_are_said_to(
+    ours: dict[str, Any], service: str, expected: list[tuple[str, list[int]]], tmp_path: Path
+) -> None:
+    _, _, scenario, *others = ours[service]["command"]
+    faults = others[: others.index("--linger")]
+    made = offbeat("simulate", "--scenario", scenario, *faults, "--out", tmp_path / "run")
+    assert made.exit_code == 0, made.output
+    incidents = json.loads(offbeat("diagnose", tmp_path / "run", "--json").stdout)["incidents"]
+    assert [(incident["cause"], incident["ranks"]) for incident in incidents] == expected
