@@ -8,7 +8,7 @@ import yaml
 
 from local.debian import program
 from tests.deploy.dockerfile import ROOT
-from tests.deploy.test_dashboards import check_names
+from tests.deploy.expressions import check_names
 from tests.services import skipped_where_unavailable
 
 FOLDER = ROOT / "prometheus"

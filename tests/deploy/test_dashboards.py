@@ -22,14 +22,13 @@ from sinks.clickhouse.sink import ClickHouseSink
 from tests.deploy.dashboards import METRICS as PROMETHEUS
 from tests.deploy.dashboards import STORE, Query, as_sent, boards, file_of, queries
 from tests.deploy.dockerfile import ROOT
+from tests.deploy.expressions import LABELS, check_names
 from tests.services import skipped_where_unavailable
 from tests.sinks.clickhouse.samples import JOB, comm_ops, incident, message, story
 
 TO_STORE, TO_PROMETHEUS = list(queries(STORE)), list(queries(PROMETHEUS))
 # All that the sample tells of; rows come into the store now.
 SINCE, UNTIL = datetime(2020, 1, 1), datetime(2099, 1, 1)  # noqa: DTZ001
-LABELS = {"instance", "job", "le"}
-"""Labels that Prometheus adds, or that a histogram has."""
 
 
 @pytest.fixture(scope="module")
@@ -141,21 +140,6 @@ def test_a_query_to_prometheus_asks_for_what_there_is(query: Query) -> None:
     asked = check_names(query.text)
     given = LABELS | {label for metric in asked for label in metric.labels}
     assert set(re.findall(r"\{\{(\w+)\}\}", query.target["legendFormat"])) <= given
-
-
-def check_names(expression: str) -> list[Any]:
-    """The metrics of an expression; fails for a name or a label that is not declared."""
-    by_sample = {sample: metric for metric in METRICS.values() for sample in metric.samples}
-    names = re.findall(r"\boffbeat_\w+", expression)
-    assert set(names) <= set(by_sample), expression
-    asked = [by_sample[name] for name in names]
-    grouped = {
-        label.strip()
-        for labels in re.findall(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)", expression)
-        for label in labels.split(",")
-    }
-    assert grouped <= LABELS | {label for metric in asked for label in metric.labels}, expression
-    return asked
 
 
 def test_rules_and_dashboards_together_watch_every_metric() -> None:
