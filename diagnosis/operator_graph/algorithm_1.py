@@ -72,7 +72,7 @@ def search(
     """Search from every pivot by itself; all roots of the one with the earliest root operator count (5.1.1)."""
     searches = []
     if is_tunable(detector()):  # all pivots together tell how far the job has drifted
-        yield from logs.fetch_whole(pivots)
+        yield from logs.fetch_ended(pivots)
     for pivot in pivots:
         one = Search(logs, iteration, baseline, detector, length, tuple(pivots))
         yield from one.run(pivot)
