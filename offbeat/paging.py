@@ -68,10 +68,16 @@ def paging(
 
 @contextmanager
 def following(kafka: KafkaSettings) -> Iterator[Callable[[int], Iterable[Silence]]]:
-    """The silences that last at a time (ns since the epoch), as control.silences tells of them by then."""
+    """The silences that last at a time (ns since the epoch), as control.silences tells of them by then.
+
+    Raises ``BusError`` where no broker answers, or the topic is missing.
+    """
+    from streams import topics
     from streams.follower import Follower
 
-    with Follower(wiring.bus(kafka), catalogue.SILENCES.name) as follower:
+    bus = wiring.bus(kafka)
+    topics.check(bus, (catalogue.SILENCES,))
+    with Follower(bus, catalogue.SILENCES.name) as follower:
         yield _Followed(follower).lasting
 
 

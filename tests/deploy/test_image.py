@@ -167,9 +167,8 @@ def test_a_role_without_a_broker_ends_with_a_line_that_says_so(image: Image) -> 
         ("store", "migrate"),
         ("produce", "--simulate", "tp=2,pp=1,dp=1,layers=1,microbatches=1,iterations=2"),
     )
-    started = [(role, image.start(*role, settings=settings)) for role in roles]
-    for role, process in started:
-        code, out, err = ended(process)
+    started = [image.start(*role, settings=settings) for role in roles]
+    for role, (code, out, err) in zip(roles, [ended(process) for process in started], strict=True):
         said = "ClickHouse at 127.0.0.1:1" if role[0] == "store" else f"no broker answers at {NOBODY}: "
         last = err.splitlines()[-1] if err else ""
         assert (code, out, last.startswith(said)) == (2, "", True), f"{role}: exit {code}\n{out}{err}"
