@@ -194,6 +194,23 @@ class LineSink(_Idle):
         self._lines.clear()
 
 
+class Hoarder(_Idle):
+    """Holds the first offset that it sees for ever, and waits for nobody: what a fault would look like."""
+
+    def __init__(self, topics: Topics = TOPICS, name: str = "hoarder") -> None:
+        self.name = name
+        self.reads: tuple[Topic, ...] = (topics.numbers,)
+        self.writes: tuple[Topic, ...] = ()
+        self._first: int | None = None
+
+    def process(self, message: Message) -> Iterable[Message]:
+        self._first = message.offset if self._first is None else self._first
+        return ()
+
+    def safe_offsets(self) -> Mapping[Topic, int]:
+        return {} if self._first is None else {self.reads[0]: self._first}
+
+
 class Listener(_Idle):
     """Keeps what it hears."""
 

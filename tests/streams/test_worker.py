@@ -195,10 +195,15 @@ def test_workers_come_and_go(stage: Stage) -> None:
 
 
 def _lives(port: int) -> bool:
+    return _answers(port) and httpx.get(f"http://127.0.0.1:{port}/live").status_code == 200
+
+
+def _answers(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/live").status_code == 200
+        httpx.get(f"http://127.0.0.1:{port}/live")
     except httpx.TransportError:
         return False
+    return True
 
 
 @pytest.mark.kafka
@@ -267,6 +272,30 @@ def test_a_worker_shows_its_metrics_and_is_alive(stage: Stage) -> None:
     awaited(lambda: line in httpx.get(f"{page}/metrics").text, line)
     awaited(lambda: "offbeat_lag_messages{" in httpx.get(f"{page}/metrics").text, "lag")
     assert httpx.get(f"{page}/live").status_code == 200
+
+
+@pytest.mark.kafka
+def test_a_worker_whose_offset_does_not_move_asks_for_a_restart(stage: Stage) -> None:
+    port, _ = free_ports(2)
+    [job, *_] = jobs_of(stage)
+    stage.send([number(stage.topics.numbers, job, value) for value in range(20, 25)])
+    stage.start(processor="hoarder", health_port=port, stuck_after_s=3.0)
+    said = re.compile(
+        rf"{stage.topics.numbers.name} partition \d: messages were processed, and no offset was committed"
+    )
+
+    def stuck() -> bool:
+        if not _answers(port):
+            return False
+        answer = httpx.get(f"http://127.0.0.1:{port}/live")
+        return answer.status_code == 503 and said.match(answer.text) is not None
+
+    awaited(stuck, "503")
+    page = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    assert f'offbeat_stuck{{processor="{stage.prefix}.hoarder"}} 1.0' in page
+    held = f'processor="{stage.prefix}.hoarder",topic="{stage.topics.numbers.name}"'
+    assert f"offbeat_uncommitted_messages{{{held}}} 5.0" in page
+    assert f"offbeat_lag_messages{{{held}}} 0.0" in page
 
 
 @pytest.mark.kafka

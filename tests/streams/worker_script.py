@@ -19,7 +19,7 @@ from streams.bus import Bus
 from streams.control_view import Jobs
 from streams.share import Context
 from streams.worker import WorkerSettings, run_worker
-from tests.streams.examples import Asker, LineSink, Sums, Topics
+from tests.streams.examples import Asker, Hoarder, LineSink, Sums, Topics
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Plan:
     cycle_s: float = 0.2
     session_timeout_s: float = 3.0
     stop_within_s: float = 20.0
+    stuck_after_s: float = 300.0
     health_port: int | None = None
     partitions: int = 3
 
@@ -74,6 +75,8 @@ def main(plan: Plan) -> int:
             return Sums(topics, jobs, name, mended=folder / "mended")
         if plan.processor == "asker":
             return Asker(topics, name)
+        if plan.processor == "hoarder":
+            return Hoarder(topics, name)
         return LineSink(folder / "lines", topics, name)
 
     example = made(Jobs())
@@ -89,6 +92,7 @@ def main(plan: Plan) -> int:
                 instance=plan.instance,
                 pace=Pace(cycle_s=plan.cycle_s, session_timeout_s=plan.session_timeout_s),
                 stop_within_s=plan.stop_within_s,
+                stuck_after_s=plan.stuck_after_s,
                 health_port=plan.health_port,
             ),
         )
