@@ -79,8 +79,8 @@ def _of_rank(store: LogStore, rank: int, request: Sequence[Asked]) -> Iterator[_
 def _rows(store: LogStore, asked: Asked, rank: int) -> tuple[pa.Table, str]:
     where = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
     table, outcome = store.rows([rank], *(asked[name] for name in where))
-    if asked["position"] is not None:
-        table = table.filter(pc.equal(table.column("position"), asked["position"]))
+    if asked["positions"]:
+        table = table.filter(_at(table, asked["positions"]))
     return table, outcome
 
 
@@ -91,21 +91,28 @@ def _only(rows: pa.Table, asked: Asked) -> pa.Table:
         chosen = pc.and_(chosen, pc.greater_equal(rows.column("seq"), asked["seq_from"]))
     if asked["seq_to"] is not None:
         chosen = pc.and_(chosen, pc.less_equal(rows.column("seq"), asked["seq_to"]))
-    if asked["position"] is not None:
-        chosen = pc.and_(chosen, pc.equal(rows.column("position"), asked["position"]))
+    if asked["positions"]:
+        chosen = pc.and_(chosen, _at(rows, asked["positions"]))
     return rows.filter(chosen)
+
+
+def _at(rows: pa.Table, positions: Sequence[int]) -> pa.ChunkedArray:
+    return pc.is_in(rows.column("position"), pa.array(positions, rows.schema.field("position").type))
 
 
 def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
     """Statistics and series; what is asked of several stretches of iterations is one window."""
     stretches: dict[Hashable, list[Asked]] = defaultdict(list)
     for asked in request:
-        stretches[(asked["what"], tuple(asked["ranks"] or ()), asked["communicator"], asked["position"])].append(asked)
+        stretches[
+            (asked["what"], tuple(asked["ranks"] or ()), asked["communicator"], tuple(asked["positions"] or ()))
+        ].append(asked)
     for window in stretches.values():
-        what, communicator, position = (window[0][name] for name in ("what", "communicator", "position"))
+        what, communicator, positions = (window[0][name] for name in ("what", "communicator", "positions"))
         if what == "statistics":
             yield from _each_rank(store, window, operator_windows.statistics)
-        elif communicator is not None and position is not None:
+        elif communicator is not None and len(positions or ()) == 1:
+            [position] = positions
 
             def one(rows: pa.Table, communicator: str = communicator, position: int = position) -> pa.RecordBatch:
                 return operator_windows.series(store, rows, communicator, position)

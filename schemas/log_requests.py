@@ -27,9 +27,9 @@ TOPIC = Topic(
         Column("seq_from", pa.int64(), "First sequence number; null: from the first.", nullable=True, minimum=0),
         Column("seq_to", pa.int64(), "Last sequence number, included; null: to the last.", nullable=True, minimum=0),
         Column(
-            "position",
-            pa.int32(),
-            "Only the operator in this place of each iteration and communicator; null: all. A series needs it.",
+            "positions",
+            pa.list_(pa.int32()),
+            "Only operators in these places of each iteration and communicator; null: all. A series needs one.",
             nullable=True,
             minimum=0,
         ),

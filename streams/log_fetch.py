@@ -74,7 +74,7 @@ class Fetch:
                 "communicator": need.communicator,
                 "seq_from": need.seq_from,
                 "seq_to": need.seq_to,
-                "position": need.position,
+                "positions": list(need.positions) or None,
                 "what": need.what,
                 "deadline_ns": self.deadline_ns,
             }

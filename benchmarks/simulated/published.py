@@ -45,8 +45,10 @@ class NotedLogs(Logs):
             return logs
         raise RuntimeError("logs that have everything ask for more")
 
-    def fetch(self, wanted: Mapping[str | None, Iterable[int]]) -> Fetch:
-        """Note what is wanted."""
+    def fetch(
+        self, wanted: Mapping[str | None, Iterable[int]], places: Mapping[str | None, Collection[int]] | None = None
+    ) -> Fetch:
+        """Note what is wanted; Algorithm 1 wants no places in particular."""
         self.noted.update((rank, communicator) for communicator, ranks in wanted.items() for rank in ranks)
         yield from ()
 

@@ -59,8 +59,8 @@ def walk(
         stands = [stand for stand in stands if stand.rank not in logs.missing]
         ranks = [stand.rank for stand in stands]
         wanted = Ledger(logs.part(ranks, ()), *told, witnesses).unsplit(stands)
-        yield from logs.fetch(wanted)
-        ledger = Ledger(logs.part(ranks, [name for name in wanted if name is not None]), *told, witnesses)
+        yield from logs.fetch(wanted.ranks, wanted.places)
+        ledger = Ledger(logs.part(ranks, [name for name in wanted.ranks if name is not None]), *told, witnesses)
         ledger.witness(ranks)
         found.clock_error_ns = max(found.clock_error_ns, ledger.clock_error_ns(ranks))
         wave = []

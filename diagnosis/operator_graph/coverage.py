@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import median_low
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -13,8 +13,30 @@ from diagnosis.operator_graph.needs import Need
 from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, numbered
 
 
-def coverage(asked: Sequence[Need], operators: Operators) -> float:
-    """Share of the rows asked for that came, from 0 to 1; 1 where none were asked for.
+class Came(NamedTuple):
+    """Rows that came, and rows that were asked for and did not."""
+
+    rows: int = 0
+    lost: int = 0
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1; 1 where none were asked for."""
+        return self.rows / (self.rows + self.lost) if self.rows + self.lost else 1.0
+
+    def plus(self, other: Came) -> Came:
+        """Both together."""
+        return Came(self.rows + other.rows, self.lost + other.lost)
+
+
+def of_places(need: Need, rows: int) -> Came:
+    """What came of a need for some places: each rank has an operator in each of them in every iteration."""
+    asked = len(set(need.ranks)) * len(set(need.iterations)) * len(need.positions)
+    return Came(rows, max(asked - rows, 0))
+
+
+def coverage(asked: Sequence[Need], operators: Operators) -> Came:
+    """How many of the rows asked for came, but for needs for some places.
 
     Rows that did not come are counted by the numbers missing between those that did, and where a rank has none of an
     iteration, by how many others have of theirs.
@@ -23,6 +45,8 @@ def coverage(asked: Sequence[Need], operators: Operators) -> float:
     whole = np.array([rank for need in asked if need.communicator is None for rank in need.ranks], dtype=np.int64)
     came = lost = 0
     for need in asked:
+        if need.positions:
+            continue
         alike = _alike(need, operators, cells)
         own = alike.take(np.isin(alike.rank, need.ranks))
         absent = len(set(need.ranks)) * len(set(need.iterations)) - len(own.per_iteration())
@@ -32,7 +56,7 @@ def coverage(asked: Sequence[Need], operators: Operators) -> float:
             lost += absent * (median_low(typical.tolist()) if len(typical) else 1)
         came += int(own.rows.sum())
         lost += int(own.between.sum())
-    return came / (came + lost) if came + lost else 1.0
+    return Came(came, lost)
 
 
 @dataclass(frozen=True, slots=True)

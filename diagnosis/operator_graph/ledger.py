@@ -11,6 +11,7 @@ import numpy as np
 from diagnosis.operator_graph.delays import Floats, Kind, measure
 from diagnosis.operator_graph.leaf import Leaf, Wait, reference
 from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.needs import Wanted
 from diagnosis.operator_graph.spread import Spreads
 from diagnosis.operators import UNKNOWN, Ints
 
@@ -23,7 +24,8 @@ class AttributionSettings:
     """``material_share`` of the iteration's excess makes a loss a cause, ``follow_share`` a wait worth following (a
     rank can await one and the same delay of several others); ``sigmas`` makes it no chance.
 
-    ``most_ranks`` bounds a walk; ``explained_share`` of a delay must be found in the iteration itself, else
+    ``most_ranks`` bounds a walk; of a communicator's operators at most ``most_operators`` are looked at on its other
+    members, and stand for the rest; ``explained_share`` of a delay must be found in the iteration itself, else
     the walk looks into the iteration before. ``straggler_share`` of a queued channel's delay must end with one member
     to be that one's; operators with less than ``straggler_least`` of its longest one are left out.
     """
@@ -33,6 +35,7 @@ class AttributionSettings:
     sigmas: float = 3.0
     explained_share: float = 0.5
     most_ranks: int = 64
+    most_operators: int = 512
     straggler_share: float = 0.75
     straggler_least: float = 0.1
 
@@ -83,7 +86,7 @@ class Ledger:
             rows = self._delays.rows(rank, [self._iteration])
             if len(rows):
                 self._witnesses.compute[rank] = float(np.nansum(self._delays.compute[rows]))
-                self._witnesses.transfer[rank] = float(np.nansum(self._delays.transfer[rows]))
+                self._witnesses.transfer[rank] = float(np.nansum(self._delays.transfer[rows] * self._weights(rows)))
 
     def clock_error_ns(self, ranks: Iterable[int]) -> int:
         """How far the clocks of ranks may be off, at worst."""
@@ -98,15 +101,15 @@ class Ledger:
             rows = delays.rows(stand.rank, [self._iteration - 1, self._iteration], stand.until_ns)
         return rows
 
-    def unsplit(self, stands: Iterable[Stand]) -> dict[str | None, set[int]]:
-        """Communicators whose members must be seen to tell waiting from transferring, with the members.
+    def unsplit(self, stands: Iterable[Stand]) -> Wanted:
+        """Communicators whose members must be seen to tell waiting from transferring.
 
         Where ends are not logged they tell waiting from computing as well, and what counts is the time until the rank's
         next call. All point-to-point ones count together: which of a send and a receive that ran at once took the time
         is known only when both peers are.
         """
         operators, groups = self._delays.operators, self._group("step")
-        wanted: dict[str | None, set[int]] = {}
+        wanted = Wanted()
         for stand in stands:
             rows = self.rows(stand)
             for group in np.unique(groups[rows]):
@@ -114,9 +117,39 @@ class Ledger:
                 if self._material("step", chosen, least=self._least_wait):
                     for code in np.unique(operators.communicator[chosen]):
                         on = chosen[operators.communicator[chosen] == code]
-                        name = operators.communicators[code]
-                        wanted.setdefault(name, set()).update(self._takes_part(on, between=bool(group == UNKNOWN)))
+                        between = bool(group == UNKNOWN)
+                        places = None if between else self._telling(on)
+                        wanted.add(operators.communicators[code], self._takes_part(on, between=between), places)
         return wanted
+
+    def _telling(self, rows: Ints) -> Ints | None:
+        """Places of a rank's operators on a communicator that tell where it lost time: half of them those that lost
+        most, half of them spread evenly over the others; None: all. Where ends are not logged all are needed.
+        """
+        operators, most = self._delays.operators, self._settings.most_operators
+        rows = rows[operators.iteration[rows] == self._iteration]
+        places = operators.position[rows]
+        if len(rows) <= most or (places == UNKNOWN).any() or not operators.ended[rows].all():
+            return None
+        order = np.argsort(-np.nan_to_num(self._delays.step[rows]), kind="stable")
+        others = np.sort(order[most // 2 :])
+        evenly = others[np.linspace(0, len(others) - 1, most - most // 2).astype(np.int64)]
+        return np.unique(places[np.r_[order[: most // 2], evenly]])
+
+    def _weights(self, rows: Ints) -> Floats:
+        """How many times each of a rank's rows counts where it was split into waiting and transferring, since it stands
+        for others of its communicator that were not: in proportion to what these lost. Shape (rows,).
+        """
+        weights = np.ones(len(rows))
+        operators, split = self._delays.operators, ~np.isnan(self._delays.transfer[rows])
+        collective = ~operators.point_to_point[rows] & operators.ended[rows]
+        lost = np.maximum(np.nan_to_num(self._delays.exposed[rows]), 0)
+        for code in np.unique(operators.communicator[rows[collective]]):
+            on = collective & (operators.communicator[rows] == code)
+            seen = float(lost[on & split].sum())
+            if seen > 0:
+                weights[on] = min(float(lost[on].sum()) / seen, on.sum() / (on & split).sum())
+        return weights
 
     def _takes_part(self, rows: Ints, *, between: bool) -> set[int]:
         """The ranks that share operators of one communicator: its members, or the peers of sends and receives."""
@@ -127,21 +160,22 @@ class Ledger:
 
     def leaves(self, stand: Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
-        delays = self._delays
+        delays, weights = self._delays, self._weights(rows)
         common = self._common("compute", (stand.rank,))
         if self._material("compute", rows, common):
             yield self._leaf(stand, delays.compute, rows, None, (stand.rank,), common)
         for channel in np.unique(delays.channel[rows]):
-            chosen = rows[delays.channel[rows] == channel]
+            on = delays.channel[rows] == channel
+            chosen, times = rows[on], float(weights[on].max())
             members = delays.members(int(chosen[0]), self._logs.job)
             common = self._common("transfer", members)
-            if self._material("transfer", chosen, common):
+            if self._material("transfer", chosen, common, times=times):
                 late = self._straggler(chosen, members)
                 if late is not None:
                     yield self._late_leaf(stand, chosen, late, common)
                     continue
                 name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
-                yield self._leaf(stand, delays.transfer, chosen, name, members, common)
+                yield self._leaf(stand, delays.transfer, chosen, name, members, common, times)
 
     def _straggler(self, rows: Ints, members: tuple[int, ...]) -> int | None:
         """The member that keeps the others, where calls are queued; None where they are not, or nobody does.
@@ -173,9 +207,10 @@ class Ledger:
         """Material waits for one rank, with the time (its own clock) before which its delay arose."""
         delays, operators = self._delays, self._delays.operators
         known = (delays.awaited[rows] != UNKNOWN) & (delays.awaited[rows] != stand.rank) & ~np.isnan(delays.wait[rows])
+        waited = delays.wait[rows] * self._weights(rows)
         for awaited in np.unique(delays.awaited[rows[known]]):
-            chosen = rows[known & (delays.awaited[rows] == awaited)]
-            amount = float(delays.wait[chosen].sum())
+            on = known & (delays.awaited[rows] == awaited)
+            chosen, amount = rows[on], float(waited[on].sum())
             if amount < self._least_wait:
                 continue
             worst = int(chosen[np.argmax(delays.wait[chosen])])
@@ -200,18 +235,20 @@ class Ledger:
         sums = [amount for rank, amount in known.items() if rank not in members]
         return max(0.0, float(np.quantile(sums, 0.25))) if len(sums) >= LEAST_WITNESSES else 0.0
 
-    def _material(self, kind: Kind, rows: Ints, common: float = 0.0, least: float | None = None) -> bool:
-        """Whether what a rank's rows of one group lost beyond what is common is a material share of the iteration's
-        excess, and no chance.
+    def _material(
+        self, kind: Kind, rows: Ints, common: float = 0.0, least: float | None = None, times: float = 1.0
+    ) -> bool:
+        """Whether what a rank's rows of one group lost (so many ``times``) beyond what is common is a material share
+        of the iteration's excess, and no chance.
         """
         if not len(rows):
             return False
         values: Floats = getattr(self._delays, kind)
-        amount = float(np.nansum(values[rows])) - common
+        amount = times * float(np.nansum(values[rows])) - common
         if amount < (self._least if least is None else least):
             return False
         place = int(self._delays.operators.rank[rows[0]]), int(self._group(kind)[rows[0]])
-        return amount > self._settings.sigmas * self._spreads_of(kind).get(place, np.inf)
+        return amount > times * self._settings.sigmas * self._spreads_of(kind).get(place, np.inf)
 
     def _group(self, kind: Kind) -> Ints:
         """What a rank's rows are summed over: all that it computed, what ran on a channel, or on a communicator; all
@@ -239,9 +276,10 @@ class Ledger:
         communicator: str | None,
         members: tuple[int, ...],
         common: float,
+        times: float = 1.0,
     ) -> Leaf:
         worst = int(rows[np.nanargmax(values[rows])])
-        excess = int(np.nansum(values[rows]) - common)
+        excess = int(times * np.nansum(values[rows]) - common)
         iteration = int(self._delays.operators.iteration[worst])
         operator = reference(self._delays.operators, worst)
         return Leaf(stand.rank, communicator, members, excess, iteration, operator, (*stand.path, stand.rank))

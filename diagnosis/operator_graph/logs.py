@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from diagnosis.clocks import Clocks, estimate
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job
-from diagnosis.operator_graph.coverage import coverage
+from diagnosis.operator_graph.coverage import Came, coverage, of_places
 from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs
 from diagnosis.operators import COLUMNS, UNKNOWN, Ints, Operators, coded
 
@@ -43,6 +43,13 @@ class _Taken:
     def of(cls, rows: pa.Table) -> Self:
         communicator, communicators = coded(rows, "communicator")
         return cls(rows, rows.column("rank").to_numpy().astype(np.int64), communicator, communicators)
+
+    def count(self, ranks: Collection[int], communicator: str) -> int:
+        """How many rows the ranks have on a communicator."""
+        if communicator not in self.communicators:
+            return 0
+        on = self.communicator == self.communicators.index(communicator)
+        return int(np.isin(self.rank[on], sorted(ranks)).sum())
 
     def part(self, ranks: Collection[int], communicators: Collection[str]) -> _Taken:
         """The ranks' own rows, and anybody's on the communicators."""
@@ -95,32 +102,38 @@ class Logs:
     missing: set[int] = field(default_factory=set)
     _whole: set[int] = field(default_factory=set)
     _partly: set[tuple[int, str]] = field(default_factory=set)
+    _places: dict[tuple[int, str], set[int]] = field(default_factory=dict)
     _single: set[tuple[int, str, int]] = field(default_factory=set)
     _asked: list[Need] = field(default_factory=list)
     _tables: list[_Taken] = field(default_factory=list)
     _usual: list[WindowStatistics] = field(default_factory=list)
     _typical: _Typical = field(default_factory=_Typical)
+    _came: Came = field(default_factory=Came)
     _operators: Operators | None = None
     _clocks: dict[str, Clocks] = field(default_factory=dict)
 
-    def fetch(self, wanted: Mapping[str | None, Iterable[int]]) -> Fetch:
+    def fetch(
+        self, wanted: Mapping[str | None, Iterable[int]], places: Mapping[str | None, Collection[int]] | None = None
+    ) -> Fetch:
         """Ask for what is not at hand of the ranks wanted of each communicator; None: all of their rows.
 
-        Who did not answer once is not asked again: every time it would cost the whole deadline.
+        Of communicators with ``places`` only the operators there (positions) are wanted. Who did not answer once is not
+        asked again: every time it would cost the whole deadline.
         """
-        needs = tuple(
-            Need(lacking, self.iterations, communicator)
-            for communicator, ranks in wanted.items()
-            if (lacking := tuple(sorted(rank for rank in set(ranks) if not self._has(rank, communicator))))
-        )
-        yield from self._ask(needs)
+        needs = []
+        for communicator, ranks in wanted.items():
+            at = set((places or {}).get(communicator, ()))
+            lacking = tuple(sorted(rank for rank in set(ranks) if not self._has(rank, communicator, at)))
+            if lacking:
+                needs.append(Need(lacking, self.iterations, communicator, positions=tuple(sorted(at))))
+        yield from self._ask(tuple(needs))
 
     def fetch_operator(self, ranks: Iterable[int], communicator: str, seq: int, position: int) -> Fetch:
         """Ask for one collective's part of each rank, beside what that one usually lasts (``window``)."""
         lacking = {r for r in ranks if not self._has(r, communicator) and (r, communicator, seq) not in self._single}
         if lacking:
             place = Need(tuple(sorted(lacking)), self.iterations, communicator, seq, seq)
-            yield from self._ask((place,), position)
+            yield from self._ask((place,), (position,))
 
     def fetch_ended(self, ranks: Collection[int]) -> Fetch:
         """All rows of the ranks; where most carry no end, what others share with them too: only that tells of it.
@@ -143,19 +156,24 @@ class Logs:
         self.iterations, self.window = tuple(sorted({*self.iterations, *self.window})), ()
         self._whole.clear()
         self._partly.clear()
+        self._places.clear()
         self._single.clear()
 
-    def _has(self, rank: int, communicator: str | None) -> bool:
-        known = self._whole | self.missing
-        return rank in known or (communicator is not None and (rank, communicator) in self._partly)
+    def _has(self, rank: int, communicator: str | None, places: Collection[int] = ()) -> bool:
+        if rank in self._whole or rank in self.missing:
+            return True
+        if communicator is None:
+            return False
+        place = rank, communicator
+        return place in self._partly or (bool(places) and self._places.get(place, set()) >= set(places))
 
-    def _ask(self, needs: Needs, position: int | None = None) -> Fetch:
+    def _ask(self, needs: Needs, positions: tuple[int, ...] = ()) -> Fetch:
         """Ask for rows, with the statistics of the same operators where those are wanted."""
         needs = self._with_room(needs)
         if not needs:
             return
         usual = [
-            Need(need.ranks, self.window, need.communicator, position=position, what="statistics")
+            Need(need.ranks, self.window, need.communicator, positions=positions, what="statistics")
             for need in needs
             if self.window
         ]
@@ -176,19 +194,25 @@ class Logs:
 
     def _rows_of_a_rank(self, need: Need) -> float:
         """How many rows a need brings of each rank, told from those at hand; 0: not known."""
+        if need.positions:
+            return float(len(need.positions) * len(need.iterations))
         return 0.0 if need.seq_from is not None else self._typical.rows(need.communicator)
 
     def _add(self, needs: Needs, answer: Answer) -> None:
+        taken = _Taken.of(answer.rows.select([name for name in COLUMNS if name in answer.rows.schema.names]))
         for need in needs:
             if need.communicator is None:
                 self._whole.update(need.ranks)
+            elif need.positions:
+                self._came = self._came.plus(of_places(need, taken.count(need.ranks, need.communicator)))
+                for rank in need.ranks:
+                    self._places.setdefault((rank, need.communicator), set()).update(need.positions)
             elif need.seq_from is None:
                 self._partly.update((rank, need.communicator) for rank in need.ranks)
             else:
                 self._single.update((rank, need.communicator, need.seq_from) for rank in need.ranks)
         self.missing |= answer.missing
         self._asked += needs
-        taken = _Taken.of(answer.rows.select([name for name in COLUMNS if name in answer.rows.schema.names]))
         self._tables.append(taken)
         self._typical.add(taken, {rank for need in needs if need.communicator is None for rank in need.ranks})
         self._usual.append(answer.usual)
@@ -213,7 +237,7 @@ class Logs:
     @property
     def coverage(self) -> float:
         """Share of the rows asked for that came."""
-        return coverage(self._asked, self.operators) if self._asked else 1.0
+        return coverage(self._asked, self.operators).plus(self._came).share if self._asked else 1.0
 
     @property
     def operators(self) -> Operators:

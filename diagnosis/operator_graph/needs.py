@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
 
 from diagnosis.irregularity.window import WindowStatistics
+from diagnosis.operators import Ints
 
 What = Literal["rows", "statistics", "series"]
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Logs of ranks in iterations: all, or only one communicator's, a range of its numbers, one place in it.
+    """Logs of ranks in iterations: all, or only one communicator's, a range of its numbers, some places in it.
 
-    ``statistics`` are of each operator's durations in the iterations; a ``series``, of one operator (communicator and
-    position), has each of them beside the iteration's.
+    ``positions`` are places within iteration and communicator; empty: all. ``statistics`` are of each operator's
+    durations in the iterations; a ``series``, of one operator (communicator and position), has each of them beside the
+    iteration's.
     """
 
     ranks: tuple[int, ...]
@@ -26,12 +28,30 @@ class Need:
     communicator: str | None = None
     seq_from: int | None = None
     seq_to: int | None = None
-    position: int | None = None
+    positions: tuple[int, ...] = ()
     what: What = "rows"
 
 
 Needs = tuple[Need, ...]
 """What a search asks for at once."""
+
+
+@dataclass
+class Wanted:
+    """Whose rows are wanted of each communicator; of those with ``places`` only the operators there."""
+
+    ranks: dict[str | None, set[int]] = field(default_factory=dict)
+    places: dict[str | None, set[int]] = field(default_factory=dict)
+    _all: set[str] = field(default_factory=set)
+
+    def add(self, communicator: str, ranks: Iterable[int], places: Ints | None) -> None:
+        """Want the ranks' operators in some places, None: all of them."""
+        self.ranks.setdefault(communicator, set()).update(ranks)
+        if places is None:
+            self._all.add(communicator)
+            self.places.pop(communicator, None)
+        elif communicator not in self._all:
+            self.places.setdefault(communicator, set()).update(places.tolist())
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def rated(
     """The rate of each suspect; asks for one series each, of the iterations of ``window``, and for nothing else."""
     places = [abnormal_operator(logs, suspect) if window else None for suspect in suspects]
     needs = tuple(
-        Need((place.rank,), window, place.communicator, position=place.position, what="series")
+        Need((place.rank,), window, place.communicator, positions=(place.position,), what="series")
         for place in dict.fromkeys(places)
         if place is not None
     )

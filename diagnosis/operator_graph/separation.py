@@ -15,9 +15,9 @@ from diagnosis.job import Job
 from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operator_graph.needs import Answer, Needs
+from diagnosis.operator_graph.needs import Answer, Needs, Wanted
 from diagnosis.operator_graph.spread import Spreads
-from diagnosis.operators import UNKNOWN
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,14 @@ class SeparationSettings:
     """A transfer is slow beyond ``sigmas`` and ``least_slowdown`` of the usual.
 
     At least ``slow_share`` of a culprit's channels are slow. A member with less than ``comparable`` of the strongest
-    suspect's excess is no suspect beside it.
+    suspect's excess is no suspect beside it. Of a communicator's operators at most ``most_operators`` are looked at.
     """
 
     sigmas: float = 3.0
     least_slowdown: float = 0.1
     slow_share: float = 0.5
     comparable: float = 0.5
+    most_operators: int = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,10 @@ def separate(
     of_leaf = list(zip(leaves, names, strict=True))
     own = ((name, set(leaf.members) & {*job.members[name]}) for leaf, of in of_leaf for name in of)
     yield from logs.fetch(_joined(own))
-    yield from logs.fetch(_joined(met for leaf, of in of_leaf for met in _met(logs.part(leaf.members, of), leaf, of)))
+    wanted = Wanted()
+    for leaf, of in of_leaf:
+        _want_met(wanted, logs.part(leaf.members, of), leaf, settings.most_operators)
+    yield from logs.fetch(wanted.ranks, wanted.places)
     return [_told_apart(logs.part(leaf.members, of), leaf, baseline, settings) for leaf, of in of_leaf]
 
 
@@ -64,14 +68,27 @@ def _joined(wanted: Iterable[tuple[str, Iterable[int]]]) -> dict[str | None, set
     return joined
 
 
-def _met(logs: Logs, leaf: Leaf, names: Sequence[str]) -> Iterator[tuple[str, Iterable[int]]]:
-    """Whom the leaf's members meet on communicators: everybody, or the peers of their sends and receives."""
-    own = logs.operators.take(np.isin(logs.operators.rank, leaf.members))
-    between = own.point_to_point
-    for name in set(names) & set(own.communicators):
-        on = own.communicator == own.communicators.index(name)
-        peers = set(own.peer[on & between].tolist()) - {UNKNOWN}
-        yield name, logs.job.members[name] if (on & ~between).any() else peers
+def _want_met(wanted: Wanted, logs: Logs, leaf: Leaf, most: int) -> None:
+    """Want whom the leaf's members meet on communicators: everybody, or the peers of their sends and receives."""
+    operators = logs.operators
+    own = np.isin(operators.rank, leaf.members)
+    between = operators.point_to_point
+    for code in np.unique(operators.communicator[own]).tolist():
+        name, on = operators.communicators[code], own & (operators.communicator == code)
+        if (on & between).any():
+            wanted.add(name, set(operators.peer[on & between].tolist()) - {UNKNOWN}, None)
+        if (on & ~between).any():
+            wanted.add(name, logs.job.members[name], _some(operators, on, code, most))
+
+
+def _some(operators: Operators, own: Bools, code: int, most: int) -> Ints | None:
+    """Places of a communicator's operators that others have told of already, or some spread evenly; None: all."""
+    places = np.unique(operators.position[own])
+    if len(places) <= most or not operators.ended[own].all():
+        return None
+    told = np.unique(operators.position[(operators.communicator == code) & ~own])
+    places = np.intersect1d(places, told) if len(told) >= most else places
+    return places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
 
 
 def _alike(job: Job, leaf: Leaf) -> list[str]:

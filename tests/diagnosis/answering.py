@@ -73,7 +73,7 @@ def _durations(operators: Operators) -> Floats:
 
 def _series(table: pa.Table, need: Need, missing: Collection[int]) -> Iterator[Series]:
     assert need.communicator is not None
-    assert need.position is not None
+    [position] = need.positions
     for rank in need.ranks:
         own = Operators.from_arrow(_rows(table, replace(need, ranks=(rank,)), missing))
         whole = Operators.from_arrow(_rows(table, Need((rank,), need.iterations), missing))
@@ -84,10 +84,16 @@ def _series(table: pa.Table, need: Need, missing: Collection[int]) -> Iterator[S
                 pairs.append((int(duration), int(of.end_ns.max() - of.call_ns.min())))
         if pairs:
             operator_ns, iteration_ns = zip(*pairs, strict=True)
-            yield Series(rank, need.communicator, need.position, operator_ns, iteration_ns)
+            yield Series(rank, need.communicator, position, operator_ns, iteration_ns)
 
 
 def _rows(table: pa.Table, need: Need, missing: Collection[int]) -> pa.Table:
+    if need.communicator is None or not table.column("end_ns").null_count:
+        return _chosen(table, need, missing)
+    return _chosen(_with_next_calls(_chosen(table, Need(need.ranks, need.iterations), missing)), need, missing)
+
+
+def _chosen(table: pa.Table, need: Need, missing: Collection[int]) -> pa.Table:
     ranks = pa.array(sorted(set(need.ranks) - set(missing)), table.schema.field("rank").type)
     iterations = pa.array(need.iterations, table.schema.field("iteration").type)
     chosen = pc.and_(pc.is_in(table.column("rank"), ranks), pc.is_in(table.column("iteration"), iterations))
@@ -97,19 +103,15 @@ def _rows(table: pa.Table, need: Need, missing: Collection[int]) -> pa.Table:
         chosen = pc.and_(chosen, pc.greater_equal(table.column("seq"), need.seq_from))
     if need.seq_to is not None:
         chosen = pc.and_(chosen, pc.less_equal(table.column("seq"), need.seq_to))
-    if need.position is not None:
-        chosen = pc.and_(chosen, pc.equal(table.column("position"), need.position))
-    rows = table.filter(chosen)
-    if need.communicator is not None and rows.column("end_ns").null_count:
-        return _with_next_calls(_rows(table, Need(need.ranks, need.iterations), missing), need.communicator)
-    return rows
+    if need.positions:
+        chosen = pc.and_(chosen, pc.is_in(table.column("position"), pa.array(need.positions, pa.int64())))
+    return table.filter(chosen)
 
 
-def _with_next_calls(whole: pa.Table, communicator: str) -> pa.Table:
+def _with_next_calls(whole: pa.Table) -> pa.Table:
     """What log agents tell of a rank's next call, where no end is known."""
     whole = whole.sort_by([(name, "ascending") for name in ("rank", "call_ns", "call_order")])
     following = next_calls(Operators.from_arrow(whole))
     column = pa.field("next_call_ns", pa.int64()), pa.array(following, mask=following == UNKNOWN)
     at = whole.schema.get_field_index("next_call_ns")
-    whole = whole.append_column(*column) if at < 0 else whole.set_column(at, *column)
-    return whole.filter(pc.equal(whole.column("communicator"), communicator))
+    return whole.append_column(*column) if at < 0 else whole.set_column(at, *column)

@@ -217,7 +217,7 @@ def test_a_log_that_was_overwritten_is_told_so() -> None:
 def test_rows_of_one_place_are_those_of_one_operator_an_iteration() -> None:
     agent = agents_of(TRAINING.table())[0]
     drained(agent)
-    (answer,) = agent.process(request([0], 1, 3, communicator="tp0", position=2))
+    (answer,) = agent.process(request([0], 1, 3, communicator="tp0", positions=[2]))
     got = rows([answer], COMM_OPS)
     assert [(row["iteration"], row["communicator"], row["position"]) for row in got] == [
         (i, "tp0", 2) for i in (1, 2, 3)
@@ -235,7 +235,8 @@ def windows(agent: LogAgent, *asked: Message) -> list[dict[str, Any]]:
 def lasted(agent: LogAgent, rank: int, *stretches: tuple[int, int]) -> dict[int, int]:
     """How long the operator in the fourth place of its tensor communicator took in each iteration."""
     told = [
-        rows(agent.process(request([rank], *s, communicator=f"tp{rank // 2}", position=3)), COMM_OPS) for s in stretches
+        rows(agent.process(request([rank], *s, communicator=f"tp{rank // 2}", positions=[3])), COMM_OPS)
+        for s in stretches
     ]
     return {row["iteration"]: row["end_ns"] - row["call_ns"] for of in told for row in of}
 
@@ -256,7 +257,7 @@ def test_statistics_are_of_all_stretches_of_a_window_together() -> None:
 def test_statistics_of_one_place_are_one_row() -> None:
     agent = agents_of(TRAINING.table())[0]
     drained(agent)
-    told = windows(agent, request([0, 1], 0, 4, what="statistics", communicator="tp0", position=3))
+    told = windows(agent, request([0, 1], 0, 4, what="statistics", communicator="tp0", positions=[3]))
     assert [(row["rank"], row["communicator"], row["position"], row["samples"]) for row in told] == [
         (0, "tp0", 3, 5),
         (1, "tp0", 3, 5),
@@ -266,7 +267,7 @@ def test_statistics_of_one_place_are_one_row() -> None:
 def test_a_series_is_an_operators_durations_beside_its_iterations() -> None:
     agent = agents_of(TRAINING.table())[0]
     summaries = {s["iteration"]: s for s in rows(drained(agent), ITERATION_SUMMARIES) if s["rank"] == 1}
-    (row,) = windows(agent, request([1], 1, 99, what="series", communicator="tp0", position=3))
+    (row,) = windows(agent, request([1], 1, 99, what="series", communicator="tp0", positions=[3]))
     assert row["series"] == [
         {
             "iteration": iteration,
@@ -284,7 +285,7 @@ def test_what_has_no_end_has_no_statistics() -> None:
     agent = agents_of(table.set_column(at, table.schema.field(at), pa.nulls(len(table), pa.int64())))[0]
     drained(agent)
     assert windows(agent, request([0], 0, 4, what="statistics")) == []
-    assert windows(agent, request([0], 0, 4, what="series", communicator="tp0", position=3)) == []
+    assert windows(agent, request([0], 0, 4, what="series", communicator="tp0", positions=[3])) == []
     assert windows(agent, request([0], 0, 4, what="series")) == []  # of no operator in particular
 
 
@@ -297,7 +298,7 @@ def test_where_no_end_is_logged_a_communicators_rows_tell_when_the_rank_went_on(
     whole = rows(agent.process(request([1], 1, 2)), COMM_OPS)
     assert {row["next_call_ns"] for row in whole} == {None}
     following = {row["call_order"]: after["call_ns"] for row, after in pairwise(whole)}
-    for asked in ({"communicator": "tp0"}, {"communicator": "tp0", "position": 2}):
+    for asked in ({"communicator": "tp0"}, {"communicator": "tp0", "positions": [2]}):
         told = rows(agent.process(request([1], 1, 2, **asked)), COMM_OPS)
         assert told
         assert {row["communicator"] for row in told} == {"tp0"}

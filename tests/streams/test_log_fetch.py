@@ -131,18 +131,18 @@ def all_kinds() -> Fetch:
     """Rows of two ranks, statistics of one, a series of another."""
     needs = (
         Need((0, 1), (9,), "c", seq_from=40, seq_to=41),
-        Need((0,), (3, 4, 5), "c", position=2, what="statistics"),
-        Need((7,), (3, 4, 5), "c", position=2, what="series"),
+        Need((0,), (3, 4, 5), "c", positions=(2,), what="statistics"),
+        Need((7,), (3, 4, 5), "c", positions=(2,), what="series"),
     )
     return Fetch("r", "j", needs, deadline_ns=50)
 
 
 def test_a_request_says_what_is_asked_for_of_which_operators() -> None:
     rows = decode(all_kinds().request(), LOG_REQUESTS).to_pylist()
-    assert [(r["what"], r["ranks"], r["seq_from"], r["seq_to"], r["position"]) for r in rows] == [
+    assert [(r["what"], r["ranks"], r["seq_from"], r["seq_to"], r["positions"]) for r in rows] == [
         ("rows", [0, 1], 40, 41, None),
-        ("statistics", [0], None, None, 2),
-        ("series", [7], None, None, 2),
+        ("statistics", [0], None, None, [2]),
+        ("series", [7], None, None, [2]),
     ]
 
 

@@ -332,7 +332,7 @@ def test_of_a_collective_one_row_a_member_is_asked_for() -> None:
     assert (straggler.ranks, straggler.communicator) == ((3,), None)
     assert {need.iterations for need in (whole, part, straggler)} == {(12,)}
     usual = [need for need in asked.needs if need.what == "statistics"]
-    assert [(need.ranks, need.position) for need in usual] == [((0,), None), ((1, 2, 3), 2), ((3,), None)]
+    assert [(need.ranks, need.positions) for need in usual] == [((0,), ()), ((1, 2, 3), (2,)), ((3,), ())]
 
 
 class Looking:

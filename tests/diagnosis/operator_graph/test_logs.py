@@ -152,7 +152,7 @@ def test_one_operator_is_asked_for_by_its_number_and_place() -> None:
     asked = got(one.fetch_operator([0, 1, 2], "all", 7, 0))
     assert asked.needs == [
         Need((1, 2), (7,), "all", seq_from=7, seq_to=7),
-        Need((1, 2), (3, 4, 5), "all", position=0, what="statistics"),
+        Need((1, 2), (3, 4, 5), "all", positions=(0,), what="statistics"),
     ]
     assert got(one.fetch_operator([1, 2], "all", 7, 0)).needs == []
     assert got(one.fetch({"all": [1]})).needs[0] == Need((1,), (7,), "all")
