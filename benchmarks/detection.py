@@ -30,7 +30,7 @@ def run(
     faults: Annotated[int, typer.Option(min=2, help="Faults of each to learn from; half as many to judge.")] = 6,
     drifting: Annotated[int, typer.Option(min=0, help="How many of these are followed over a month of drift.")] = 2,
     ranks: Annotated[int, typer.Option(min=64, help="Ranks of each.")] = 4096,
-    small_jobs: Annotated[int, typer.Option(min=0, help="Jobs of 32 to 128 ranks.")] = 6,
+    small_jobs: Annotated[int, typer.Option(min=0, help="Jobs of 32 to 128 ranks.")] = 4,
     runs: Annotated[int, typer.Option(min=2, help="Runs of each to learn from; half as many to judge.")] = 10,
     recordings: Annotated[
         list[Path] | None, typer.Option(metavar="PATH", help="A recording; several, of the same job, learn and judge.")
