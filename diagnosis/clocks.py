@@ -96,16 +96,17 @@ def estimate(operators: Operators, clock_of_rank: Mapping[int, str], reference: 
 
 
 def _of_ranks(ranks: Ints, value: Callable[[int], int]) -> Ints:
-    distinct, inverse = np.unique(ranks, return_inverse=True)
-    return np.array([value(int(rank)) for rank in distinct], dtype=np.int64)[inverse.reshape(-1)]
+    """A value a rank, as one a row; ranks come in runs."""
+    first = np.flatnonzero(np.diff(ranks, prepend=ranks[0] - 1)) if len(ranks) else ranks
+    of_run = np.array([value(rank) for rank in ranks[first].tolist()], dtype=np.int64)
+    return np.repeat(of_run, np.diff(first, append=len(ranks)))
 
 
 def _pairs(operators: Operators, clock_of_rank: Mapping[int, str]) -> Pairs[str]:
     """Each pair of clocks that meet, by name."""
     clocks = sorted(set(clock_of_rank.values()))
     number = {name: index for index, name in enumerate(clocks)}
-    distinct, inverse = np.unique(operators.rank, return_inverse=True)
-    clock = np.array([number.get(clock_of_rank.get(int(r), ""), UNKNOWN) for r in distinct], dtype=np.int64)[inverse]
+    clock = _of_ranks(operators.rank, lambda rank: number.get(clock_of_rank.get(rank, ""), UNKNOWN))
     keys = meeting_keys(operators)
     useful = (keys != UNKNOWN) & (clock != UNKNOWN)
     if not useful.any():

@@ -6,7 +6,7 @@ everything that crosses it: the culprit is the member whose other channels are s
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,35 +50,31 @@ def separate(
     settings: SeparationSettings,
 ) -> Generator[Needs, Answer, list[Separation]]:
     """Tell the members of each slow channel apart by their other channels over the same medium."""
-    job, names = logs.job, [_alike(logs.job, leaf) for leaf in leaves]
-    of_leaf = list(zip(leaves, names, strict=True))
-    own = ((name, set(leaf.members) & {*job.members[name]}) for leaf, of in of_leaf for name in of)
-    yield from logs.fetch(_joined(own))
-    wanted = Wanted()
-    for leaf, of in of_leaf:
-        _want_met(wanted, logs.part(leaf.members, of), leaf, settings.most_operators)
-    yield from logs.fetch(wanted.ranks, wanted.places)
-    return [_told_apart(logs.part(leaf.members, of), leaf, baseline, settings) for leaf, of in of_leaf]
+    members = {rank for leaf in leaves for rank in leaf.members}
+    names = sorted({name for leaf in leaves for name in _alike(logs.job, leaf)})
+    yield from logs.fetch({name: members & {*logs.job.members[name]} for name in names})
+    met = _met(logs.part(members, names), members, settings.most_operators)
+    yield from logs.fetch(met.ranks, met.places)
+    if not leaves:
+        return []
+    part = logs.part(members, names)
+    delays = measure(part, part.clocks(), baseline)
+    chance = delays.spreads("transfer", delays.channel, baseline)
+    return [_told_apart(delays, chance, logs.job, leaf, settings) for leaf in leaves]
 
 
-def _joined(wanted: Iterable[tuple[str, Iterable[int]]]) -> dict[str | None, set[int]]:
-    joined: dict[str | None, set[int]] = {}
-    for name, ranks in wanted:
-        joined.setdefault(name, set()).update(ranks)
-    return joined
-
-
-def _want_met(wanted: Wanted, logs: Logs, leaf: Leaf, most: int) -> None:
-    """Want whom the leaf's members meet on communicators: everybody, or the peers of their sends and receives."""
-    operators = logs.operators
-    own = np.isin(operators.rank, leaf.members)
+def _met(logs: Logs, ranks: Collection[int], most: int) -> Wanted:
+    """Whom the ranks meet on the communicators at hand: everybody, or the peers of their sends and receives."""
+    operators, wanted = logs.operators, Wanted()
+    own = np.isin(operators.rank, sorted(ranks))
     between = operators.point_to_point
     for code in np.unique(operators.communicator[own]).tolist():
         name, on = operators.communicators[code], own & (operators.communicator == code)
         if (on & between).any():
             wanted.add(name, set(operators.peer[on & between].tolist()) - {UNKNOWN}, None)
         if (on & ~between).any():
-            wanted.add(name, logs.job.members[name], _some(operators, on, code, most))
+            wanted.add(name, logs.job.members.get(name, ()), _some(operators, on, code, most))
+    return wanted
 
 
 def _some(operators: Operators, own: Bools, code: int, most: int) -> Ints | None:
@@ -98,12 +94,10 @@ def _alike(job: Job, leaf: Leaf) -> list[str]:
     return [name for name in sorted(names) if job.on_one_host(job.members[name]) == local]
 
 
-def _told_apart(logs: Logs, leaf: Leaf, baseline: Sequence[int], settings: SeparationSettings) -> Separation:
-    delays = measure(logs, logs.clocks(), baseline)
-    chance = delays.spreads("transfer", delays.channel, baseline)
+def _told_apart(delays: Delays, chance: Spreads, job: Job, leaf: Leaf, settings: SeparationSettings) -> Separation:
     excess: dict[int, float] = {}
     for member in leaf.members:
-        judged = list(_slowness(delays, chance, logs.job, member, leaf, settings))
+        judged = list(_slowness(delays, chance, job, member, leaf, settings))
         slow = [amount for amount in judged if amount > 0]
         if slow and len(slow) >= settings.slow_share * len(judged):
             excess[member] = sum(slow)
