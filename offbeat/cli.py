@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from offbeat.commands import agent, analysis, bench, bus, roles, silences, store, train
+from offbeat.commands import agent, analysis, bench, bus, dead_letters, roles, silences, store, train
 from offbeat.errors import ExitCode, told_in_one_line
 
 
@@ -66,7 +66,7 @@ for command in (
     store.rank,
 ):
     app.command()(command)
-for group in (bus.topics, bus.dead_letters, silences.silences, store.store, bench.bench):
+for group in (bus.topics, dead_letters.dead_letters, silences.silences, store.store, bench.bench):
     app.add_typer(group)
 
 

@@ -7,9 +7,10 @@ messages', and going on would empty a topic into dead_letters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
+from typing import Any
 
 from schemas import catalogue
 from schemas.errors import MessageError, MessageTooLarge, TooMuchPoison
@@ -20,6 +21,7 @@ MOST_IN_A_ROW = 50
 
 _NO_JOB = "unknown"
 _MOST_CHARACTERS = 4000
+_LEFT_OUT = "exceed what dead_letters carries and are left out)"
 
 
 class DeadLetters:
@@ -73,8 +75,7 @@ def dead_letter(message: Message, error: MessageError, processor: str) -> Messag
     try:
         return _record(row, message)
     except MessageTooLarge:
-        size = len(message.value or b"")
-        reason = f"{row['reason']} (its {size} bytes exceed what dead_letters carries and are left out)"
+        reason = f"{row['reason']} (its {len(message.value or b'')} bytes {_LEFT_OUT}"
         return _record({**row, "value": b"", "reason": reason}, message)
 
 
@@ -84,15 +85,25 @@ def revived(letters: Message) -> Iterator[Message]:
     Raises ``MessageError`` where the record is not one of dead_letters.
     """
     for row in decode(letters, catalogue.DEAD_LETTERS).to_pylist():
-        yield Message(
-            topic=row["topic"],
-            key=row["key"] or "",
-            value=row["value"],
-            headers=dict(row["headers"]),
-            partition=row["partition"],
-            offset=row["offset"],
-            timestamp_ns=row["at_ns"],
-        )
+        yield message_of(row)
+
+
+def message_of(row: Mapping[str, Any]) -> Message:
+    """The message that a row of dead_letters keeps."""
+    return Message(
+        topic=row["topic"],
+        key=row["key"] or "",
+        value=row["value"],
+        headers=dict(row["headers"]),
+        partition=row["partition"],
+        offset=row["offset"],
+        timestamp_ns=row["at_ns"],
+    )
+
+
+def is_left_out(row: Mapping[str, Any]) -> bool:
+    """Whether a row of dead_letters lacks the message's bytes, which were too many."""
+    return row["value"] == b"" and str(row["reason"]).endswith(_LEFT_OUT)
 
 
 def _record(row: dict[str, object], message: Message) -> Message:

@@ -1,4 +1,4 @@
-"""`offbeat topics apply`, `dead-letters list` and `produce` where no broker is. (With one: test_deployed.py.)"""
+"""`offbeat topics apply`, `dead-letters` and `produce` where no broker is. (With one: test_deployed.py.)"""
 
 import socket
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ NOBODY = "127.0.0.1:1"
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("offbeat.commands.bus._WITHIN_S", 0.5)
+    monkeypatch.setattr("offbeat.commands.dead_letters._WITHIN_S", 0.5)
     monkeypatch.setattr("offbeat.commands.silences._WITHIN_S", 0.5)
     monkeypatch.setattr("offbeat.produce._BROKER_WITHIN_S", 0.5)
 
@@ -26,6 +27,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         "topics apply",
         "topics apply --dry-run",
         "dead-letters list",
+        "dead-letters replay",
         "produce",
         "silences list",
         "silences add --job a",
