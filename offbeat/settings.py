@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -18,6 +19,7 @@ from pydantic_settings import SettingsError as Unreadable
 
 from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.monitor import MonitorSettings
+from offbeat.secret_files import with_secrets
 from producers.live.registration import DEFAULT_FOLDER
 from schemas.errors import SettingsError
 from streams.bus import SaslMechanism, SecurityProtocol
@@ -39,8 +41,9 @@ class _Group(BaseModel):
 
 
 class KafkaSettings(_Group):
-    """The brokers and how to be let in; the files are in PEM form.
+    """The brokers and how to be let in; certificates and keys are in PEM form.
 
+    ``password_file`` holds the password, instead of ``password``.
     ``replication_factor`` is that of topics to be created; None: the broker's default.
     """
 
@@ -52,13 +55,15 @@ class KafkaSettings(_Group):
     sasl_mechanism: SaslMechanism | None = None
     username: str | None = None
     password: SecretStr | None = None
+    password_file: Path | None = None
     replication_factor: int | None = Field(None, ge=1)
 
 
 class StoreSettings(_Group):
     """``chdb``: the engine in this process over the folder ``path``; ``clickhouse``: a server, native TCP.
 
-    ``comm_ops`` says whether the operator rows that travel are kept as well: most of what is stored.
+    ``password_file`` holds the password, instead of ``password``. ``comm_ops`` says whether the operator rows that
+    travel are kept as well: most of what is stored.
     """
 
     engine: Literal["chdb", "clickhouse"] = "chdb"
@@ -68,6 +73,7 @@ class StoreSettings(_Group):
     database: str = "default"
     user: str = "default"
     password: SecretStr = SecretStr("")
+    password_file: Path | None = None
     secure: bool = False
     verify: bool = True
     ca_certificates: Path | None = None
@@ -87,15 +93,20 @@ class WebhookSettings(_Group):
     The URL counts as a secret: many services put the credential into it. PagerDuty has a URL of its own unless one
     is set, and needs ``routing_key``; Alertmanagers of a cluster are all named, with commas. ``secrets`` sign the
     requests; several, separated by commas, while one is being replaced. ``authorization`` is the header of that
-    name. ``external_url`` is the link on a page: ``{job}`` and ``{incident}`` in it stand for their ids. Of a job at
+    name. Each of these four may be in a file instead, which the field of its name and ``_file`` names.
+    ``external_url`` is the link on a page: ``{job}`` and ``{incident}`` in it stand for their ids. Of a job at
     most ``pages_per_job`` incidents get a page of their own in ``window_s``; one summary tells of the others.
     """
 
     receiver: Literal["webhook", "alertmanager", "pagerduty", "slack"] = "webhook"
     url: SecretStr | None = None
+    url_file: Path | None = None
     secrets: SecretStr = SecretStr("")
+    secrets_file: Path | None = None
     authorization: SecretStr | None = None
+    authorization_file: Path | None = None
     routing_key: SecretStr | None = None
+    routing_key_file: Path | None = None
     severity: str = "critical"
     external_url: str = ""
     pages_per_job: int = Field(5, ge=1)
@@ -155,6 +166,16 @@ class Settings(BaseSettings):
     publish_all: bool = False
     model: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _secrets_of_files(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return {
+            group: with_secrets(given[group], partial(_variable, group))
+            if isinstance(given[group], dict)
+            else given[group]
+            for group in given
+        }
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -72,7 +72,7 @@ def run_agents_in_process(
 
 def bus(settings: KafkaSettings) -> Bus:
     """How to reach Kafka."""
-    plain = settings.model_dump(exclude={"password", "replication_factor"})
+    plain = settings.model_dump(exclude={"password", "password_file", "replication_factor"})
     return Bus(**plain, password=None if settings.password is None else settings.password.get_secret_value())
 
 
@@ -87,7 +87,7 @@ def server_address(settings: StoreSettings) -> ServerAddress:
     """Where the ClickHouse server is, and who asks."""
     from sinks.clickhouse.driver import ServerAddress
 
-    plain = settings.model_dump(exclude={"engine", "path", "port", "password", "comm_ops"})
+    plain = settings.model_dump(exclude={"engine", "path", "port", "password", "password_file", "comm_ops"})
     port = settings.port or (9440 if settings.secure else 9000)
     return ServerAddress(**plain, port=port, password=settings.password.get_secret_value())
 
