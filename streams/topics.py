@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -36,6 +36,8 @@ _HOUR_MS = 3_600_000
 _DECORATION = re.compile(r"^\S+/\w+: | \(after \d+ms in state \w+\)")
 """What librdkafka puts around the reason of a failure."""
 _PARTITIONS = "partitions"
+_LASTING = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+_LOOK_AFTER_S = 0.5
 _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 
@@ -145,21 +147,31 @@ def settings_of(topic: Topic) -> dict[str, str]:
 
 
 def _admin(bus: Bus, within_s: float) -> AdminClient:
-    """A client that has met a broker; raises ``BusError`` that says which were asked, and why none answers."""
-    troubles: list[str] = []
+    """A client that has met a broker; raises ``BusError`` that says which were asked, and why none answers.
+
+    What waiting does not mend, a wrong password or certificate, is told at once.
+    """
+    troubles: list[KafkaError] = []
     properties: dict[str, Any] = {
         **bus.librdkafka(),
         "log_level": 0,  # what it would log at every attempt, the error below says once
-        "error_cb": lambda error: troubles.append(error.str()),
+        "error_cb": troubles.append,
     }
     admin = AdminClient(properties, logger=LIBRDKAFKA)
-    try:
-        admin.list_topics(timeout=within_s)
-    except KafkaException as error:
-        admin.poll(0)
-        trouble = _DECORATION.sub("", troubles[0] if troubles else error.args[0].str())
-        raise BusError(f"no broker answers at {bus.bootstrap_servers}: {trouble}; {bus.remedy(trouble)}") from error
-    return admin
+    deadline = time.monotonic() + within_s
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            admin.list_topics(timeout=max(min(left_s, _LOOK_AFTER_S), 0.01))
+            return admin
+        except KafkaException as error:
+            admin.poll(0)
+            refused = [trouble for trouble in troubles if trouble.code() in _LASTING]
+            if not refused and left_s > _LOOK_AFTER_S:
+                continue
+            told = [*refused, *troubles, error.args[0]][0].str()
+            trouble = _DECORATION.sub("", told)
+            raise BusError(f"no broker answers at {bus.bootstrap_servers}: {trouble}; {bus.remedy(trouble)}") from error
 
 
 def _create(admin: AdminClient, topics: list[Topic], replication_factor: int | None, within_s: float) -> None:

@@ -41,6 +41,16 @@ class LocalKafka(LocalService):
     def bootstrap_servers(self) -> str:
         return f"{LOOPBACK}:{self._port}"
 
+    @property
+    def client(self) -> dict[str, str]:
+        """How a client is let in, as properties of librdkafka."""
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    @property
+    def format_options(self) -> Sequence[str]:
+        """What else a new cluster's data folder is made with."""
+        return ()
+
     def prepare(self) -> tuple[Sequence[str | Path], Mapping[str, str] | None]:
         if not is_free(self._port):
             raise LocalServiceError(f"port {self._port} on {LOOPBACK} is taken: give Kafka another one")
@@ -65,7 +75,7 @@ class LocalKafka(LocalService):
 
         admin = AdminClient(
             {
-                "bootstrap.servers": self.bootstrap_servers,
+                **self.client,
                 "log_level": 0,  # refused connections are what waiting looks like
                 "socket.connection.setup.timeout.ms": 1000,
             }
@@ -81,6 +91,7 @@ class LocalKafka(LocalService):
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         # "=" keeps an id that begins with a dash from being read as an option.
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", str(properties)]
+        tool += self.format_options
         done = subprocess.run([*command, *tool], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise LocalServiceError(f"Kafka could not format {self.folder}:\n{(done.stdout + done.stderr)[-2000:]}")
