@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from offbeat.commands import agent, analysis, bench, bus, dead_letters, roles, silences, store, train
+from offbeat.commands import agent, analysis, bench, bus, dead_letters, doctor, roles, silences, store, train
 from offbeat.errors import ExitCode, told_in_one_line
 
 
@@ -64,6 +64,7 @@ for command in (
     roles.alert,
     store.sql,
     store.rank,
+    doctor.doctor,
 ):
     app.command()(command)
 for group in (bus.topics, dead_letters.dead_letters, silences.silences, store.store, bench.bench):

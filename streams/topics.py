@@ -79,7 +79,7 @@ def apply(
     ``replication_factor`` counts for topics to be created; None is the broker's default. With ``dry_run`` nothing
     is changed. Raises ``BusError`` where the broker refuses or does not answer.
     """
-    admin = _admin(bus, within_s)
+    admin = admin_client(bus, within_s)
     catalogue = {topic.name: topic for topic in topics}
     counts = _partition_counts(admin, within_s)
     missing = [topic for name, topic in catalogue.items() if name not in counts]
@@ -105,7 +105,7 @@ def check(bus: Bus, together: Collection[Topic], others: Iterable[Topic] = (), *
     Raises ``BusError`` where the broker does not answer, a topic is missing, or topics that are read together
     differ in their number of partitions.
     """
-    counts = _partition_counts(_admin(bus, within_s), within_s)
+    counts = _partition_counts(admin_client(bus, within_s), within_s)
     missing = sorted({topic.name for topic in (*together, *others)} - counts.keys())
     if missing:
         raise BusError(f"missing on {bus.bootstrap_servers}: {', '.join(missing)}: run `offbeat topics apply`")
@@ -121,7 +121,7 @@ def session_bounds_s(bus: Bus, *, within_s: float = 10.0) -> tuple[float, float]
 
     Raises ``BusError`` where no broker answers.
     """
-    admin = _admin(bus, within_s)
+    admin = admin_client(bus, within_s)
     broker = str(next(iter(_metadata(admin, within_s).brokers)))
     settings = _described(admin, ResourceType.BROKER, [broker], within_s)[broker]
     low, high = (int(settings[f"group.{end}.session.timeout.ms"]) for end in ("min", "max"))
@@ -146,7 +146,7 @@ def settings_of(topic: Topic) -> dict[str, str]:
     return {**own, "cleanup.policy": "delete", "retention.ms": str(int(topic.retention_hours * _HOUR_MS))}
 
 
-def _admin(bus: Bus, within_s: float) -> AdminClient:
+def admin_client(bus: Bus, within_s: float) -> AdminClient:
     """A client that has met a broker; raises ``BusError`` that says which were asked, and why none answers.
 
     What waiting does not mend, a wrong password or certificate, is told at once.
@@ -182,7 +182,7 @@ def _create(admin: AdminClient, topics: list[Topic], replication_factor: int | N
         NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=replicas, config=settings_of(topic))
         for topic in topics
     ]
-    _answers(admin.create_topics(new, operation_timeout=within_s, request_timeout=within_s), within_s)
+    answers(admin.create_topics(new, operation_timeout=within_s, request_timeout=within_s), within_s)
     deadline = time.monotonic() + within_s
     while unseen := {topic.name for topic in topics} - _partition_counts(admin, within_s).keys():
         if time.monotonic() > deadline:
@@ -209,7 +209,7 @@ def _alter(admin: AdminClient, changes: list[Change], within_s: float) -> None:
         for name, of_topic in groupby(changes, key=lambda change: change.topic)
     ]
     if altered:
-        _answers(admin.incremental_alter_configs(altered, request_timeout=within_s), within_s)
+        answers(admin.incremental_alter_configs(altered, request_timeout=within_s), within_s)
 
 
 def _set(change: Change) -> ConfigEntry:
@@ -232,15 +232,16 @@ def _described(admin: AdminClient, kind: ResourceType, names: list[str], within_
     asked = admin.describe_configs([ConfigResource(kind, name) for name in names], request_timeout=within_s)
     return {
         resource.name: {setting: str(entry.value) for setting, entry in entries.items()}
-        for resource, entries in _answers(asked, within_s).items()
+        for resource, entries in answers(asked, within_s).items()
     }
 
 
-def _answers(asked: Mapping[_Asked, Future[_Answer]], within_s: float) -> dict[_Asked, _Answer]:
-    answers = {}
+def answers(asked: Mapping[_Asked, Future[_Answer]], within_s: float) -> dict[_Asked, _Answer]:
+    """What the brokers answered to each question; raises ``BusError`` for the first that they refused."""
+    answered = {}
     for what, future in asked.items():
         try:
-            answers[what] = future.result(within_s + 5)
+            answered[what] = future.result(within_s + 5)
         except (KafkaException, TimeoutError) as error:
             raise BusError(f"{what}: {error}") from error
-    return answers
+    return answered

@@ -53,7 +53,7 @@ def told(arguments: list[str], settings: dict[str, str]) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("role", ["alert", "store migrate"])
+@pytest.mark.parametrize("role", ["alert", "store migrate", "doctor", "doctor --json"])
 def test_a_service_that_is_away_is_told_of_without_secrets(role: str) -> None:
     said = told(command(*role.split()), SETTINGS)
     assert "127.0.0.1:1" in said

@@ -1,0 +1,49 @@
+"""doctor: whether all is well with what a role needs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from offbeat import terminal
+from offbeat.commands.parameters import Bootstrap, DataDir, Json, settings_with
+from offbeat.errors import ExitCode
+
+if TYPE_CHECKING:
+    from offbeat.doctor.checked import Checked
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
+
+
+def doctor(bootstrap: Bootstrap = None, data_dir: DataDir = None, as_json: Json = False) -> None:
+    """Check brokers, topics, lag, store, clocks, versions and settings; change nothing and page nobody.
+
+    Exit code 1 where something failed; each such line says what to do.
+    """
+    from offbeat.doctor import examine
+    from offbeat.doctor.checked import State
+
+    settings = settings_with(bootstrap=bootstrap, data_dir=data_dir)
+    with terminal.progress("looking") as shown:
+        checks = []
+        for count, check in enumerate(examine(settings), start=1):
+            checks.append(check)
+            shown.advance(count)
+    terminal.print_json([asdict(check) for check in checks]) if as_json else _print(checks)
+    if any(check.state is State.FAILED for check in checks):
+        raise typer.Exit(ExitCode.FOUND)
+
+
+def _print(checks: list[Checked]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in ("check", "state", "found", "what to do"):
+        table.add_column(name, no_wrap=name in {"check", "state"}, overflow="fold")
+    for check in checks:
+        table.add_row(check.what, Text(check.state, _STYLES[check.state]), check.found, check.todo)
+    terminal.console().print(table)
