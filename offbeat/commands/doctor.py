@@ -18,9 +18,9 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": 
 
 
 def doctor(bootstrap: Bootstrap = None, data_dir: DataDir = None, as_json: Json = False) -> None:
-    """Check brokers, topics, lag, store, clocks, versions and settings; change nothing and page nobody.
+    """Say what is amiss with brokers, lag, store and settings.
 
-    Exit code 1 where something failed; each such line says what to do.
+    Nothing is changed, and nobody is paged. The exit code is 1 where a check failed; its line says what to do.
     """
     from offbeat.doctor import examine
     from offbeat.doctor.checked import State

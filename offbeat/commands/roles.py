@@ -118,7 +118,7 @@ def sink(
 
 
 def alert(bootstrap: Bootstrap = None, instance: Instance = None, health_port: HealthPort = None) -> None:
-    """Page incidents to the receiver that OFFBEAT_WEBHOOK__... names until SIGTERM."""
+    """Page incidents to the receiver that is set until SIGTERM."""
     from offbeat import roles
 
     settings = settings_with(bootstrap=bootstrap, instance=instance, health_port=health_port)

@@ -22,9 +22,11 @@ COMMANDS = (
     "alert",
     "sql",
     "rank",
+    "doctor",
     "bench",
     "topics apply",
     "dead-letters list",
+    "dead-letters replay",
     "store migrate",
 )
 
