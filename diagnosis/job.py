@@ -125,6 +125,13 @@ class Job:
             return Device(f"gpu:rank{rank}", "gpu", 0)
         return Device(f"gpu:{place.host}/{place.gpu}", "gpu", 0)
 
+    def cpu(self, rank: int) -> Device:
+        """The CPUs of a rank's host: ``cpu:host``, or ``cpu:rank5`` where that is not known."""
+        place = self.place.get(rank)
+        return Device(
+            f"cpu:{place.host}" if place is not None and place.host is not None else f"cpu:rank{rank}", "cpu", 0
+        )
+
     def nics(self, rank: int) -> tuple[Device, ...]:
         """The NICs of a rank: ``nic:host/name``, or ``nic:rank5`` where none is known."""
         place = self.place.get(rank)

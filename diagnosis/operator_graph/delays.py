@@ -23,7 +23,7 @@ from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, last_callers, m
 
 Floats = npt.NDArray[np.float64]
 
-Kind = Literal["compute", "exposed", "transfer", "step"]
+Kind = Literal["compute", "exposed", "transfer", "step", "onward"]
 """What time is spent on."""
 
 LEAST_BASELINE = 3
@@ -40,10 +40,10 @@ class Delays:
 
     ``compute`` is spent before the call, ``exposed`` within the operator; ``exposed = wait + transfer`` where all
     members were seen. ``step`` is ``exposed``, or where nobody tells when the operator ended, the time until the
-    next call of the rank. ``spent`` has the times themselves. ``behind`` is how much later than the first member the
-    rank went on, known where calls are queued (``_queued``): there all that the GPU had to do is within the operator.
-    ``awaited`` is the rank that entered last, ``meeting`` the communication (``meeting_keys``), ``channel`` what it
-    runs over: the communicator, or the two ends of a send or recv.
+    next call of the rank; ``onward`` is the time from its end until that call. ``spent`` has the times themselves.
+    ``behind`` is how much later than the first member the rank went on, known where calls are queued (``_queued``):
+    there all that the GPU had to do is within the operator. ``awaited`` is the rank that entered last, ``meeting`` the
+    communication (``meeting_keys``), ``channel`` what it runs over: the communicator, or the ends of a send or recv.
     """
 
     operators: Operators
@@ -54,6 +54,7 @@ class Delays:
     wait: Floats
     transfer: Floats
     step: Floats
+    onward: Floats
     behind: Floats
     awaited: Ints
     transfer_usual: Floats
@@ -105,6 +106,7 @@ class Split:
     exposed: Floats
     wait: Floats
     step: Floats
+    onward: Floats
 
     @property
     def transfer(self) -> Floats:
@@ -131,6 +133,7 @@ def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
         wait=spent.wait - _usual(spent.wait, of_operator, in_baseline),
         transfer=spent.transfer - transfer_usual,
         step=spent.step - _usual(spent.step, of_operator, in_baseline),
+        onward=spent.onward - _usual(spent.onward, of_operator, in_baseline),
         behind=behind - _usual(behind, of_operator, in_baseline),
         awaited=np.where(met.complete, operators.rank[met.last], UNKNOWN),
         transfer_usual=transfer_usual,
@@ -192,7 +195,8 @@ def _split(operators: Operators, met: _Met) -> Split:
     exposed = np.where(ended, np.maximum(end - begin, 0), np.nan)
     wait = np.where(met.complete & ended, np.clip(np.minimum(met.entered, end) - begin, 0, None), np.nan)
     on = np.where(met.following == UNKNOWN, np.nan, np.maximum(met.following - begin, 0))
-    return Split(compute, exposed, wait, np.where(ended, exposed, on))
+    onward = np.where(ended & (met.following != UNKNOWN), met.following - met.end, np.nan)
+    return Split(compute, exposed, wait, np.where(ended, exposed, on), onward)
 
 
 def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete: Bools) -> Ints:

@@ -16,6 +16,7 @@ from diagnosis.irregularity.samples import Length
 from diagnosis.job import Job
 from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.attribution import Walk, walk
+from diagnosis.operator_graph.host import HostSettings, slow_hosts
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait
 from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import MOST_ROWS, Logs
@@ -27,6 +28,7 @@ from diagnosis.topology import Device
 COMPUTE = "compute_slow"
 NETWORK = "communication_slow"
 MIXED = "mixed_slow"
+HOST = "host_slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class LocateSettings:
     search: Literal["attribution", "algorithm_1"] = "attribution"
     attribution: AttributionSettings = field(default_factory=AttributionSettings)
     separation: SeparationSettings = field(default_factory=SeparationSettings)
+    host: HostSettings = field(default_factory=HostSettings)
     mixed_share: float = 0.5
     whole_share: float = 0.9
     comparable_share: float = 0.5
@@ -171,10 +174,17 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     leaves = _largest_by_place(found.leaves)
     slow = [leaf for leaf in leaves if leaf.communicator is not None]
     told = yield from separate(logs, slow, baseline, settings.separation)
-    culprits = [_computing(logs.job, leaf, excess_ns) for leaf in leaves if leaf.communicator is None]
+    own = [leaf for leaf in leaves if leaf.communicator is None or logs.job.on_one_host(leaf.members)]
+    with_host = yield from slow_hosts(logs, own, baseline, settings.host)
+    hosts = [leaf for leaf, slowed in zip(own, with_host, strict=True) if slowed]
+    culprits = [_of_host(logs.job, leaf, excess_ns) for leaf in hosts]
+    culprits += [
+        _computing(logs.job, leaf, excess_ns) for leaf in own if leaf.communicator is None and leaf not in hosts
+    ]
     culprits += [
         _transferring(logs.job, leaf, apart.members, apart.ranks, excess_ns)
         for leaf, apart in zip(slow, told, strict=True)
+        if leaf not in hosts
     ]
     return _decisive(_merged(culprits, settings.mixed_share), settings), found
 
@@ -216,6 +226,17 @@ def _computing(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
     )
 
 
+def _of_host(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
+    """All ranks of a host, which its CPU slows."""
+    return replace(
+        _computing(job, leaf, excess_ns),
+        cause=HOST,
+        level="machine",
+        ranks=tuple(job.ranks_of_host[job.place[leaf.rank].host or ""]),
+        devices=(job.cpu(leaf.rank),),
+    )
+
+
 def _transferring(job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[int, ...], excess_ns: int) -> Culprit:
     """The member that could be told apart, else the group with its candidates."""
     ranks = told or members
@@ -242,10 +263,21 @@ def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
             by_network = {r for c in named.values() if c.cause != COMPUTE for r in c.ranks}
             if culprit.level != "group" or not by_network & set(culprit.ranks):
                 named[culprit.ranks] = culprit
+        elif HOST in {known.cause, culprit.cause}:
+            named[culprit.ranks] = _with_its_links(known, culprit)
         elif known.cause != culprit.cause and culprit.excess_ns >= mixed_share * known.excess_ns:
             devices = tuple(dict.fromkeys((*known.devices, *culprit.devices)))
             named[culprit.ranks] = replace(known, cause=MIXED, devices=devices)
     return list(named.values())
+
+
+def _with_its_links(one: Culprit, other: Culprit) -> Culprit:
+    """A slow host, and what its ranks lost among themselves: what it launches late looks like slow NVLinks."""
+    host, links = (one, other) if one.cause == HOST else (other, one)
+    if links.cause == HOST:
+        return max(one, other, key=lambda culprit: culprit.excess_ns)
+    share = min(1.0, host.share + links.share)
+    return replace(host, excess_ns=host.excess_ns + links.excess_ns, share=share)
 
 
 def _decisive(culprits: Sequence[Culprit], settings: LocateSettings) -> list[Culprit]:

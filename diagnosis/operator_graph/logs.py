@@ -141,16 +141,17 @@ class Logs:
         Statistics tell nothing there, so that the rows of their iterations are asked for instead.
         """
         yield from self.fetch({None: ranks})
-        without = [rank for rank in ranks if self._without_ends(rank)]
+        without = [rank for rank in ranks if not self.ended(rank)]
         if without and self.window:
             self._learn_from_rows()
             yield from self.fetch({None: ranks})
         names = sorted({name for rank in without for name in self.job.communicators_of.get(rank, ())})
         yield from self.fetch({name: self.job.members[name] for name in names})
 
-    def _without_ends(self, rank: int) -> bool:
-        own = self.operators.of_rank(rank)
-        return len(own) > 0 and bool(own.ended.mean() < LEAST_ENDED)
+    def ended(self, rank: int) -> bool:
+        """Whether most of the rank's operators at hand carry an end."""
+        own = self.part([rank], ()).operators.of_rank(rank)
+        return bool(own.ended.mean() >= LEAST_ENDED) if len(own) else True
 
     def _learn_from_rows(self) -> None:
         self.iterations, self.window = tuple(sorted({*self.iterations, *self.window})), ()
