@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from benchmarks.large.baselines import SIGMA, TRADITIONAL, WALK
-from benchmarks.large.rankings import VARIANTS, WHOLE
+from benchmarks.large.rankings import SETS, VARIANTS, WHOLE
 from benchmarks.large.trial import LargeScore
 from benchmarks.simulated.figures import (
     Figures,
@@ -42,10 +43,12 @@ def summarise(scores: Sequence[LargeScore]) -> Figures:
     faults = [(score, fault) for score in faulty for fault in must_be_named(score.faults)]
     return {
         "runs": {"faulty": len(faulty), "healthy": len(healthy), "ranks": sizes_of(scores)},
-        "top_k": _top(faults, WHOLE),
+        "top_k": _top(faults, SETS),
+        "ambiguity_sets": dict(sorted(Counter(size for score, _ in faults for size in score.set_sizes).items())),
+        "top_k_of_single_devices": _top(faults, WHOLE),
         "by": {name: _by(faults, key) for name, key in STRATA.items()},
         "strata": _strata(faults),
-        "k": {name: _by_k(faults, name) for name in (*VARIANTS, *_BASELINES)},
+        "k": {name: _by_k(faults, name) for name in (SETS, *VARIANTS, *_BASELINES)},
         "incidents": verdicts_on(faulty),
         "named": share(sum(f.outcome == NAMED and f.cause_right for _, f in faults), len(faults)),
         "healthy_without_incident": share(sum(not score.said for score in healthy), len(healthy)),
@@ -56,7 +59,7 @@ def summarise(scores: Sequence[LargeScore]) -> Figures:
         "traffic": _traffic(scores),
         "cost_s": _cost(scores),
         "failures": [failure for score in scores for failure in failures_of(score)],
-        "not_in_top_k": [_missed(score, fault) for score, fault in faults if not _in_top(score, fault, WHOLE)],
+        "not_in_top_k": [_missed(score, fault) for score, fault in faults if not _in_top(score, fault, SETS)],
     }
 
 
@@ -93,7 +96,7 @@ def _by(faults: Iterable[_Fault], key: Callable[[LargeScore, FaultScore], str]) 
     groups: dict[str, list[_Fault]] = {}
     for score, fault in faults:
         groups.setdefault(key(score, fault), []).append((score, fault))
-    return {name: _top(of, WHOLE)["in_top_k"] for name, of in sorted(groups.items())}
+    return {name: _top(of, SETS)["in_top_k"] for name, of in sorted(groups.items())}
 
 
 def _strata(faults: Sequence[_Fault]) -> Figures:
@@ -131,4 +134,4 @@ def _cost(scores: Sequence[LargeScore]) -> Figures:
 
 def _missed(score: LargeScore, fault: FaultScore) -> Figures:
     where = {"seed": score.seed, "kind": fault.kind, "pattern": fault.pattern, "dimensions": score.asked.dimensions}
-    return {**where, "slowdown": fault.slowdown, "place": fault.places.get(WHOLE), "searched": score.searched}
+    return {**where, "slowdown": fault.slowdown, "place": fault.places.get(SETS), "searched": score.searched}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from benchmarks.simulated.rankings import ALL_PLACES
-from diagnosis.ranking.devices import RankingSettings
+from diagnosis.ranking.devices import Implication, RankingSettings, rank
 
 WHOLE = "prior and decay"
 """The ranking as it is by default."""
+
+SETS = "ambiguity sets"
+"""Places as the ranking tells them: what nothing in the evidence tells apart shares one, however many it is."""
 
 VARIANTS: Mapping[str, RankingSettings] = {
     WHOLE: ALL_PLACES,
@@ -18,3 +22,17 @@ VARIANTS: Mapping[str, RankingSettings] = {
     "decay by all NICs": RankingSettings(top=0, coverage=False),
 }
 """The rankings that are compared."""
+
+
+class SetPlace(NamedTuple):
+    """The place of an ambiguity set, and how many devices it has."""
+
+    place: int
+    devices: int
+
+
+def place_of_set(devices: Collection[str], evidence: Iterable[Implication]) -> SetPlace | None:
+    """Where the ranking puts the best of some devices, with what it cannot tell from it; None: none is implicated."""
+    ranked = [r for r in rank(evidence, ALL_PLACES) if r.device in devices and r.irregularity_rate > 0]
+    best = min(ranked, key=lambda device: device.place, default=None)
+    return None if best is None else SetPlace(best.place, len(best.ambiguity_set))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from benchmarks.large.baselines import TRADITIONAL, Baselines, traditional
 from benchmarks.large.observed import TimedLog, observe
 from benchmarks.large.plan import LargeCase
-from benchmarks.large.rankings import VARIANTS
+from benchmarks.large.rankings import SETS, VARIANTS, place_of_set
 from benchmarks.large.volume import operators_an_iteration, volume
 from benchmarks.simulated import rankings, scoring
 from benchmarks.simulated.trial import Score, Traffic, layout_of
@@ -36,10 +36,14 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class LargeScore(Score):
-    """What a finished run of thousands of ranks counts for; ``detect_s`` is without the simulator's time."""
+    """What a finished run of thousands of ranks counts for; ``detect_s`` is without the simulator's time.
+
+    ``set_sizes`` is how many devices the ranking cannot tell from each fault's; 0: it is not ranked.
+    """
 
     asked: LargeCase
     cost: Cost
+    set_sizes: tuple[int, ...] = ()
 
     @property
     def case(self) -> LargeCase:
@@ -49,12 +53,12 @@ class LargeScore(Score):
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Self:
         """What ``to_json`` gave; raises ``TypeError`` or ``KeyError`` for anything else."""
-        own = {"asked", "cost"}
+        own = {"asked", "cost", "set_sizes"}
         common = Score.from_json({name: value for name, value in row.items() if name not in own})
         asked = LargeCase(**{**row["asked"], "story": Story(row["asked"]["story"])})
         cost = Cost(**{**row["cost"], "fetched_rows": tuple(row["cost"]["fetched_rows"])})
         fields = {name: getattr(common, name) for name in Score.__dataclass_fields__}
-        return cls(**fields, asked=asked, cost=cost)
+        return cls(**fields, asked=asked, cost=cost, set_sizes=tuple(row["set_sizes"]))
 
 
 def run_case(case: LargeCase, settings: Settings) -> LargeScore:
@@ -82,6 +86,8 @@ def judged(case: LargeCase, run: LazyRun, settings: Settings, simulate_s: float 
         first = detection.searched[0]
         ranked[TRADITIONAL] = traditional(log, first, detection.iterations[first][0]["baseline"] or ())
     shift = scoring.shift_of(truth, run.job, detection)
+    faults = scoring.score_faults(truth, run.job, detection, shift, ranked)
+    of_sets = [place_of_set(fault.inseparable, told) for fault in faults]
     logged = volume(log)
     # Of the ranks that nobody watches not even summaries are worked out here; a job's agents do send them.
     unasked = detection.bytes.pivots + logged.summaries
@@ -90,7 +96,10 @@ def judged(case: LargeCase, run: LazyRun, settings: Settings, simulate_s: float 
         story=case.story.value,
         noise=case.noise,
         layout=layout_of(run.scenario),
-        faults=scoring.score_faults(truth, run.job, detection, shift, ranked),
+        faults=tuple(
+            replace(fault, places={**fault.places, SETS: of_set.place if of_set else None})
+            for fault, of_set in zip(faults, of_sets, strict=True)
+        ),
         said=scoring.score_incidents(truth, run.job, detection, shift),
         iterations=scoring.score_iterations(truth, detection, shift),
         searched=len(detection.searched),
@@ -103,4 +112,5 @@ def judged(case: LargeCase, run: LazyRun, settings: Settings, simulate_s: float 
             all_operators=operators_an_iteration(log),
             fetched_rows=tuple(detection.fetched_rows[iteration] for iteration in detection.searched),
         ),
+        set_sizes=tuple(of_set.devices if of_set else 0 for of_set in of_sets),
     )

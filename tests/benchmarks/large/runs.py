@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from benchmarks.large.plan import LargeCase
-from benchmarks.large.rankings import VARIANTS
+from benchmarks.large.rankings import SETS, VARIANTS
 from benchmarks.large.trial import Cost, LargeScore
 from benchmarks.simulated.scoring import FaultScore, IterationScore
 from benchmarks.simulated.trial import Layout, Traffic
@@ -50,7 +50,7 @@ FAULT = FaultScore(
     cause_right=True,
     named_ranks=1,
     shadowed=False,
-    places=dict.fromkeys(VARIANTS, 1),
+    places=dict.fromkeys((SETS, *VARIANTS), 1),
 )
 SCORE = LargeScore(
     seed=3,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.large.figures import summarise
-from benchmarks.large.rankings import VARIANTS, WHOLE
+from benchmarks.large.rankings import SETS, VARIANTS, WHOLE
 from benchmarks.simulated.figures import share
 from benchmarks.simulated.scoring import Said
 from tests.benchmarks.large.runs import CASE, FAULT, SCORE
 
-THIRD = replace(FAULT, kind="tor_slow", places={name: None if name == WHOLE else 3 for name in VARIANTS})
+THIRD = replace(
+    FAULT, kind="tor_slow", places={name: None if name in {SETS, WHOLE} else 3 for name in (SETS, *VARIANTS)}
+)
 OTHER = replace(SCORE, seed=5, faults=(THIRD,), asked=replace(CASE, seed=5, kind="tor_slow", dimensions=6))
 HEALTHY = replace(SCORE, seed=4, story="healthy", faults=(), asked=replace(CASE, seed=4, kind="", pattern=""))
 
@@ -28,8 +30,8 @@ def test_places_are_counted_by_ranking_and_by_k() -> None:
 
 
 def test_with_several_faults_as_many_places_count() -> None:
-    fourth = replace(FAULT, places=dict.fromkeys(VARIANTS, 4))
-    third = replace(FAULT, places=dict.fromkeys(VARIANTS, 3))
+    fourth = replace(FAULT, places=dict.fromkeys((SETS, *VARIANTS), 4))
+    third = replace(FAULT, places=dict.fromkeys((SETS, *VARIANTS), 3))
     assert summarise([replace(SCORE, faults=(FAULT, third, fourth))])["top_k"]["in_top_k"] == share(2, 3)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.large.baselines import SIGMA, TRADITIONAL, WALK
-from benchmarks.large.rankings import VARIANTS
+from benchmarks.large.rankings import SETS, VARIANTS
 from benchmarks.large.trial import LargeScore, judged
 from benchmarks.large.volume import operators_an_iteration, volume
 from benchmarks.simulated.finished import Finished
@@ -27,14 +27,15 @@ def test_the_slow_nic_is_named_and_ranked_first(score: LargeScore) -> None:
     [fault] = score.faults
     assert set(fault.inseparable) == {"nic:h2/mlx5_5", "link:h2/mlx5_5"}
     assert (fault.weight, fault.outcome, fault.cause_right) == ("required", "named", True)
-    assert fault.places["prior and decay"] == 1
+    assert fault.places["prior and decay"] == fault.places[SETS] == 1
+    assert score.set_sizes == (2,)
     assert [said.verdict for said in score.said] == ["right"]
     assert (score.iterations.missed, score.iterations.false) == (0, 0)
 
 
 def test_simpler_methods_are_ranked_beside(score: LargeScore) -> None:
     places = score.faults[0].places
-    assert set(places) == {*VARIANTS, SIGMA, WALK, TRADITIONAL}
+    assert set(places) == {SETS, *VARIANTS, SIGMA, WALK, TRADITIONAL}
     assert all(places[name] is not None for name in (SIGMA, WALK, TRADITIONAL))
 
 
