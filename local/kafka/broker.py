@@ -42,7 +42,7 @@ class LocalKafka(LocalService):
         return f"{LOOPBACK}:{self._port}"
 
     @property
-    def client(self) -> dict[str, str]:
+    def client(self) -> dict[str, str | int | float | bool]:
         """How a client is let in, as properties of librdkafka."""
         return {"bootstrap.servers": self.bootstrap_servers}
 

@@ -17,17 +17,25 @@ ssl.keystore.type=PEM
 ssl.keystore.location={keystore}
 ssl.truststore.type=PEM
 ssl.truststore.location={truststore}
+
+# Others than this user, and the controller, may do what ACLs allow them.
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:{user};User:ANONYMOUS
 """
 
 
 class SecuredKafka(LocalKafka):
-    """Apache Kafka with one listener, SASL_SSL; a user with a SCRAM password, certificates in the folder."""
+    """Apache Kafka with one listener, SASL_SSL; a user who may do everything, certificates in the folder.
+
+    ``others`` are further users, with the same password, who may do nothing until ACLs let them.
+    """
 
     mechanism = "SCRAM-SHA-512"
     user = "offbeat"
 
-    def __init__(self, folder: Path | None = None, port: int | None = None) -> None:
+    def __init__(self, folder: Path | None = None, port: int | None = None, *, others: Sequence[str] = ()) -> None:
         super().__init__(folder, port)
+        self._others = tuple(others)
         self.password = secrets.token_urlsafe(12)
 
     @property
@@ -36,7 +44,7 @@ class SecuredKafka(LocalKafka):
         return self.folder / "authority.pem"
 
     @property
-    def client(self) -> dict[str, str]:
+    def client(self) -> dict[str, str | int | float | bool]:
         return {
             **super().client,
             "security.protocol": "SASL_SSL",
@@ -48,7 +56,9 @@ class SecuredKafka(LocalKafka):
 
     @property
     def format_options(self) -> Sequence[str]:
-        return ["--add-scram", f"{self.mechanism}=[name={self.user},password={self.password}]"]
+        users = (self.user, *self._others)
+        scram = [f"{self.mechanism}=[name={user},password={self.password}]" for user in users]
+        return [option for each in scram for option in ("--add-scram", each)]
 
     def prepare(self) -> tuple[Sequence[str | Path], Mapping[str, str] | None]:
         if not self.ca_file.exists():
