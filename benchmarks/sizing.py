@@ -10,18 +10,14 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from diagnosis.job import Job, Place
-from offbeat import options
-from producers.log_agent import agents
-from producers.simulation import simulate
-from schemas import catalogue
-from schemas.message import Message, encode
-from streams.monitor import Monitor
-from streams.step import Step
+if TYPE_CHECKING:  # heavy: loaded when it begins
+    from diagnosis.job import Job
+    from producers.log_agent import LogAgent
+    from schemas.message import Message
 
 _PER_HOST = 8
 _SECOND_NS = 10**9
@@ -36,9 +32,14 @@ def run(
     microbatches: Annotated[int, typer.Option(min=1, help="Of the job whose operators are counted.")] = 8,
 ) -> dict[str, Any]:
     """Measure bytes an operator and an iteration take, and what the monitor spends on a host's record."""
+    from offbeat import options
+    from producers.log_agent import agents
+    from producers.simulation import simulate
+    from schemas import catalogue
+
     scenario = f"seed=5,tp=8,pp=4,dp=2,microbatches={microbatches},layers=16,iterations={iterations}"
     made = simulate(options.scenario(scenario, []))
-    told = [message for host in agents(made.job, made.table, made.job.ranks) for message in _all_of(host.advance)]
+    told = [message for host in agents(made.job, made.table, made.job.ranks) for message in _all_of(host)]
     operators = [message for message in told if message.topic == catalogue.COMM_OPS.name]
     summaries = [message for message in told if message.topic == catalogue.ITERATION_SUMMARIES.name]
     return {
@@ -50,8 +51,8 @@ def run(
     }
 
 
-def _all_of(advance: Any) -> Iterable[Message]:
-    while (messages := advance()) is not None:
+def _all_of(host: LogAgent) -> Iterable[Message]:
+    while (messages := host.advance()) is not None:
         yield from messages
 
 
@@ -82,6 +83,10 @@ def _stored_bytes(operators: Sequence[Message]) -> int:
 
 def _monitor_cpu_s(ranks: int, iterations: int) -> float:
     """Seconds of a core for the record of one host and one iteration of a job, saving its state included."""
+    from diagnosis.job import Job, Place
+    from streams.monitor import Monitor
+    from streams.step import Step
+
     job = Job("sized", tuple(Place(rank, f"host{rank // _PER_HOST}", rank % _PER_HOST) for rank in range(ranks)), ())
     messages = [_summary(job, host, iteration) for iteration in range(iterations) for host in job.ranks_of_host]
     step = Step(Monitor({job.job: job}))
@@ -94,10 +99,12 @@ def _monitor_cpu_s(ranks: int, iterations: int) -> float:
 
 
 def _summary(job: Job, host: str, iteration: int) -> Message:
+    from schemas.catalogue import ITERATION_SUMMARIES
+    from schemas.message import encode
+
     start, end = iteration * 5 * _SECOND_NS, (iteration + 1) * 5 * _SECOND_NS
     rows = [
         {"rank": rank, "iteration": iteration, "start_ns": start, "end_ns": end, "operators": 4500, "lost_lines": 0}
         for rank in job.ranks_of_host[host]
     ]
-    topic = catalogue.ITERATION_SUMMARIES
-    return encode(topic, topic.from_rows(rows), job=job.job, watermark_ns=end)
+    return encode(ITERATION_SUMMARIES, ITERATION_SUMMARIES.from_rows(rows), job=job.job, watermark_ns=end)
