@@ -33,6 +33,7 @@ bench: setup ## throughput through a real Kafka and ClickHouse, accuracy on simu
 	$(BIN)/offbeat bench localization --json
 	$(BIN)/offbeat bench detection --json
 	$(BIN)/offbeat bench log_append --json
+	$(BIN)/offbeat bench sizing --json
 
 kafka: setup ## a local Kafka broker in the foreground; Ctrl-C stops it
 	$(BIN)/python -m local.kafka --port $(KAFKA_PORT)

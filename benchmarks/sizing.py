@@ -31,7 +31,7 @@ def run(
     iterations: Annotated[int, typer.Option(min=2, help="Of both jobs.")] = 12,
     microbatches: Annotated[int, typer.Option(min=1, help="Of the job whose operators are counted.")] = 8,
 ) -> dict[str, Any]:
-    """Measure bytes an operator and an iteration take, and what the monitor spends on a host's record."""
+    """Measure bytes and time that a job's telemetry takes."""
     from offbeat import options
     from producers.log_agent import agents
     from producers.simulation import simulate
