@@ -30,6 +30,23 @@ Pivots = Callable[[Job], Collection[int]]
 ANSWERED_FOR_S = 3600.0
 """How long the logs of a job that is over are kept: as long as requests for them are."""
 
+_LONGEST_NAME = 255
+"""Of a folder, in bytes."""
+
+
+def folder_name(job: str) -> str:
+    """The name of a job's folder; ``unquote`` gives the job again.
+
+    A training process names its job: whatever it says, the folder lies within the agent's own. Raises ``ValueError``
+    for a name that no folder can have.
+    """
+    name = quote(job, safe="")
+    if not name.strip("."):  # "." and ".." are other folders
+        name = name.replace(".", "%2E")
+    if len(name) > _LONGEST_NAME:
+        raise ValueError(f"a job's name takes {len(name)} bytes, at most {_LONGEST_NAME} can be kept: {job[:40]!r}...")
+    return name
+
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
@@ -213,11 +230,12 @@ class Host:
             self._seen.add(folder)
             try:
                 rank_log = RankLog(folder)
+                kept = self._folder / folder_name(rank_log.registration.job)
             except (OSError, ValueError) as error:
                 log.warning("passed over: %s", error)
                 continue
             name = rank_log.registration.job
             job = self._jobs.get(name)
             if job is None or job.ended_at is not None:
-                job = self._jobs[name] = LiveJob(name, self._folder / quote(name, safe=""), self._keep_bytes)
+                job = self._jobs[name] = LiveJob(name, kept, self._keep_bytes)
             job.add(rank_log)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -199,6 +200,35 @@ def test_what_an_agent_before_left_is_let_go(tmp_path: Path) -> None:
                 os.utime(path, (time.time() - 10**5,) * 2)
         host_at(tmp_path).step()
         assert [path.name for path in (tmp_path / "kept").iterdir()] == ["job"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "../..", "/etc", "a/b", "\n"])
+def test_a_job_is_kept_within_the_agents_folder_whatever_its_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, job=name, world=1) as log:
+        train(log, 0, 1)
+        host.step()
+        [kept] = (tmp_path / "kept").iterdir()
+        assert unquote(kept.name) == name
+        assert set(tmp_path.iterdir()) == {tmp_path / "rings", tmp_path / "kept"}
+    monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
+    host.step()
+    host.step()
+    assert list((tmp_path / "kept").iterdir()) == []
+    assert set(tmp_path.iterdir()) == {tmp_path / "rings", tmp_path / "kept"}
+
+
+def test_a_job_whose_name_is_endless_is_told_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, job="x" * 5000, world=1) as endless, log_of(tmp_path, 0, world=1) as log:
+        for each in (endless, log):
+            train(each, 0, 1)
+        messages = [*host.step(), *host.step()]
+    assert {message.job for message in messages if message.topic == ITERATION_SUMMARIES.name} == {"job"}
+    [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "a job's name takes 5000 bytes, at most 255 can be kept" in told
 
 
 def test_what_cannot_be_read_is_told_once_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
