@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnosis.job import Job
-from diagnosis.operator_graph.delays import measure
+from diagnosis.operator_graph.delays import Floats, measure
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
+from diagnosis.operators import Ints
 
 NORMAL_MAD = 1.4826
 """Standard deviations to one median absolute deviation of normal values: a lost line makes one sum useless, not all."""
@@ -27,8 +28,9 @@ class HostSettings:
     """Up to ``most_mates`` other ranks of a host are looked at; where fewer than ``least_mates`` tell, nothing is said.
 
     Each must have computed longer than usual by ``alike`` of what the leaf's rank did. Where ends are not logged, each
-    must have gone on late after operators with other hosts: beyond ``sigmas``, ``least_slowdown`` of the usual and
-    ``least_share`` of what the leaf lost.
+    must have gone on late after half of its operators with other hosts: beyond ``sigmas``, ``least_slowdown`` of the
+    usual and, over all of them, ``least_share`` of what the leaf lost. Communicators of more than ``most_members``
+    would cost too much to ask.
     """
 
     most_mates: int = 3
@@ -37,13 +39,14 @@ class HostSettings:
     sigmas: float = 3.0
     least_slowdown: float = 0.03
     least_share: float = 0.01
+    most_members: int = 64
 
 
 def slow_hosts(
     logs: Logs, leaves: Sequence[Leaf], baseline: Sequence[int], settings: HostSettings
-) -> Generator[Needs, Answer, list[bool]]:
-    """Of each leaf, whether its host is slow rather than its GPU or NVLinks."""
-    told = []
+) -> Generator[Needs, Answer, list[bool | None]]:
+    """Of each leaf, whether its host is slow rather than its GPU or NVLinks; None: that cannot be told."""
+    told: list[bool | None] = []
     for leaf in leaves:
         mates = _mates(logs.job, leaf.rank, settings.most_mates)
         ended = logs.ended(leaf.rank)
@@ -54,7 +57,7 @@ def slow_hosts(
             told.append(_compute_alike(logs, leaf, mates, baseline, settings))
         else:
             ranks = (leaf.rank, *mates)
-            names = _abroad(logs.job, ranks)
+            names = [name for name in _abroad(logs.job, ranks) if len(logs.job.members[name]) <= settings.most_members]
             yield from logs.fetch({name: set(ranks) & {*logs.job.members[name]} for name in names})
             shared = _collectives(logs.part((), names), names)
             yield from logs.fetch({name: logs.job.members[name] for name in shared})
@@ -95,20 +98,34 @@ def _compute_alike(
     return len(told) >= settings.least_mates and min(told) >= settings.alike * max(lost(leaf.rank), 1.0)
 
 
-def _go_on_late(logs: Logs, leaf: Leaf, ranks: Sequence[int], baseline: Sequence[int], settings: HostSettings) -> bool:
-    """Whether all ranks at hand went on later than usual after operators that other hosts took part in."""
+def _go_on_late(
+    logs: Logs, leaf: Leaf, ranks: Sequence[int], baseline: Sequence[int], settings: HostSettings
+) -> bool | None:
+    """Whether all ranks at hand went on later than usual after operators that other hosts took part in.
+
+    None: they did, but no more than they do by chance.
+    """
     if not len(logs.operators):
-        return False
+        return None
     delays = measure(logs, logs.clocks(), baseline)
-    late = []
+    late, beyond_chance = [], []
     for rank in ranks:
         rows = delays.rows(rank, [leaf.iteration])
-        rows = rows[~np.isnan(delays.onward[rows])]
-        if not len(rows):
+        now, usual = _median(delays.onward, rows), _median(delays.spent.onward - delays.onward, rows)
+        medians = [_median(delays.onward, delays.rows(rank, [iteration])) for iteration in baseline]
+        before = np.array([median for median in medians if median is not None])
+        if now is None or usual is None or len(before) < 2:
             continue
-        usual = float((delays.spent.onward - delays.onward)[rows].sum())
-        series = delays.series(delays.onward, delays.operators.rank == rank, baseline)
-        amount = float(delays.onward[rows].sum() - np.median(series))
-        chance = settings.sigmas * NORMAL_MAD * float(np.median(np.abs(series - np.median(series))))
-        late.append(amount > max(chance, settings.least_slowdown * usual, settings.least_share * leaf.excess_ns))
-    return len(late) > settings.least_mates and all(late)
+        amount = now - float(np.median(before))
+        chance = settings.sigmas * NORMAL_MAD * float(np.median(np.abs(before - np.median(before))))
+        late.append(amount > max(settings.least_slowdown * usual, settings.least_share * leaf.excess_ns / len(rows)))
+        beyond_chance.append(amount > chance)
+    if len(late) <= settings.least_mates:
+        return None
+    return (True if all(beyond_chance) else None) if all(late) else False
+
+
+def _median(values: Floats, rows: Ints) -> float | None:
+    """Of the rows' known values; None where there are none. A few operators wait for others as long as all the rest."""
+    known = values[rows][~np.isnan(values[rows])]
+    return float(np.median(known)) if len(known) else None

@@ -177,12 +177,13 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     own = [leaf for leaf in leaves if leaf.communicator is None or logs.job.on_one_host(leaf.members)]
     with_host = yield from slow_hosts(logs, own, baseline, settings.host)
     hosts = [leaf for leaf, slowed in zip(own, with_host, strict=True) if slowed]
+    unclear = [leaf for leaf, slowed in zip(own, with_host, strict=True) if slowed is None]
     culprits = [_of_host(logs.job, leaf, excess_ns) for leaf in hosts]
     culprits += [
         _computing(logs.job, leaf, excess_ns) for leaf in own if leaf.communicator is None and leaf not in hosts
     ]
     culprits += [
-        _transferring(logs.job, leaf, apart.members, apart.ranks, excess_ns)
+        _or_its_host(logs.job, _transferring(logs.job, leaf, apart.members, apart.ranks, excess_ns), leaf in unclear)
         for leaf, apart in zip(slow, told, strict=True)
         if leaf not in hosts
     ]
@@ -235,6 +236,11 @@ def _of_host(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
         ranks=tuple(job.ranks_of_host[job.place[leaf.rank].host or ""]),
         devices=(job.cpu(leaf.rank),),
     )
+
+
+def _or_its_host(job: Job, culprit: Culprit, unclear: bool) -> Culprit:
+    """Slow NVLinks, and the host's CPUs if these cannot be told from them."""
+    return replace(culprit, devices=(*culprit.devices, job.cpu(culprit.ranks[0]))) if unclear else culprit
 
 
 def _transferring(job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[int, ...], excess_ns: int) -> Culprit:
