@@ -60,8 +60,8 @@ class _Part:
 def _of_rank(store: LogStore, rank: int, request: Sequence[Asked]) -> Iterator[_Part]:
     """The rows asked for of one rank.
 
-    Where no ends are logged, those of a communicator come with what the rank called next, which its whole log tells:
-    that is looked up once for all that is asked of a stretch of iterations.
+    Where no ends are logged they come with what the rank called next, which its whole log tells: that is looked up
+    once for all that is asked of a stretch of iterations.
     """
 
     @lru_cache(maxsize=MOST_STRETCHES)
@@ -71,7 +71,7 @@ def _of_rank(store: LogStore, rank: int, request: Sequence[Asked]) -> Iterator[_
     for asked in request:
         if rank in (asked["ranks"] or ()):
             table, outcome = _rows(store, asked, rank)
-            if asked["communicator"] is not None and lacks_ends(table):
+            if lacks_ends(table):
                 table = _only(whole(asked["iteration_from"], asked["iteration_to"]), asked)
             yield _Part([table], {rank: outcome})
 
@@ -85,15 +85,14 @@ def _rows(store: LogStore, asked: Asked, rank: int) -> tuple[pa.Table, str]:
 
 
 def _only(rows: pa.Table, asked: Asked) -> pa.Table:
-    """One communicator's rows, and of these those that are asked for."""
-    chosen = pc.equal(rows.column("communicator").cast(pa.string()), asked["communicator"])
+    """The rows that are asked for."""
+    if asked["communicator"] is not None:
+        rows = rows.filter(pc.equal(rows.column("communicator").cast(pa.string()), asked["communicator"]))
     if asked["seq_from"] is not None:
-        chosen = pc.and_(chosen, pc.greater_equal(rows.column("seq"), asked["seq_from"]))
+        rows = rows.filter(pc.greater_equal(rows.column("seq"), asked["seq_from"]))
     if asked["seq_to"] is not None:
-        chosen = pc.and_(chosen, pc.less_equal(rows.column("seq"), asked["seq_to"]))
-    if asked["positions"]:
-        chosen = pc.and_(chosen, _at(rows, asked["positions"]))
-    return rows.filter(chosen)
+        rows = rows.filter(pc.less_equal(rows.column("seq"), asked["seq_to"]))
+    return rows.filter(_at(rows, asked["positions"])) if asked["positions"] else rows
 
 
 def _at(rows: pa.Table, positions: Sequence[int]) -> pa.ChunkedArray:

@@ -1,7 +1,7 @@
 """When a rank went on after each operator: what bounds the end of one whose end was not logged.
 
 Rows of one communicator do not show it, since the rank's next call may be of another one. Its log does, so the log
-agent says it where it answers with some of a rank's rows only.
+agent says it.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ TOPIC = Topic(
         Column(
             "next_call_ns",
             TIME,
-            "The rank's next call, on whichever communicator; told where an answer leaves it out and no end is known.",
+            "The rank's next call, on whichever communicator; told in answers where no end is known.",
             "ns since the epoch",
             nullable=True,
             minimum=0,

@@ -29,8 +29,8 @@ class HostSettings:
 
     Each must have computed longer than usual by ``alike`` of what the leaf's rank did. Where ends are not logged, each
     must have gone on late after half of its operators with other hosts: beyond ``sigmas``, ``least_slowdown`` of the
-    usual and, over all of them, ``least_share`` of what the leaf lost. Communicators of more than ``most_members``
-    would cost too much to ask.
+    usual and, over all of them, ``least_share`` of what the leaf lost, and by ``alike`` of the latest. Communicators
+    of more than ``most_members`` would cost too much to ask.
     """
 
     most_mates: int = 3
@@ -108,7 +108,7 @@ def _go_on_late(
     if not len(logs.operators):
         return None
     delays = measure(logs, logs.clocks(), baseline)
-    late, beyond_chance = [], []
+    late, beyond_chance, amounts = [], [], []
     for rank in ranks:
         rows = delays.rows(rank, [leaf.iteration])
         now, usual = _median(delays.onward, rows), _median(delays.spent.onward - delays.onward, rows)
@@ -120,9 +120,12 @@ def _go_on_late(
         chance = settings.sigmas * NORMAL_MAD * float(np.median(np.abs(before - np.median(before))))
         late.append(amount > max(settings.least_slowdown * usual, settings.least_share * leaf.excess_ns / len(rows)))
         beyond_chance.append(amount > chance)
+        amounts.append(amount)
     if len(late) <= settings.least_mates:
         return None
-    return (True if all(beyond_chance) else None) if all(late) else False
+    if not all(late) or min(amounts) < settings.alike * max(amounts):
+        return False
+    return True if all(beyond_chance) else None
 
 
 def _median(values: Floats, rows: Ints) -> float | None:

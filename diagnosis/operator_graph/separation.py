@@ -82,8 +82,8 @@ def _some(operators: Operators, own: Bools, code: int, most: int) -> Ints | None
     places = np.unique(operators.position[own])
     if len(places) <= most or not operators.ended[own].all():
         return None
-    told = np.unique(operators.position[(operators.communicator == code) & ~own])
-    places = np.intersect1d(places, told) if len(told) >= most else places
+    told = np.intersect1d(places, operators.position[(operators.communicator == code) & ~own])
+    places = told if len(told) >= most else places
     return places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
 
 

@@ -88,7 +88,7 @@ def _series(table: pa.Table, need: Need, missing: Collection[int]) -> Iterator[S
 
 
 def _rows(table: pa.Table, need: Need, missing: Collection[int]) -> pa.Table:
-    if need.communicator is None or not table.column("end_ns").null_count:
+    if not table.column("end_ns").null_count:
         return _chosen(table, need, missing)
     return _chosen(_with_next_calls(_chosen(table, Need(need.ranks, need.iterations), missing)), need, missing)
 
