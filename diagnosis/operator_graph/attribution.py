@@ -55,13 +55,13 @@ def walk(
         stands = ahead[:room]
         found.bounded |= len(ahead) > room
         found.visited.extend(stand.rank for stand in stands)
-        yield from logs.fetch({None: [stand.rank for stand in stands]})
+        yield from logs.fetch_walked([stand.rank for stand in stands])
         stands = [stand for stand in stands if stand.rank not in logs.missing]
         ranks = [stand.rank for stand in stands]
         wanted = Ledger(logs.part(ranks, ()), *told, witnesses).unsplit(stands)
         yield from logs.fetch(wanted.ranks, wanted.places)
         ledger = Ledger(logs.part(ranks, [name for name in wanted.ranks if name is not None]), *told, witnesses)
-        ledger.witness(ranks)
+        ledger.witness(ranks if logs.narrow else logs.whole)
         found.clock_error_ns = max(found.clock_error_ns, ledger.clock_error_ns(ranks))
         wave = []
         for stand in stands:

@@ -61,7 +61,7 @@ def slow_hosts(
             yield from logs.fetch({name: set(ranks) & {*logs.job.members[name]} for name in names})
             shared = _collectives(logs.part((), names), names)
             yield from logs.fetch({name: logs.job.members[name] for name in shared})
-            told.append(_go_on_late(logs.part((), shared), leaf, ranks, baseline, settings))
+            told.append(_go_on_late(logs.part((), shared), shared, leaf, ranks, baseline, settings))
     return told
 
 
@@ -99,20 +99,27 @@ def _compute_alike(
 
 
 def _go_on_late(
-    logs: Logs, leaf: Leaf, ranks: Sequence[int], baseline: Sequence[int], settings: HostSettings
+    logs: Logs,
+    names: Sequence[str],
+    leaf: Leaf,
+    ranks: Sequence[int],
+    baseline: Sequence[int],
+    settings: HostSettings,
 ) -> bool | None:
-    """Whether all ranks at hand went on later than usual after operators that other hosts took part in.
+    """Whether all ranks at hand went on later than usual after operators on communicators with other hosts.
 
     None: they did, but no more than they do by chance.
     """
     if not len(logs.operators):
         return None
     delays = measure(logs, logs.clocks(), baseline)
+    codes = [code for code, name in enumerate(delays.operators.communicators) if name in names]
+    onward = np.where(np.isin(delays.operators.communicator, codes), delays.onward, np.nan)
     late, beyond_chance, amounts = [], [], []
     for rank in ranks:
         rows = delays.rows(rank, [leaf.iteration])
-        now, usual = _median(delays.onward, rows), _median(delays.spent.onward - delays.onward, rows)
-        medians = [_median(delays.onward, delays.rows(rank, [iteration])) for iteration in baseline]
+        now, usual = _median(onward, rows), _median(delays.spent.onward - onward, rows)
+        medians = [_median(onward, delays.rows(rank, [iteration])) for iteration in baseline]
         before = np.array([median for median in medians if median is not None])
         if now is None or usual is None or len(before) < 2:
             continue

@@ -144,7 +144,8 @@ def locate(
         large = len(job.ranks) >= settings.large_job
         baseline = baseline[-(settings.large_baseline_iterations if large else settings.baseline_iterations) :]
         before = (iteration - 1,) if iteration else ()
-        logs = Logs(job, tuple(sorted({*baseline, *before, iteration})), most_rows=settings.most_rows)
+        iterations = tuple(sorted({*baseline, *before, iteration}))
+        logs = Logs(job, iterations, most_rows=settings.most_rows, narrow=large)
     irregularity = replace(irregularity, baseline=baseline)
     if settings.search == "algorithm_1":
         chosen = DETECTORS[settings.detector]() if detector is None else detector

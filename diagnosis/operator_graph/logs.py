@@ -92,12 +92,15 @@ class Logs:
     Rows of ``iterations`` are asked for. What is usual is in the rows of some of these, or it comes as statistics of
     the iterations of ``window``. ``bounded``: ranks were not asked, since there would be more than ``most_rows``; they
     are as unknown as those that did not answer.
+    ``narrow``: of a large job only parts are looked at; of others everything at hand, and where ends are not logged
+    all that a rank's neighbours logged.
     """
 
     job: Job
     iterations: tuple[int, ...]
     window: tuple[int, ...] = ()
     most_rows: int = MOST_ROWS
+    narrow: bool = False
     bounded: bool = False
     missing: set[int] = field(default_factory=set)
     _whole: set[int] = field(default_factory=set)
@@ -134,6 +137,13 @@ class Logs:
         if lacking:
             place = Need(tuple(sorted(lacking)), self.iterations, communicator, seq, seq)
             yield from self._ask((place,), (position,))
+
+    def fetch_walked(self, ranks: Collection[int]) -> Fetch:
+        """All rows of the ranks."""
+        yield from self.fetch({None: ranks})
+        if not self.narrow:
+            names = {n for rank in ranks if not self.ended(rank) for n in self.job.communicators_of.get(rank, ())}
+            yield from self.fetch({None: {member for name in names for member in self.job.members[name]}})
 
     def fetch_ended(self, ranks: Collection[int]) -> Fetch:
         """All rows of the ranks; where most carry no end, what others share with them too: only that tells of it.
@@ -221,7 +231,9 @@ class Logs:
         self._clocks.clear()
 
     def part(self, ranks: Collection[int], communicators: Collection[str]) -> Logs:
-        """The same logs as far as the ranks' own rows go, and anybody's on the communicators."""
+        """Of ``narrow`` logs the ranks' own rows, and anybody's on the communicators; of others everything."""
+        if not self.narrow:
+            return self
         tables = [taken.part(ranks, communicators) for taken in self._tables]
         return replace(self, _tables=tables, _operators=None, _clocks={})
 

@@ -52,8 +52,9 @@ def separate(
     """Tell the members of each slow channel apart by their other channels over the same medium."""
     members = {rank for leaf in leaves for rank in leaf.members}
     names = sorted({name for leaf in leaves for name in _alike(logs.job, leaf)})
+    yield from logs.fetch_walked([rank for rank in sorted(members) if not (logs.narrow or logs.ended(rank))])
     yield from logs.fetch({name: members & {*logs.job.members[name]} for name in names})
-    met = _met(logs.part(members, names), members, settings.most_operators)
+    met = _met(logs.part(members, names), members, names, settings.most_operators)
     yield from logs.fetch(met.ranks, met.places)
     if not leaves:
         return []
@@ -63,13 +64,15 @@ def separate(
     return [_told_apart(delays, chance, logs.job, leaf, settings) for leaf in leaves]
 
 
-def _met(logs: Logs, ranks: Collection[int], most: int) -> Wanted:
-    """Whom the ranks meet on the communicators at hand: everybody, or the peers of their sends and receives."""
+def _met(logs: Logs, ranks: Collection[int], names: Collection[str], most: int) -> Wanted:
+    """Whom the ranks meet on communicators: everybody, or the peers of their sends and receives."""
     operators, wanted = logs.operators, Wanted()
     own = np.isin(operators.rank, sorted(ranks))
     between = operators.point_to_point
     for code in np.unique(operators.communicator[own]).tolist():
         name, on = operators.communicators[code], own & (operators.communicator == code)
+        if name not in names:
+            continue
         if (on & between).any():
             wanted.add(name, set(operators.peer[on & between].tolist()) - {UNKNOWN}, None)
         if (on & ~between).any():

@@ -186,6 +186,8 @@ def test_where_ends_are_not_logged_what_others_share_is_asked_for_too() -> None:
 
 def test_a_part_holds_some_ranks_rows_and_everybodys_of_some_communicators() -> None:
     one = logs()
+    assert one.part([2], ["a"]) is one
+    one.narrow = True
     got(one.fetch({None: [0], "all": [1, 2]}))
     part = one.part([2], ["a"])
     names = np.array(part.operators.communicators)[part.operators.communicator]
