@@ -27,10 +27,10 @@ NORMAL_MAD = 1.4826
 class HostSettings:
     """Up to ``most_mates`` other ranks of a host are looked at; where fewer than ``least_mates`` tell, nothing is said.
 
-    Each must have computed longer than usual by ``alike`` of what the leaf's rank did. Where ends are not logged, each
-    must have gone on late after half of its operators with other hosts: beyond ``sigmas``, ``least_slowdown`` of the
-    usual and, over all of them, ``least_share`` of what the leaf lost, and by ``alike`` of the latest. Communicators
-    of more than ``most_members`` would cost too much to ask.
+    Each must have computed longer than usual by ``alike`` of what the leaf's rank did, both without what is common.
+    Where ends are not logged, each must have gone on late after half of its operators with other hosts: beyond
+    ``sigmas``, ``least_slowdown`` of the usual and, over all of them, ``least_share`` of what the leaf lost, and by
+    ``alike`` of the latest. Communicators of more than ``most_members`` would cost too much to ask.
     """
 
     most_mates: int = 3
@@ -87,15 +87,18 @@ def _collectives(logs: Logs, names: Sequence[str]) -> list[str]:
 def _compute_alike(
     logs: Logs, leaf: Leaf, mates: Sequence[int], baseline: Sequence[int], settings: HostSettings
 ) -> bool:
-    """Whether the mates whose logs are at hand computed about as much longer than usual."""
+    """Whether the mates whose logs are at hand computed about as much longer than usual, beyond what the leaf leaves
+    out: what all ranks compute longer is no host's fault.
+    """
     part = logs.part((leaf.rank, *mates), ())
     delays = measure(part, part.clocks(), baseline)
 
     def lost(rank: int) -> float:
         return float(np.nansum(delays.compute[delays.rows(rank, [leaf.iteration])]))
 
-    told = [lost(rank) for rank in mates if rank not in logs.missing]
-    return len(told) >= settings.least_mates and min(told) >= settings.alike * max(lost(leaf.rank), 1.0)
+    common = max(0.0, lost(leaf.rank) - leaf.excess_ns)
+    told = [lost(rank) - common for rank in mates if rank not in logs.missing]
+    return len(told) >= settings.least_mates and min(told) >= settings.alike * leaf.excess_ns
 
 
 def _go_on_late(
@@ -118,6 +121,7 @@ def _go_on_late(
     late, beyond_chance, amounts = [], [], []
     for rank in ranks:
         rows = delays.rows(rank, [leaf.iteration])
+        rows = rows[~np.isnan(onward[rows])]
         now, usual = _median(onward, rows), _median(delays.spent.onward - onward, rows)
         medians = [_median(onward, delays.rows(rank, [iteration])) for iteration in baseline]
         before = np.array([median for median in medians if median is not None])

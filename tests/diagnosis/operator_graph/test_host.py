@@ -1,9 +1,17 @@
 """A slow host is told from a slow GPU on it, and from slow NVLinks, whether ends are logged or not."""
 
+from dataclasses import replace
+
 import pytest
 
+from diagnosis.job import Place
+from diagnosis.operator_graph.host import HostSettings, slow_hosts
+from diagnosis.operator_graph.leaf import Leaf, OperatorRef
 from diagnosis.operator_graph.locate import COMPUTE, HOST, NETWORK
+from diagnosis.operator_graph.logs import Logs
 from producers.simulation import Fault, Kind
+from tests.diagnosis.answering import answered
+from tests.diagnosis.made_logs import MS, Collective, Compute, Step, Training
 from tests.diagnosis.operator_graph.small_jobs import FAULTY, gpu_slow, located, run
 
 HOSTS_OF_FOUR = {"dp": 4, "gpus_per_host": 4}
@@ -47,3 +55,19 @@ def test_mates_that_do_not_answer_tell_nothing() -> None:
 def test_a_host_of_two_ranks_is_not_judged() -> None:
     location, _ = located(run(slow(Kind.CPU_SLOW, 4)))
     assert all(culprit.cause != HOST for culprit in location.culprits)
+
+
+@pytest.mark.parametrize(("own_ms", "slow"), [(50, True), (20, False)], ids=["nothing is common", "30 ms are common"])
+def test_what_all_ranks_compute_longer_is_not_their_hosts_fault(own_ms: int, slow: bool) -> None:
+    """The rank computed 50 ms longer than usual, its mates 30 ms; what of that is its own the walk has told."""
+    programs: dict[int, list[Step]] = {
+        rank: [Compute(extra_ms=50 if rank == 1 else 30), Collective("g")] for rank in range(4)
+    }
+    training = Training(programs, {"g": (0, 1, 2, 3)}, jitter=False)
+    job = replace(training.job(), places=tuple(Place(rank, "h0", rank) for rank in range(4)))
+    operator = OperatorRef(1, "g", 0, "all_reduce")
+    leaf = Leaf(1, None, (1,), own_ms * MS, training.irregular, operator, (1,))
+    logs = Logs(job, tuple(range(training.iterations)))
+    answered(logs.fetch({None: [1]}), training.table())
+    told, _ = answered(slow_hosts(logs, [leaf], training.baseline, HostSettings()), training.table())
+    assert told == [slow]
