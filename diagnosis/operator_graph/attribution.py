@@ -58,9 +58,11 @@ def walk(
         yield from logs.fetch_walked([stand.rank for stand in stands])
         stands = [stand for stand in stands if stand.rank not in logs.missing]
         ranks = [stand.rank for stand in stands]
-        wanted = Ledger(logs.part(ranks, ()), *told, witnesses).unsplit(stands)
-        yield from logs.fetch(wanted.ranks, wanted.places)
-        ledger = Ledger(logs.part(ranks, [name for name in wanted.ranks if name is not None]), *told, witnesses)
+        ledger = Ledger(logs.part(ranks, ()), *told, witnesses)
+        wanted = ledger.unsplit(stands)
+        if wanted.ranks:
+            yield from logs.fetch(wanted.ranks, wanted.places)
+            ledger = Ledger(logs.part(ranks, wanted.names), *told, witnesses)
         ledger.witness(ranks if logs.narrow else logs.whole)
         found.clock_error_ns = max(found.clock_error_ns, ledger.clock_error_ns(ranks))
         wave = []

@@ -23,8 +23,8 @@ from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, last_callers, m
 
 Floats = npt.NDArray[np.float64]
 
-Kind = Literal["compute", "exposed", "transfer", "step", "onward"]
-"""What time is spent on."""
+Kind = Literal["compute", "transfer", "step"]
+"""What time is spent on, as sums of it are judged."""
 
 LEAST_BASELINE = 3
 """An operator seen less often in the baseline has no usual duration."""

@@ -22,7 +22,7 @@ from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import MOST_ROWS, Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.rating import Suspect, rated
-from diagnosis.operator_graph.separation import SeparationSettings, separate
+from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
 from diagnosis.topology import Device
 
 COMPUTE = "compute_slow"
@@ -173,21 +173,13 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     iteration, baseline, excess_ns = irregularity.iteration, irregularity.baseline, irregularity.excess_ns
     found = yield from walk(logs, iteration, baseline, irregularity.pivots, excess_ns, settings.attribution)
     leaves = _largest_by_place(found.leaves)
-    slow = [leaf for leaf in leaves if leaf.communicator is not None]
-    told = yield from separate(logs, slow, baseline, settings.separation)
-    own = [leaf for leaf in leaves if leaf.communicator is None or logs.job.on_one_host(leaf.members)]
-    with_host = yield from slow_hosts(logs, own, baseline, settings.host)
-    hosts = [leaf for leaf, slowed in zip(own, with_host, strict=True) if slowed]
-    unclear = [leaf for leaf, slowed in zip(own, with_host, strict=True) if slowed is None]
-    culprits = [_of_host(logs.job, leaf, excess_ns) for leaf in hosts]
-    culprits += [
-        _computing(logs.job, leaf, excess_ns) for leaf in own if leaf.communicator is None and leaf not in hosts
-    ]
-    culprits += [
-        _or_its_host(logs.job, _transferring(logs.job, leaf, apart.members, apart.ranks, excess_ns), leaf in unclear)
-        for leaf, apart in zip(slow, told, strict=True)
-        if leaf not in hosts
-    ]
+    channels = [leaf for leaf in leaves if leaf.communicator is not None]
+    told = yield from separate(logs, channels, baseline, settings.separation)
+    apart = dict(zip(channels, told, strict=True))
+    local = [leaf for leaf in leaves if leaf.communicator is None or logs.job.on_one_host(leaf.members)]
+    slowed = yield from slow_hosts(logs, local, baseline, settings.host)
+    of_host = dict(zip(local, slowed, strict=True))
+    culprits = [_culprit(logs.job, leaf, excess_ns, apart.get(leaf), of_host.get(leaf, False)) for leaf in leaves]
     return _decisive(_merged(culprits, settings.mixed_share), settings), found
 
 
@@ -214,6 +206,18 @@ def _largest_by_place(leaves: Sequence[Leaf]) -> list[Leaf]:
     return list(largest.values())
 
 
+def _culprit(job: Job, leaf: Leaf, excess_ns: int, apart: Separation | None, of_host: bool | None) -> Culprit:
+    """Who a leaf names, with what tells the members of its channel ``apart`` (None: it is no channel), and whether its
+    host is slow; where that cannot be told of slow NVLinks, the host's CPUs are named with them.
+    """
+    if of_host:
+        return _of_host(job, leaf, excess_ns)
+    if apart is None:
+        return _computing(job, leaf, excess_ns)
+    culprit = _transferring(job, leaf, apart.members, apart.ranks, excess_ns)
+    return replace(culprit, devices=(*culprit.devices, job.cpu(leaf.rank))) if of_host is None else culprit
+
+
 def _computing(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
     return Culprit(
         cause=COMPUTE,
@@ -237,11 +241,6 @@ def _of_host(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
         ranks=tuple(job.ranks_of_host[job.place[leaf.rank].host or ""]),
         devices=(job.cpu(leaf.rank),),
     )
-
-
-def _or_its_host(job: Job, culprit: Culprit, unclear: bool) -> Culprit:
-    """Slow NVLinks, and the host's CPUs if these cannot be told from them."""
-    return replace(culprit, devices=(*culprit.devices, job.cpu(culprit.ranks[0]))) if unclear else culprit
 
 
 def _transferring(job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[int, ...], excess_ns: int) -> Culprit:

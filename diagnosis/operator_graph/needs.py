@@ -44,6 +44,11 @@ class Wanted:
     places: dict[str | None, set[int]] = field(default_factory=dict)
     _all: set[str] = field(default_factory=set)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The communicators."""
+        return frozenset(name for name in self.ranks if name is not None)
+
     def add(self, communicator: str, ranks: Iterable[int], places: Ints | None) -> None:
         """Want the ranks' operators in some places, None: all of them."""
         self.ranks.setdefault(communicator, set()).update(ranks)
