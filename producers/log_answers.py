@@ -72,8 +72,13 @@ def _of_rank(store: LogStore, rank: int, request: Sequence[Asked]) -> Iterator[_
         if rank in (asked["ranks"] or ()):
             table, outcome = _rows(store, asked, rank)
             if lacks_ends(table):
-                table = _only(whole(asked["iteration_from"], asked["iteration_to"]), asked)
+                stretch = asked["iteration_from"], asked["iteration_to"]
+                table = with_next_calls(table) if _is_whole(asked) else _only(whole(*stretch), asked)
             yield _Part([table], {rank: outcome})
+
+
+def _is_whole(asked: Asked) -> bool:
+    return not asked["positions"] and all(asked[name] is None for name in ("communicator", "seq_from", "seq_to"))
 
 
 def _rows(store: LogStore, asked: Asked, rank: int) -> tuple[pa.Table, str]:
