@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 LIBRDKAFKA = logging.getLogger("librdkafka")
 """What the clients below confluent-kafka have to say."""
 
-_START: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+# confluent-kafka types neither of these.
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _LASTING = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
 
 
@@ -63,7 +64,7 @@ class Follower:
     def catch_up(self) -> Iterator[Message]:
         """Everything that the topic holds by now beyond what was read, a partition's messages in their order."""
         deadline = time.monotonic() + self._within_s
-        ends = self._offsets(self._reached, _END)
+        ends = self._offsets(self._reached, LATEST)
         while any(self._reached[partition] < end for partition, end in ends.items()):
             if time.monotonic() > deadline:
                 raise BusError(f"{self._topic} was not read to its end within {self._within_s:g} s: are brokers away?")
@@ -93,9 +94,9 @@ class Follower:
         if metadata.error is not None or not metadata.partitions:
             raise BusError(f"topic {self._topic} is missing: run `offbeat topics apply`")
         if since_ns is None:
-            return self._offsets(metadata.partitions, _START)
+            return self._offsets(metadata.partitions, EARLIEST)
         found = self._offsets(metadata.partitions, OffsetSpec.for_timestamp(since_ns // 1_000_000))
-        ends = self._offsets(metadata.partitions, _END)
+        ends = self._offsets(metadata.partitions, LATEST)
         return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
 
     def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:

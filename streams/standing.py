@@ -17,12 +17,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas.errors import BusError
 from streams.bus import Bus
-from streams.follower import LIBRDKAFKA
+from streams.follower import EARLIEST, LATEST, LIBRDKAFKA
 from streams.share import Place
 from streams.topics import admin_client, answers
 
-_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _NEWEST: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
 
@@ -48,7 +46,7 @@ def standings(bus: Bus, groups: Mapping[str, Collection[str]], *, within_s: floa
     admin = admin_client(bus, within_s)
     topics = sorted({topic for of_group in groups.values() for topic in of_group})
     places = _places(admin, topics, within_s)
-    starts, ends = (_offsets(admin, places, spec, within_s) for spec in (_EARLIEST, _LATEST))
+    starts, ends = (_offsets(admin, places, spec, within_s) for spec in (EARLIEST, LATEST))
     members = _members(admin, groups, within_s)
     found = {}
     for group, of_group in groups.items():

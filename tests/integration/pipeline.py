@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from producers.publisher import Publisher
@@ -20,7 +20,7 @@ from schemas.topic import Topic
 from sinks.clickhouse.driver import DriverStore, ServerAddress
 from streams.bus import Bus
 from streams.control_view import FollowedJobs
-from streams.follower import LIBRDKAFKA, Follower
+from streams.follower import LATEST, LIBRDKAFKA, Follower
 from tests.integration.doomed import Fate
 from tests.integration.on_call import OnCall
 from tests.integration.outcome import Stored
@@ -33,7 +33,6 @@ WITHIN_S = 90.0
 
 SECRET = "signs the pages"
 
-_END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 Found = TypeVar("Found")
 
 
@@ -194,7 +193,7 @@ class Pipeline:
         return sum(ends[place.partition] - place.offset for place in answer.result().topic_partitions)
 
     def _ends(self, topic: Topic) -> dict[int, int]:
-        asked = {TopicPartition(topic.name, partition): _END for partition in range(topic.partitions)}
+        asked = {TopicPartition(topic.name, partition): LATEST for partition in range(topic.partitions)}
         return {place.partition: answer.result().offset for place, answer in self._admin.list_offsets(asked).items()}
 
     def _told(self, what: str) -> str:
