@@ -1,10 +1,12 @@
 """What every test shares: how hypothesis runs, and the real services."""
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from local.clickhouse import LocalClickHouse
@@ -69,3 +71,18 @@ def local_clickhouse() -> Iterator[LocalClickHouse]:
         with skipped_where_unavailable():
             server = stack.enter_context(LocalClickHouse())
         yield server
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """For tests of what configures logging for its process: it is put back afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = {name: logging.getLogger(name).level for name in ("httpx", "httpcore", "faust", "mode", "aiokafka")}
+    configuration = structlog.get_config()
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+    structlog.configure(**configuration)

@@ -29,6 +29,18 @@ MARKER_OF_FIXTURE = {
 }
 
 
+def settings_of(kafka: LocalKafka, clickhouse: LocalClickHouse) -> dict[str, str]:
+    """The environment of a role that uses the services of this machine."""
+    return {
+        "OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "OFFBEAT_STORE__ENGINE": "clickhouse",
+        "OFFBEAT_STORE__HOST": clickhouse.host,
+        "OFFBEAT_STORE__PORT": str(clickhouse.tcp_port),
+        "OFFBEAT_STORE__USER": clickhouse.user,
+        "OFFBEAT_STORE__PASSWORD": clickhouse.password,
+    }
+
+
 @dataclass(frozen=True)
 class ClickHouseAddress:
     """Where a ClickHouse server listens (native TCP), and who may do everything there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("accuracy") / "finished.jsonl"
 
 
-def accuracy(file: Path, *arguments: object) -> tuple[dict[str, object], str]:
+def accuracy(file: Path, *arguments: object) -> tuple[dict[str, Any], str]:
     """The figures of one faulty and one healthy run under default noise, and what was told meanwhile."""
     options = ("--noise", "default", "--seeds", SEEDS, "--resume", file, "--json")
     result = offbeat("bench", "accuracy", "--runs", 1, "--healthy", 1, *options, *arguments)
@@ -29,7 +30,7 @@ def accuracy(file: Path, *arguments: object) -> tuple[dict[str, object], str]:
 def test_a_seeded_subset_and_taking_it_up_again(file: Path) -> None:
     told, progress = accuracy(file, "--processes", 1)
     assert "2 of 2 runs to do" in progress
-    figures = told["noise"]["default"]  # type: ignore[index]
+    figures = told["noise"]["default"]
     assert figures["runs"] == {"faulty": 1, "healthy": 1, "ranks": {"32": 2}}
     assert figures["faults"]["named"]["share"] == 1.0
     assert figures["incidents"]["verdicts"] == {"right": 1}

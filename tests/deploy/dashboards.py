@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def as_sent(query: str, variables: Mapping[str, str], since: datetime, until: da
 
     Fails for a macro or a variable that is not known.
     """
-    start, end = (f"toDateTime({int(time.replace(tzinfo=UTC).timestamp())})" for time in (since, until))
+    start, end = (f"toDateTime({int(time.timestamp())})" for time in (since, until))
     sent = re.sub(r"\$__timeFilter\(([^()]+)\)", rf"\1 >= {start} AND \1 <= {end}", query)
     sent = re.sub(
         r"\$__timeInterval\(([^()]+)\)", rf"toStartOfInterval(toDateTime(\1), INTERVAL {interval_s} second)", sent

@@ -1,7 +1,7 @@
 """What docker-compose.yml gives Kafka and ClickHouse, given to a real Kafka and a real ClickHouse."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,14 @@ from local.kafka import LocalKafka
 from schemas.catalogue import TOPICS
 from sinks.clickhouse.driver import DriverStore, ServerAddress
 from sinks.clickhouse.migrate import migrate
-from sinks.clickhouse.sink import ClickHouseSink
 from tests.deploy.dashboards import STORE, as_sent, queries
 from tests.deploy.dockerfile import ROOT
 from tests.offbeat.command_line import offbeat
 from tests.services import skipped_where_unavailable
-from tests.sinks.clickhouse.samples import JOB, story
+from tests.sinks.clickhouse.samples import JOB, stored_in
 
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-SINCE, UNTIL = datetime(2020, 1, 1), datetime(2099, 1, 1)  # noqa: DTZ001
+SINCE, UNTIL = datetime(2020, 1, 1, tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)
 
 
 class ComposedKafka(LocalKafka):
@@ -73,10 +72,7 @@ def server() -> Iterator[WithReader]:
     with skipped_where_unavailable(), WithReader() as server:
         store = DriverStore(ServerAddress(server.host, server.tcp_port, user=server.user, password=server.password))
         migrate(store)
-        sink = ClickHouseSink(store)
-        for message in story():
-            sink.process(message)
-        sink.flush()
+        stored_in(store)
         store.close()
         yield server
 

@@ -3,7 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from tests.sinks.clickhouse.samples import JOB, comm_ops, incident, message, sto
 
 TO_STORE, TO_PROMETHEUS = list(queries(STORE)), list(queries(PROMETHEUS))
 # All that the sample tells of; rows come into the store now.
-SINCE, UNTIL = datetime(2020, 1, 1), datetime(2099, 1, 1)  # noqa: DTZ001
+SINCE, UNTIL = datetime(2020, 1, 1, tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")

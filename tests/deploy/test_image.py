@@ -25,6 +25,7 @@ from local.kafka import LocalKafka
 from local.service import free_ports
 from schemas.catalogue import TOPICS
 from tests.deploy.dockerfile import ROOT, Build, Stage, sent_to_docker, stages
+from tests.services import settings_of
 
 NOBODY = "127.0.0.1:1"
 WITHIN_S = 120.0
@@ -179,13 +180,7 @@ def test_the_agent_starts_without_a_broker_and_ends_in_order(image: Image) -> No
     [port] = free_ports(1)
     settings = {"OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": NOBODY, "OFFBEAT_LIVE__RINGS": str(image.tmp / "rings")}
     agent = image.start("agent", "--health-port", port, settings=settings)
-    deadline = time.monotonic() + WITHIN_S
-    while not answers(f"http://127.0.0.1:{port}/live"):
-        assert agent.poll() is None, ended(agent)
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    agent.send_signal(signal.SIGTERM)
-    code, _, err = ended(agent)
+    code, err = stopped_once_alive(agent, port)
     assert code == 0, err
 
 
@@ -198,6 +193,18 @@ def test_an_agent_that_may_not_see_the_rings_says_so(image: Image) -> None:
     code, _, err = image.run("agent", settings={"OFFBEAT_LIVE__RINGS": str(rings)})
     assert code == 2
     assert err.splitlines()[-1] == f"{rings}: permission denied: run the agent as the user that trains, or as root"
+
+
+def stopped_once_alive(role: subprocess.Popen[str], port: int) -> tuple[int, str]:
+    """Wait until a role answers on its port, then end it: its exit code and what it said."""
+    deadline = time.monotonic() + WITHIN_S
+    while not answers(f"http://127.0.0.1:{port}/live"):
+        assert role.poll() is None, ended(role)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    role.send_signal(signal.SIGTERM)
+    code, _, err = ended(role)
+    return code, err
 
 
 def answers(url: str) -> bool:
@@ -215,14 +222,7 @@ def test_topics_and_tables_are_made_and_the_sink_begins(
     image: Image, local_kafka: LocalKafka, local_clickhouse: LocalClickHouse
 ) -> None:
     [port] = free_ports(1)
-    settings = {
-        "OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": local_kafka.bootstrap_servers,
-        "OFFBEAT_STORE__ENGINE": "clickhouse",
-        "OFFBEAT_STORE__HOST": local_clickhouse.host,
-        "OFFBEAT_STORE__PORT": str(local_clickhouse.tcp_port),
-        "OFFBEAT_STORE__USER": local_clickhouse.user,
-        "OFFBEAT_STORE__PASSWORD": local_clickhouse.password,
-    }
+    settings = settings_of(local_kafka, local_clickhouse)
     assert image.run("sink", settings=settings)[0] == 2, "a sink may not begin before the migrations"
     code, out, err = image.run("topics", "apply", settings=settings)
     assert code == 0, err
@@ -231,11 +231,5 @@ def test_topics_and_tables_are_made_and_the_sink_begins(
     assert code == 0, err
     assert "applied" in out
     sink = image.start("sink", "--health-port", port, settings=settings)
-    deadline = time.monotonic() + WITHIN_S
-    while not answers(f"http://127.0.0.1:{port}/live"):
-        assert sink.poll() is None, ended(sink)
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    sink.send_signal(signal.SIGTERM)
-    code, _, err = ended(sink)
+    code, err = stopped_once_alive(sink, port)
     assert (code, "offbeat sink has stopped" in err) == (0, True), err

@@ -14,10 +14,9 @@ from local.clickhouse import LocalClickHouse
 from schemas.errors import StoreError
 from sinks.clickhouse.driver import DriverStore, ServerAddress
 from sinks.clickhouse.migrate import require_migrated
-from sinks.clickhouse.sink import ClickHouseSink
 from tests.offbeat.command_line import ROOT, offbeat, refusal
 from tests.services import skipped_where_unavailable
-from tests.sinks.clickhouse.samples import story
+from tests.sinks.clickhouse.samples import stored_in
 
 pytestmark = pytest.mark.clickhouse
 
@@ -96,10 +95,7 @@ def server() -> Iterator[WithUsers]:
             assert said in migrated.stdout
         store = store_of(server, SINK)
         require_migrated(store)
-        sink = ClickHouseSink(store)
-        for message in story():
-            sink.process(message)
-        sink.flush()
+        stored_in(store)
         store.close()
         yield server
 

@@ -33,10 +33,9 @@ from streams.bus import Bus
 from streams.follower import Follower
 from tests.integration.roles import KINDS, Role
 from tests.offbeat.command_line import EXAMPLE, ROOT, offbeat, own_environment, refusal
-from tests.offbeat.conftest import _logging_as_before  # noqa: F401 -- commands configure logging here as well
 from tests.services import skipped_where_unavailable
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.usefixtures("logging_as_before")]
 
 WITHIN_S = 90.0
 AGENT, STRANGER = "agent", "stranger"

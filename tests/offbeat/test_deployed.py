@@ -16,6 +16,7 @@ from local.clickhouse import LocalClickHouse
 from local.kafka import LocalKafka
 from schemas.catalogue import TOPICS
 from tests.offbeat.command_line import EXAMPLE, ROOT, command, offbeat, own_environment, refusal
+from tests.services import settings_of
 from tests.sinks.webhook.local_receiver import LocalReceiver, Received
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
@@ -45,12 +46,7 @@ def receiver() -> Iterator[LocalReceiver]:
 @pytest.fixture
 def settings(local_kafka: LocalKafka, local_clickhouse: LocalClickHouse, receiver: LocalReceiver) -> Settings:
     return {
-        "OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": local_kafka.bootstrap_servers,
-        "OFFBEAT_STORE__ENGINE": "clickhouse",
-        "OFFBEAT_STORE__HOST": local_clickhouse.host,
-        "OFFBEAT_STORE__PORT": str(local_clickhouse.tcp_port),
-        "OFFBEAT_STORE__USER": local_clickhouse.user,
-        "OFFBEAT_STORE__PASSWORD": local_clickhouse.password,
+        **settings_of(local_kafka, local_clickhouse),
         "OFFBEAT_WEBHOOK__URL": receiver.url,
         "OFFBEAT_WEBHOOK__SECRETS": "one,two",
     }

@@ -24,6 +24,7 @@ from streams.standing import Standing
 from streams.topics import Change
 from tests.integration.roles import KINDS, Role
 from tests.offbeat.command_line import EXAMPLE, ROOT, offbeat, own_environment
+from tests.services import settings_of
 
 NOW_S = 1_800_000_000.0
 HUSH = "hush-hush-77ab"
@@ -216,13 +217,7 @@ def test_paging_is_judged_by_its_settings_alone() -> None:
 @pytest.mark.kafka
 @pytest.mark.clickhouse
 def test_on_real_services(local_kafka: LocalKafka, local_clickhouse: LocalClickHouse, tmp_path: Path) -> None:
-    settings = {
-        "OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": local_kafka.bootstrap_servers,
-        "OFFBEAT_STORE__ENGINE": "clickhouse",
-        "OFFBEAT_STORE__HOST": local_clickhouse.host,
-        "OFFBEAT_STORE__PORT": str(local_clickhouse.tcp_port),
-        "OFFBEAT_STORE__USER": local_clickhouse.user,
-        "OFFBEAT_STORE__PASSWORD": local_clickhouse.password,
+    settings = settings_of(local_kafka, local_clickhouse) | {
         "OFFBEAT_WEBHOOK__URL": f"https://oncall.example/{HUSH}",
         "OFFBEAT_LIVE__RINGS": str(tmp_path / "rings"),
     }

@@ -1,6 +1,7 @@
 """What a person is told of an incident."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -53,8 +54,8 @@ def test_many_ranks_are_counted() -> None:
         ({"runs": {20: Span(20, 20, SECOND)}}, "in iteration 20: the job lost 1 s."),
     ],
 )
-def test_when(changes: dict[str, object], when: str) -> None:
-    assert when in explain(JOB, replace(incident(3), **changes))  # type: ignore[arg-type]
+def test_when(changes: dict[str, Any], when: str) -> None:
+    assert when in explain(JOB, replace(incident(3), **changes))
 
 
 def test_what_is_not_known_is_not_said() -> None:

@@ -240,7 +240,8 @@ def _without_series(search: Generator[Needs, Answer, Location]) -> Generator[Nee
         try:
             needs = search.send(answer)
         except StopIteration as ended:
-            return ended.value  # type: ignore[no-any-return]
+            found: Location = ended.value
+            return found
 
 
 def test_the_time_that_a_culprit_lost_correlates_with_the_iterations() -> None:

@@ -7,6 +7,8 @@ import pyarrow as pa
 from schemas.catalogue import COMM_OPS, FINDINGS, INCIDENTS, ITERATIONS
 from schemas.message import Message, encode
 from schemas.topic import Topic
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.clickhouse.store import Store
 
 JOB = "llm-7b"
 START_NS = 1_768_000_000_000_000_000
@@ -209,6 +211,14 @@ def story() -> list[Message]:
     """All of it, a record a topic and row set."""
     told = ((ITERATIONS, iterations()), (COMM_OPS, comm_ops()), (FINDINGS, findings()), (INCIDENTS, incidents()))
     return [message(topic, rows) for topic, rows in told]
+
+
+def stored_in(store: Store) -> None:
+    """Have a sink store all of it."""
+    sink = ClickHouseSink(store)
+    for one in story():
+        sink.process(one)
+    sink.flush()
 
 
 def as_batch(topic: Topic, rows: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -9,9 +9,8 @@ import pytest
 from schemas.tables import TABLES
 from schemas.views import VIEWS
 from sinks.clickhouse.query import ask
-from sinks.clickhouse.sink import ClickHouseSink
 from sinks.clickhouse.store import Parameter, Store
-from tests.sinks.clickhouse.samples import GPU, JOB, story
+from tests.sinks.clickhouse.samples import GPU, JOB, stored_in
 
 COOKBOOK = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
 QUERIES: list[str] = re.findall(r"^```sql\n(.*?)^```$", COOKBOOK, re.MULTILINE | re.DOTALL)
@@ -29,10 +28,7 @@ PARAMETERS: dict[str, Parameter] = {
 @pytest.fixture
 def filled(migrated: Store) -> Store:
     """Either engine, holding the story."""
-    sink = ClickHouseSink(migrated)
-    for message in story():
-        sink.process(message)
-    sink.flush()
+    stored_in(migrated)
     return migrated
 
 
