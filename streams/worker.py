@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import faust
 from prometheus_client import CollectorRegistry
@@ -78,7 +78,8 @@ def run_worker(
     metrics = Metrics(name, registry)
     progress = Progress(within_s=settings.stuck_after_s)
     metrics.stuck.set_function(lambda: float(progress.stuck() is not None))
-    ending = _Ending(name, settings.stop_within_s)
+    known_as = command or f"worker {name}"
+    ending = _Ending(known_as, settings.stop_within_s)
     with Follower(bus, catalogue.JOBS.name) as jobs_follower, Follower(bus, catalogue.STATE.name) as states_follower:
         jobs = FollowedJobs(jobs_follower)
         jobs.catch_up()
@@ -98,7 +99,6 @@ def run_worker(
         )
         if settings.health_port is not None:
             serve(settings.health_port, metrics.registry, progress, host=settings.health_host)
-        known_as = command or f"worker {name}"
         log.info("%s reads %s as group %s", known_as, ", ".join(topic.name for topic in reads), group)
         stopped_by = _run(app, ending)
         if stopped_by is not None:
@@ -137,8 +137,8 @@ class _States:
 class _Ending:
     """Bounds how long a worker may take to end: a broker that is away would keep Faust waiting for ever."""
 
-    def __init__(self, name: str, within_s: float) -> None:
-        self._name = name
+    def __init__(self, known_as: str, within_s: float) -> None:
+        self._known_as = known_as
         self._within_s = within_s
         self._timer: threading.Timer | None = None
 
@@ -151,12 +151,21 @@ class _Ending:
 
     def _give_up(self) -> None:
         log.error(
-            "worker %s did not stop within %g s and is ended; what is uncommitted comes again",
-            self._name,
+            "%s did not stop within %g s and is ended; what is uncommitted comes again",
+            self._known_as,
             self._within_s,
         )
-        logging.shutdown()
-        os._exit(_FAILED)
+        _exit(_FAILED)
+
+    def before_its_start(self) -> None:
+        """End at once: nothing has been taken yet, and Faust may wait for ever when stopped as it joins its group."""
+        log.info("%s has stopped", self._known_as)
+        _exit(os.EX_OK)
+
+
+def _exit(code: int) -> NoReturn:
+    logging.shutdown()
+    os._exit(code)
 
 
 class _Worker(faust.Worker):
@@ -166,14 +175,25 @@ class _Worker(faust.Worker):
         super().__init__(app, **options)
         self.spinner = None
         self._ending = ending
+        self._started_up = False
+
+    async def on_startup_finished(self) -> None:
+        """The worker has joined its group, and reads."""
+        self._started_up = True
+        await super().on_startup_finished()
 
     def _on_sigterm(self) -> None:
-        self._ending.due()
+        self._end()
         super()._on_sigterm()
 
     def _on_sigint(self) -> None:
-        self._ending.due()
+        self._end()
         super()._on_sigint()
+
+    def _end(self) -> None:
+        if not self._started_up:
+            self._ending.before_its_start()
+        self._ending.due()
 
 
 def _run(app: faust.App, ending: _Ending) -> BaseException | None:

@@ -176,6 +176,21 @@ def test_sigterm_is_bounded_and_a_restart_gives_the_same(stage: Stage) -> None:
 
 
 @pytest.mark.kafka
+def test_a_worker_that_is_stopped_while_it_joins_its_group_ends_at_once(stage: Stage) -> None:
+    """Another member of the group holds the rebalance up: it is stopped, and its session lasts longer than the end."""
+    messages = numbers(stage)
+    stage.send([*job_records(stage), *messages])
+    other = stage.start()
+    stage.await_rows(stage.topics.sums, expected_sums(stage, messages))
+    other.process.send_signal(signal.SIGSTOP)
+    [port] = free_ports(1)
+    worker = stage.start(instance="another", health_port=port, stop_within_s=0.5)
+    awaited(lambda: _lives(port), "the worker's start")
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.ended() == 0
+
+
+@pytest.mark.kafka
 def test_workers_come_and_go(stage: Stage) -> None:
     messages = numbers(stage, range(20, 50))
     third = len(messages) // 3
