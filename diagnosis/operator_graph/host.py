@@ -28,9 +28,10 @@ class HostSettings:
     """Up to ``most_mates`` other ranks of a host are looked at; where fewer than ``least_mates`` tell, nothing is said.
 
     Each must have computed longer than usual by ``alike`` of what the leaf's rank did, both without what is common.
-    Where ends are not logged, each must have gone on late after half of its operators with other hosts: beyond
-    ``sigmas``, ``least_slowdown`` of the usual and, over all of them, ``least_share`` of what the leaf lost, and by
-    ``alike`` of the latest. Communicators of more than ``most_members`` would cost too much to ask.
+    Where ends are not logged, each must have gone on late after its operators with other hosts, on average without the
+    ``outlying`` least and greatest: beyond ``sigmas``, ``least_slowdown`` of the usual and, over all of them,
+    ``least_share`` of what the leaf lost, and by ``alike`` of the latest. Communicators of more than ``most_members``
+    would cost too much to ask.
     """
 
     most_mates: int = 3
@@ -39,6 +40,7 @@ class HostSettings:
     sigmas: float = 3.0
     least_slowdown: float = 0.03
     least_share: float = 0.01
+    outlying: float = 0.1
     most_members: int = 64
 
 
@@ -111,26 +113,30 @@ def _go_on_late(
 ) -> bool | None:
     """Whether all ranks at hand went on later than usual after operators on communicators with other hosts.
 
-    None: they did, but no more than they do by chance.
+    None: they did, but no more than they do by chance, or by as much as clocks may be off that slow NVLinks disturb.
     """
     if not len(logs.operators):
         return None
-    delays = measure(logs, logs.clocks(), baseline)
+    clocks = logs.clocks()
+    error_ns = 0  # of a rank that computes its own log tells, and clocks that are off shift it with its mates
+    if leaf.communicator is not None:
+        error_ns = clocks.worst_error_ns({logs.job.clock(rank) for rank in _members(logs.job, names)})
+    delays = measure(logs, clocks, baseline)
     codes = [code for code, name in enumerate(delays.operators.communicators) if name in names]
     onward = np.where(np.isin(delays.operators.communicator, codes), delays.onward, np.nan)
     late, beyond_chance, amounts = [], [], []
     for rank in ranks:
         rows = delays.rows(rank, [leaf.iteration])
         rows = rows[~np.isnan(onward[rows])]
-        now, usual = _median(onward, rows), _median(delays.spent.onward - onward, rows)
-        medians = [_median(onward, delays.rows(rank, [iteration])) for iteration in baseline]
-        before = np.array([median for median in medians if median is not None])
+        now, usual = (_typical(of, rows, settings.outlying) for of in (onward, delays.spent.onward - onward))
+        means = [_typical(onward, delays.rows(rank, [iteration]), settings.outlying) for iteration in baseline]
+        before = np.array([mean for mean in means if mean is not None])
         if now is None or usual is None or len(before) < 2:
             continue
         amount = now - float(np.median(before))
         chance = settings.sigmas * NORMAL_MAD * float(np.median(np.abs(before - np.median(before))))
         late.append(amount > max(settings.least_slowdown * usual, settings.least_share * leaf.excess_ns / len(rows)))
-        beyond_chance.append(amount > chance)
+        beyond_chance.append(amount > max(chance, error_ns))
         amounts.append(amount)
     if len(late) <= settings.least_mates:
         return None
@@ -139,7 +145,15 @@ def _go_on_late(
     return True if all(beyond_chance) else None
 
 
-def _median(values: Floats, rows: Ints) -> float | None:
-    """Of the rows' known values; None where there are none. A few operators wait for others as long as all the rest."""
-    known = values[rows][~np.isnan(values[rows])]
-    return float(np.median(known)) if len(known) else None
+def _members(job: Job, names: Sequence[str]) -> set[int]:
+    return {rank for name in names for rank in job.members[name]}
+
+
+def _typical(values: Floats, rows: Ints, outlying: float) -> float | None:
+    """Mean of the rows' known values without a share of the least and the greatest; None where there are none.
+
+    A few operators wait for others as long as all the rest; of a slow GPU's half may be as usual.
+    """
+    known = np.sort(values[rows][~np.isnan(values[rows])])
+    cut = max(1, int(outlying * len(known))) if len(known) > 2 else 0
+    return float(known[cut : len(known) - cut].mean()) if len(known) else None

@@ -1,7 +1,9 @@
 """A slow host is told from a slow GPU on it, and from slow NVLinks, whether ends are logged or not."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from diagnosis.job import Place
@@ -70,4 +72,27 @@ def test_what_all_ranks_compute_longer_is_not_their_hosts_fault(own_ms: int, slo
     logs = Logs(job, tuple(range(training.iterations)))
     answered(logs.fetch({None: [1]}), training.table())
     told, _ = answered(slow_hosts(logs, [leaf], training.baseline, HostSettings()), training.table())
+    assert told == [slow]
+
+
+@pytest.mark.parametrize(("mates_ms", "slow"), [(0.5, False), (50, True)], ids=["one GPU", "the host"])
+def test_a_slow_gpu_is_told_from_its_host_though_all_go_on_a_little_late(mates_ms: float, slow: bool) -> None:
+    """Its clock drifts away from the others', and two of its three kernels are not slow: the mean tells, no median."""
+    a_host, elsewhere = (0, 1, 2, 3), (4, 5, 6, 7)
+
+    def steps(rank: int) -> Sequence[Step]:
+        extra = {1: 50.0, **dict.fromkeys((0, 2, 3), mates_ms)}.get(rank, 0.0)
+        little = min(extra, 0.5)
+        return [step for ms in (extra, little, little) for step in (Compute(extra_ms=ms), Collective("g"))] * 4
+
+    programs: dict[int, Sequence[Step]] = {rank: steps(rank) for rank in (*a_host, *elsewhere)}
+    training = Training(programs, {"g": (*a_host, *elsewhere)})
+    places = tuple(Place(rank, f"h{rank // 4}", rank % 4) for rank in (*a_host, *elsewhere))
+    job = replace(training.job(), places=places)
+    leaf = Leaf(1, None, (1,), 200 * MS, training.irregular, OperatorRef(1, "g", 0, "all_reduce"), (1,))
+    logs = Logs(job, tuple(range(training.iterations)))
+    table = training.table()
+    table = table.set_column(table.column_names.index("end_ns"), "end_ns", pa.nulls(len(table), pa.int64()))
+    answered(logs.fetch({None: [1]}), table)
+    told, _ = answered(slow_hosts(logs, [leaf], training.baseline, HostSettings()), table)
     assert told == [slow]
