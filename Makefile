@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench kafka lock setup clean
+.PHONY: help demo test faults check format bench kafka lock setup clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -16,6 +16,9 @@ demo: setup ## a simulated 64-GPU job with two faults, through the whole pipelin
 
 test: setup ## every test, those with a real Kafka and a real ClickHouse included
 	$(BIN)/pytest
+
+faults: setup ## everything that may befall the deployed pipeline, on a real Kafka and ClickHouse: half an hour
+	$(BIN)/python -m tests.faults --json
 
 check: setup ## ruff, mypy --strict and the import rules
 	$(BIN)/ruff check .

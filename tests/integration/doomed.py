@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 from offbeat.cli import main
@@ -34,6 +34,7 @@ class End(StrEnum):
 class Fate:
     """A role's end, once it has taken or published so many records of a topic that tell of a job."""
 
+    module: ClassVar[str] = "tests.integration.doomed"
     job: str
     topic: str
     records: int

@@ -1,22 +1,23 @@
 """Who is paged: a receiver that remembers which pages it took."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.sinks.webhook.local_receiver import Answer, LocalReceiver, Received
 
-Pages = dict[str, list[tuple[int, str]]]
-"""Revision and status of each page, in the order in which they came, by incident."""
+FAILURE = Answer(500)
 
 
 class OnCall:
-    """Takes pages, unless it is told to fail or is away. ``failed`` counts the requests that it did not take."""
+    """Takes pages, unless it is told to answer otherwise or is away. ``failed`` counts the requests not taken."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._taken: list[Received] = []
-        self.failing = False
+        self.instead: Answer | None = None
+        self.slow_s = 0.0
         self.failed = 0
         self._receiver = LocalReceiver()
         self._receiver.always = self._answer
@@ -36,19 +37,12 @@ class OnCall:
         with self._lock:
             return [request for request in self._taken if request.json["groupLabels"]["job"] == job]
 
-    def heard(self, job: str) -> Pages:
-        """What those requests said."""
-        pages: Pages = {}
-        for request in self.taken(job):
-            incident, _, revision = request.key.rpartition("/")
-            pages.setdefault(incident, []).append((int(revision), request.json["status"]))
-        return pages
-
     def _answer(self, request: Received) -> Answer:
+        time.sleep(self.slow_s)
         with self._lock:
-            if self.failing:
+            if self.instead is not None:
                 self.failed += 1
-                return Answer(500)
+                return self.instead
             self._taken.append(request)
             return Answer()
 

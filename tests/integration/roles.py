@@ -2,10 +2,12 @@
 
 import json
 import sys
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import Field, asdict, dataclass
 from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 from local.service import LocalService
 from schemas.tables import TABLES
@@ -14,7 +16,6 @@ from sinks.webhook.sink import WebhookSink
 from streams.incidents import Incidents
 from streams.monitor import Monitor
 from streams.search import Search
-from tests.integration.doomed import Fate
 from tests.integration.recordings import Recorded
 from tests.offbeat.command_line import command
 
@@ -35,6 +36,13 @@ KINDS = {
     "page": Kind(("alert",), WebhookSink.reads),
 }
 """By the name of the role's consumer group, in the order in which evidence passes them."""
+
+
+class Fate(Protocol):
+    """What awaits a role: the module that runs it so, and a dataclass of what it is told."""
+
+    module: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 class Process(LocalService):
@@ -74,17 +82,27 @@ class Role(Process):
         self.fate = self.fates.popleft() if self.fates else None
         if self.fate is None:
             return command(*self._arguments), self._environment
-        doom = [sys.executable, "-m", "tests.integration.doomed", json.dumps(asdict(self.fate))]
+        doom = [sys.executable, "-m", self.fate.module, json.dumps(asdict(self.fate))]
         return [*doom, *self._arguments], self._environment
 
 
 class Producer(Process):
-    """`offbeat produce`: a recording's log agents, which answer requests until they are stopped."""
+    """`offbeat produce`: a recording's log agents, which answer requests until they are stopped.
 
-    def __init__(self, recorded: Recorded, environment: Mapping[str, str], folder: Path) -> None:
+    ``started_ns`` is when it was last started. With ``iteration_s`` it takes that long for each iteration.
+    """
+
+    def __init__(
+        self, recorded: Recorded, environment: Mapping[str, str], folder: Path, *, iteration_s: float = 0.0
+    ) -> None:
         super().__init__(folder)
-        self._command = command("produce", "--recording", recorded.folder, "--follow")
+        self.recorded = recorded
+        self.started_ns = 0
+        arguments = ["produce", "--recording", str(recorded.folder), "--follow"]
+        pace = [sys.executable, "-m", "tests.integration.paced", str(iteration_s), *arguments]
+        self._command = pace if iteration_s else command(*arguments)
         self._environment = environment
 
     def prepare(self) -> tuple[Sequence[str | Path], Mapping[str, str] | None]:
+        self.started_ns = time.time_ns()
         return self._command, self._environment

@@ -21,11 +21,12 @@ from sinks.clickhouse.driver import DriverStore
 from sinks.clickhouse.store import Store
 from sinks.webhook import signing
 from tests.integration.doomed import BROKEN, End, Fate
-from tests.integration.on_call import on_call
+from tests.integration.on_call import FAILURE, on_call
 from tests.integration.outcome import Stored, in_process, new_database
 from tests.integration.pipeline import SECRET, Pipeline
 from tests.integration.recordings import Recorded, new_job, simulated, under_job
 from tests.integration.roles import KINDS
+from tests.integration.verdict import Verdict
 from tests.offbeat.command_line import EXAMPLE
 from tests.services import ClickHouseAddress
 
@@ -86,17 +87,10 @@ def assert_as_undisturbed(
     No page comes twice but those with the keys that ``may_repeat``.
     """
     stored = pipeline.stored(recorded)
-    differences = list(stored.differences(in_process(recorded, reference)))
-    assert not differences, "\n".join(differences[:10])
-    heard = pipeline.on_call.heard(recorded.job)
-    assert {incident: pages[-1] for incident, pages in heard.items()} == {
-        row["id"]: (row["revision"], {"open": "firing", "resolved": "resolved"}[row["state"]])
-        for row in stored.incidents.values()
-    }
-    keys = Counter(request.key for request in pipeline.on_call.taken(recorded.job))
-    assert {key for key, times in keys.items() if times > 1} <= set(may_repeat)
-    for pages in heard.values():
-        assert pages == sorted(pages)
+    verdict = Verdict.of(stored, in_process(recorded, reference), pipeline.on_call.taken(recorded.job))
+    assert not verdict.differences, "\n".join(verdict.differences[:10])
+    assert not verdict.lost
+    assert set(verdict.repeated) <= set(may_repeat)
     return stored
 
 
@@ -203,7 +197,7 @@ def test_the_receiver_fails_and_goes_away_and_comes_back(
 ) -> None:
     person, page = pipeline.on_call, pipeline.roles["page"]
     before = page.log().count("ConnectError")
-    person.failing = True
+    person.instead = FAILURE
     with pipeline.producing(recorded):
         pipeline.awaited(lambda: person.failed, "page that the receiver fails to take")
         person.away()
@@ -213,6 +207,6 @@ def test_the_receiver_fails_and_goes_away_and_comes_back(
             pipeline.await_worked_off(name)
         assert pipeline.lag("page") > 0
         assert person.taken(recorded.job) == []
-        person.failing = False
+        person.instead = None
         person.back()
     assert_as_undisturbed(pipeline, reference, recorded)

@@ -1,8 +1,9 @@
-"""A TCP relay in front of a server: to lose its answers at a chosen moment, or to add TLS."""
+"""A TCP relay in front of a server: to lose its answers at a chosen moment, to hold them back, or to add TLS."""
 
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -15,6 +16,7 @@ class Relay:
 
     With `lose_answers_after`, the first connection loses what the server says once the client has sent that many
     bytes; the others lose nothing. `sent` counts what clients have sent. With `tls`, they speak TLS to the relay.
+    `delay_s` is how long each piece of an answer is held back from now on.
     """
 
     def __init__(self, port: int, *, lose_answers_after: int | None = None, tls: ssl.SSLContext | None = None) -> None:
@@ -25,6 +27,7 @@ class Relay:
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self.losing = threading.Event()
+        self.delay_s = 0.0
         self.sent = 0
 
     @property
@@ -73,7 +76,11 @@ class Relay:
         _copy(client, server, sent)
 
     def _answers(self, client: socket.socket, server: socket.socket, lose_after: int | None) -> None:
-        _copy(server, client, lambda chunk: b"" if lose_after is not None and self.losing.is_set() else chunk)
+        def passed(chunk: bytes) -> bytes:
+            time.sleep(self.delay_s)
+            return b"" if lose_after is not None and self.losing.is_set() else chunk
+
+        _copy(server, client, passed)
 
 
 def _copy(source: socket.socket, sink: socket.socket, passed: Callable[[bytes], bytes]) -> None:

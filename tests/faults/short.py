@@ -1,0 +1,25 @@
+"""Several faults at once, in the time of one job: what every run of the tests can afford."""
+
+from tests.faults.kills import kill
+from tests.faults.site import Site
+from tests.integration.on_call import FAILURE
+
+_DELAY_S = 0.2
+
+
+def several_at_once(site: Site) -> None:
+    """Amid one job: a store and a receiver in trouble, SIGKILLs of three roles, and a further worker of a fourth."""
+    names = sorted(site.pipeline.roles)
+    site.random.shuffle(names)
+    *killed, joined = names[:4]
+    recorded = site.recording()
+    with site.diagnosing(recorded):
+        site.relay.delay_s, site.person.instead = _DELAY_S, FAILURE
+        site.tally.outages += 2
+        for name in killed:
+            site.amid(0.5, 2.0)
+            kill(site, site.pipeline.roles[name])
+        with site.pipeline.another(joined, "further"):
+            site.amid(1.0, 3.0)
+        site.tally.rebalances += 2
+        site.relay.delay_s, site.person.instead = 0.0, None

@@ -1,0 +1,61 @@
+"""A short seeded form of the fault campaign, on the services that all tests share; `make faults` is the long one."""
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.faults import report
+from tests.faults.campaign import carry_out
+from tests.faults.plan import Step, faults, plan
+from tests.faults.short import several_at_once
+from tests.faults.site import Services, Site
+from tests.faults.tally import Tally
+from tests.services import ClickHouseAddress
+
+SEED = 1
+
+
+@pytest.mark.kafka
+@pytest.mark.clickhouse
+def test_several_faults_at_once(kafka: str, clickhouse: ClickHouseAddress, tmp_path: Path) -> None:
+    with Site.deployed(Services(kafka, clickhouse), tmp_path, iteration_s=0.1) as site:
+        [tally] = carry_out(site, [Step("several-at-once", several_at_once, Random(SEED))])
+    assert tally.survived, "\n".join(tally.differences[:10])
+    assert (tally.jobs, tally.kills, tally.outages, tally.rebalances) == (1, 3, 2, 2)
+    assert tally.restarts >= tally.kills
+    assert tally.pages > 0
+
+
+def test_a_seed_draws_one_plan() -> None:
+    names = [step.name for step in plan(SEED)]
+    assert sorted(names) == sorted(faults(50))
+    assert names == [step.name for step in plan(SEED)]
+    assert names != [step.name for step in plan(SEED + 1)]
+    alone, *_ = plan(SEED, only=names[3:4])
+    assert alone.random.random() == plan(SEED)[3].random.random()
+    with pytest.raises(ValueError, match="there is no fault 'rain'"):
+        plan(SEED, only=["rain"])
+
+
+def test_what_does_not_come_to_its_end_is_a_difference() -> None:
+    def fails(_: Site) -> None:
+        pytest.fail("there was no finding")
+
+    [tally] = carry_out(_Idle(), [Step("fails", fails, Random(SEED))])  # type: ignore[arg-type]
+    assert not tally.survived
+    assert tally.differences == ["did not come to its end: Failed: there was no finding"]
+    told = report.as_json(SEED, [tally, Tally("other", kills=2)])
+    assert (told["survived"], told["kills"], len(told["faults"])) == (False, 2, 2)
+
+
+class _Idle:
+    """Stands where a site would, with no pipeline to speak of."""
+
+    def __init__(self) -> None:
+        self.restarts = Counter[str]()
+
+    @property
+    def pipeline(self) -> "_Idle":
+        return self
