@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults check format bench kafka lock setup clean
+.PHONY: help demo test faults fuzz check format bench kafka lock setup clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -37,6 +37,9 @@ bench: setup ## throughput through a real Kafka and ClickHouse, accuracy on simu
 	$(BIN)/offbeat bench detection --json
 	$(BIN)/offbeat bench log_append --json
 	$(BIN)/offbeat bench sizing --json
+
+fuzz: setup ## a million damaged inputs against every decoder and importer, which takes half an hour
+	$(BIN)/python -m tests.fuzz --inputs 1000000 --json
 
 kafka: setup ## a local Kafka broker in the foreground; Ctrl-C stops it
 	$(BIN)/python -m local.kafka --port $(KAFKA_PORT)

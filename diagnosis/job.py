@@ -10,6 +10,8 @@ from typing import Any
 from diagnosis.topology import Device, Topology
 
 DEGREES = ("tp", "cp", "ep", "dp", "pp")
+MOST_RANKS = 1 << 20
+"""No job has more, and no rank a higher number; that of ``schemas.topic``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,8 @@ def pivots(job: Job, count: int = 4) -> tuple[int, ...]:
 def _check(places: Sequence[Place], communicators: Sequence[Communicator]) -> None:
     ranks = [place.rank for place in places]
     known = set(ranks)
+    if ranks and not 0 <= min(ranks) <= max(ranks) < MOST_RANKS:
+        raise ValueError(f"a rank is not one of 0 to {MOST_RANKS - 1}")
     if len(known) != len(ranks):
         raise ValueError("a rank is listed twice")
     names = {c.communicator for c in communicators}

@@ -55,11 +55,12 @@ def read(path: Path) -> pa.Table:
         if path.stat().st_size > MOST_BYTES:
             raise InputError(f"{path}: more than {MOST_BYTES >> 20} MiB; label fewer iterations")
         table = csv.read_csv(path) if path.suffix == ".csv" else json.read_json(path)
+        names = table.column_names
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{path}: neither JSON lines nor CSV: {error}") from error
-    missing = [name for name in LABEL_COLUMNS if name not in table.column_names]
+    missing = [name for name in LABEL_COLUMNS if name not in names]
     if missing:
         raise InputError(f"{path}: the column {missing[0]} is missing; labels have {', '.join(LABEL_COLUMNS)}")
     if "abnormal" in table.column_names:

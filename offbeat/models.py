@@ -7,7 +7,11 @@ many jobs, so that nobody has to label anything (``offbeat train --default`` mak
 
 from __future__ import annotations
 
+import io
 import json
+import math
+import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -41,8 +45,12 @@ MOST_UNPACKED_BYTES = 64 << 20
 
 _LIBRARIES = ("offbeat", "scikit-learn", "numpy", "skops")
 
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
-"""What zipfile raises for files that are damaged, packed in unknown ways, or encrypted."""
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
+    tokenize.TokenError, SyntaxError, AttributeError, LookupError, ArithmeticError,
+)  # fmt: skip
+"""What zipfile raises for files that are damaged, packed in unknown ways, or encrypted; and skops and NumPy for what
+is packed in them."""
 
 _ARRAYS: dict[str, np.dtype[Any]] = {
     "root": np.dtype(np.int32),
@@ -135,6 +143,9 @@ def _content(path: Path, name: str) -> Mapping[str, Any]:
                 raise ModelError(f"{name}: {size} bytes, {unpacked} unpacked, are more than a model has")
             if packed.testzip() is not None:
                 raise zipfile.BadZipFile("a checksum does not fit")
+            for part in packed.namelist():
+                if part.endswith(".npy"):
+                    _check_extent(packed.read(part))
         beyond = sorted(set(skops.io.get_untrusted_types(file=path)) - set(TRUSTED))
         if beyond:
             raise ModelError(f"{name}: holds {beyond[0]}; a model holds plain data alone")
@@ -146,6 +157,22 @@ def _content(path: Path, name: str) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise ModelError(f"{name}: not a model: it holds a {type(content).__name__}")
     return content
+
+
+def _check_extent(array: bytes) -> None:
+    """Raise ``ValueError`` for an array that claims to be of another size than it is: NumPy would make room for it."""
+    file = io.BytesIO(array)
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"an array of the form {version}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # NumPy reads the heads of Python 2 as well, and warns
+        try:
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        except UserWarning as error:
+            raise ValueError(f"the head of an array: {error}") from error
+    if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(array) - file.tell():
+        raise ValueError(f"an array of {len(array)} bytes claims to be {shape} of {dtype}")
 
 
 def _settings(row: Mapping[str, Any]) -> ForestSettings:

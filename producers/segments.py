@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +88,11 @@ class Segments:
         needed = {frame.path for frame in self.frames}
         for path in [path for path in self._sizes if path not in needed]:
             self._remove(path)
+
+    def leave_out(self, numbers: Collection[int]) -> None:
+        """Let go of single frames that are of no use to anybody; their files stay while others need them."""
+        self.frames = [frame for frame in self.frames if frame.number not in numbers]
+        self.discard(0)
 
     def _bound(self) -> list[Frame]:
         """Remove the oldest files beyond the bound, never the newest one."""

@@ -8,20 +8,27 @@ sent again.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from producers.segments import Segments
+from producers.segments import Frame, Segments
 from schemas.message import Message, TopicKey
 
+log = logging.getLogger(__name__)
+
 _DELIVERED = "delivered"
+_LAST = (1 << 63) - 1
+"""No frame has a higher number."""
 
 
 class Spool:
     """A queue of messages in a folder; any thread may use it.
 
+    What is found there that is no message (another version may have written it) is told and dropped; where it cannot
+    be read how far the bus has them, all are sent again.
     Raises ``OSError`` where the folder cannot be used.
     """
 
@@ -29,11 +36,11 @@ class Spool:
         self._segments = Segments(folder, max_bytes)
         self._mark = folder / _DELIVERED
         self._lock = threading.Lock()
-        delivered = int(self._mark.read_text()) if self._mark.exists() else -1
+        delivered = _delivered(self._mark)
         self._segments.discard(delivered + 1)
         last = self._segments.frames[-1].number if self._segments.frames else delivered
         self._next = last + 1
-        self._places = deque(_place(self._read(position)) for position in range(len(self._segments.frames)))
+        self._places = deque(self._found(folder))
         self._dropped: Counter[TopicKey] = Counter()
         self._told: Counter[TopicKey] = Counter()
 
@@ -89,6 +96,17 @@ class Spool:
             self._told = self._dropped.copy()
             return news
 
+    def _found(self, folder: Path) -> Iterator[TopicKey]:
+        """Topic and key of each message that waits; frames that hold none are left out."""
+        strange: list[Frame] = []
+        for frame in self._segments.frames:
+            try:
+                yield _place(_decoded(self._segments.read(frame)))
+            except ValueError as error:
+                log.warning("%s: what waits under number %d is dropped: %s", folder, frame.number, error)
+                strange.append(frame)
+        self._segments.leave_out({frame.number for frame in strange})
+
     def _read(self, position: int) -> Message:
         return _decoded(self._segments.read(self._segments.frames[position]))
 
@@ -109,7 +127,27 @@ def _encoded(message: Message) -> bytes:
 
 
 def _decoded(payload: bytes) -> Message:
+    """The message of a frame; raises ``ValueError`` where it holds none."""
     line, _, value = payload.partition(b"\n")
-    about = json.loads(line)
-    tombstone = about.pop("tombstone")
-    return Message(value=None if tombstone else value, **about)
+    try:
+        about = json.loads(line)
+        tombstone = about.pop("tombstone")
+        message = Message(value=None if tombstone else value, **about)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no message of this version: {type(error).__name__}: {str(error)[:200]}") from error
+    texts = [message.topic, message.key, *message.headers, *message.headers.values()]
+    if not all(type(text) is str for text in texts) or type(message.timestamp_ns) is not int:
+        raise ValueError("no message of this version: a field of another type")
+    return message
+
+
+def _delivered(mark: Path) -> int:
+    """The number up to which the bus has the messages; -1 where that is not known."""
+    try:
+        number = int(mark.read_bytes())
+    except FileNotFoundError:
+        return -1
+    except ValueError:
+        log.warning("%s is damaged: all that waits is sent, some of it maybe again", mark)
+        return -1
+    return number if -1 <= number < _LAST else -1

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ImpossibleValue
-from schemas.topic import ID, LATEST_NS, MOST, TIME, Column, Key, Topic
+from schemas.topic import ID, LATEST_NS, MOST, MOST_RANKS, TIME, Column, Key, Topic
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier")
 POINT_TO_POINT = ("send", "recv")
@@ -40,7 +40,7 @@ TOPIC = Topic(
     retention_hours=6.0,
     check=_check,
     columns=(
-        Column("rank", pa.int32(), "Global rank that called the operator.", minimum=0),
+        Column("rank", pa.int32(), "Global rank that called the operator.", minimum=0, maximum=MOST_RANKS - 1),
         Column("communicator", ID, "Communicator, stable within the job."),
         Column(
             "seq",
@@ -58,7 +58,14 @@ TOPIC = Topic(
         Column("dtype", ID, "Element type.", nullable=True),
         Column("count", pa.int64(), "Elements of the full buffer.", nullable=True, minimum=0, maximum=MOST),
         Column("bytes", pa.int64(), "Bytes of the full buffer.", "bytes", nullable=True, minimum=0, maximum=MOST),
-        Column("peer", pa.int32(), "Global rank at the other end of a send or recv.", nullable=True, minimum=0),
+        Column(
+            "peer",
+            pa.int32(),
+            "Global rank at the other end of a send or recv.",
+            nullable=True,
+            minimum=0,
+            maximum=MOST_RANKS - 1,
+        ),
         Column(
             "p2p_seq",
             pa.int64(),

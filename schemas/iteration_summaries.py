@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from schemas.topic import TIME, Column, Key, Topic
+from schemas.topic import MOST_RANKS, TIME, Column, Key, Topic
 
 OPERATOR_SUMMARY = pa.struct(
     [
@@ -23,7 +23,7 @@ TOPIC = Topic(
     doc="What each rank's iteration took, in short.",
     retention_hours=72.0,
     columns=(
-        Column("rank", pa.int32(), "Global rank.", minimum=0),
+        Column("rank", pa.int32(), "Global rank.", minimum=0, maximum=MOST_RANKS - 1),
         Column("iteration", pa.int32(), "Training iteration.", minimum=0),
         Column("start_ns", TIME, "First call of the iteration; host clock.", "ns since the epoch", minimum=0),
         Column(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from schemas.topic import DURATION, ID, Column, Key, Topic
+from schemas.topic import DURATION, ID, MOST_RANKS, Column, Key, Topic
 
 SERIES = pa.struct(
     [
@@ -26,7 +26,7 @@ TOPIC = Topic(
     doc="Statistics and series of operators over a window of iterations, a row an operator and rank; on request.",
     retention_hours=6.0,
     columns=(
-        Column("rank", pa.int32(), "Global rank that called the operator.", minimum=0),
+        Column("rank", pa.int32(), "Global rank that called the operator.", minimum=0, maximum=MOST_RANKS - 1),
         Column("communicator", ID, "Communicator, stable within the job."),
         Column("position", pa.int32(), "Ordinal within iteration and communicator.", minimum=0),
         Column("samples", pa.int32(), "Durations that are known in the window.", minimum=0),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
-from schemas.errors import WrongSchema
+from schemas.errors import UndecodableMessage, WrongSchema
 from schemas.message import Message
 from schemas.topic import Topic
+
+Read = TypeVar("Read")
 
 
 @runtime_checkable
@@ -65,6 +67,19 @@ class SavedState:
         if self.format != form:
             raise WrongSchema(f"a saved state has the form {self.format!r}, this version reads {form!r}")
         return self.state
+
+    def read(self, form: str, parse: Callable[[bytes], Read]) -> Read:
+        """What ``parse`` makes of the state.
+
+        Raises ``WrongSchema`` for another form, and ``UndecodableMessage`` where ``parse`` finds it damaged.
+        """
+        state = self.in_format(form)
+        try:
+            return parse(state)
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise UndecodableMessage(
+                f"a saved state of the form {form!r} cannot be read: {type(error).__name__}: {str(error)[:300]}"
+            ) from error
 
 
 @runtime_checkable

@@ -25,6 +25,9 @@ LATEST_NS = 4_102_444_800_000_000_000
 MOST = 1 << 50
 """No ordinal and no number of bytes or elements is larger."""
 
+MOST_RANKS = 1 << 20
+"""No job has more ranks, and none of them a higher number: what is kept an entry a rank is then bounded."""
+
 DURATION = pa.int64()
 """Type of durations: nanoseconds."""
 

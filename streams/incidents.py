@@ -72,8 +72,10 @@ class Incidents:
 
     def restore(self, states: Mapping[str, SavedState]) -> None:
         for job, saved in states.items():
-            state = json.loads(saved.in_format(FORMAT))
-            self._joiners[job] = IncidentJoiner.from_state(state, _incident_id, self._settings)
+            self._joiners[job] = saved.read(FORMAT, self._from_bytes)
+
+    def _from_bytes(self, saved: bytes) -> IncidentJoiner:
+        return IncidentJoiner.from_state(json.loads(saved), _incident_id, self._settings)
 
 
 def _incident_id(opening: Evidence) -> str:

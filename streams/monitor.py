@@ -108,14 +108,16 @@ class Monitor:
 
     def restore(self, states: Mapping[str, SavedState]) -> None:
         for job, saved in states.items():
-            state = json.loads(saved.in_format(FORMAT))
-            pending = {
-                int(iteration): {int(rank): (r[0], r[1], r[2]) for rank, r in reports.items()}
-                for iteration, reports in state["pending"].items()
-            }
-            monitor = IterationMonitor.from_state(state["monitor"], self._settings)
-            reporters, ended = set(state["reporters"]), set(state["ended"])
-            self._watched[job] = _Watched(monitor, pending, state["closed"], reporters, ended)
+            self._watched[job] = saved.read(FORMAT, self._from_bytes)
+
+    def _from_bytes(self, saved: bytes) -> _Watched:
+        state = json.loads(saved)
+        pending = {
+            int(iteration): {int(rank): (r[0], r[1], r[2]) for rank, r in reports.items()}
+            for iteration, reports in state["pending"].items()
+        }
+        monitor = IterationMonitor.from_state(state["monitor"], self._settings)
+        return _Watched(monitor, pending, state["closed"], set(state["reporters"]), set(state["ended"]))
 
     def _judged(self, message: Message, watched: _Watched, iteration: int) -> Message:
         reports = watched.pending.pop(iteration)

@@ -39,7 +39,7 @@ class Trees:
             raise ValueError("the arrays of the trees differ in length, or are empty")
         if self.root.ndim != 1 or not len(self.root) or self.root.min() < 0 or self.root.max() >= nodes:
             raise ValueError("a tree begins at a node that there is not")
-        if self.feature.min() < LEAF or not np.isfinite(self.threshold).all():
+        if self.feature.min() < LEAF or not (np.abs(self.threshold) <= np.finfo(np.float32).max).all():
             raise ValueError("a node compares what there is not")
         inner = np.flatnonzero(self.feature != LEAF)
         if len(inner) and ((self.left[inner] <= inner).any() or self.left[inner].max() + 1 >= nodes):

@@ -53,7 +53,7 @@ def job_of_row(row: Mapping[str, Any]) -> Job:
     try:
         record = encode(JOBS, JOBS.from_rows([known]), job=str(known.get("job")))
         return Job.from_row(decode(record, JOBS).to_pylist()[0])
-    except (ValueError, TypeError, pa.ArrowException, MessageError) as error:
+    except (ValueError, TypeError, OverflowError, pa.ArrowException, MessageError) as error:
         raise ValueError(f"not a row of control.jobs: {error}") from error
 
 

@@ -40,6 +40,8 @@ def _fault(line: bytes) -> str | None:
         return "nested too deeply"
     except _Twice as error:
         return f"field {error} stands twice"
+    except ValueError as error:  # a number of more digits than Python reads
+        return f"not a JSON object: {error}"
     if not isinstance(row, dict):
         return f"not a JSON object but {shown(row)}"
     for alias, name in ALIASES.items():

@@ -58,6 +58,6 @@ def _columns_of(block: Block) -> pa.Table:
         batch = conform({name: raw.column(name).combine_chunks() for name in raw.column_names}, raw.num_rows)
         check(batch)
         return pa.Table.from_batches([batch])
-    except (pa.ArrowException, ImpossibleValue) as error:
+    except (pa.ArrowException, UnicodeDecodeError, ImpossibleValue) as error:
         reason = find_fault(block) or f"{block.path}: near line {block.line}: {error}"
         raise InputError(reason) from error

@@ -35,6 +35,8 @@ SILENT_AFTER = 3
 
 _ABOUT = b"offbeat.iteration"
 _WINDOW = 2
+_UNREADABLE = (OSError, pa.ArrowException, ValueError, TypeError, LookupError, OverflowError, RecursionError)
+"""What reading a damaged iteration raises, or one of another version."""
 _WRITE = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
@@ -51,7 +53,8 @@ class LiveStore:
     """The logs of a job's ranks on this host, a ``LogStore``. One thread at a time.
 
     ``ranks`` are those to be awaited; their logs are given by ``add`` as they appear. What ``segments`` hold of an
-    earlier life of this agent is known again.
+    earlier life of this agent is known again. An iteration that turns out to be damaged is told, and from then on
+    answers that it belongs to are partial.
     Raises ``StoreError`` where an iteration cannot be put on disk.
     """
 
@@ -66,12 +69,15 @@ class LiveStore:
         self._logs: list[RankLog] = []
         self._losses = Losses()
         self._kept: dict[int, _Kept] = {}
+        self._damaged: set[int] = set()
         self._calls: dict[int, int] = {}
         self._recent: deque[tuple[int, pa.Table]] = deque(maxlen=_WINDOW)
         for frame in segments.frames:
             self._recall(frame)
         for iteration in sorted(self._kept)[-_WINDOW:]:
-            self._recent.append((iteration, self._rows_of(iteration, self._kept[iteration].spans.rank.tolist())))
+            rows = self._readable_rows(iteration, self._kept[iteration].spans.rank.tolist())
+            if rows is not None:
+                self._recent.append((iteration, rows))
 
     @property
     def logs(self) -> Sequence[RankLog]:
@@ -134,7 +140,9 @@ class LiveStore:
         asked = sorted(set(ranks) & set(self.ranks))
         seqs = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
         iterations = [i for i in sorted(self._kept) if iteration_from <= i <= iteration_to]
-        table = _sorted([_chosen(self._rows_of(i, asked), communicator, seqs) for i in iterations])
+        found = (self._readable_rows(i, asked) for i in iterations)
+        table = _sorted([_chosen(rows, communicator, seqs) for rows in found if rows is not None])
+        iterations = [i for i in iterations if i in self._kept]
         if self.forgotten and iteration_to < min(self._kept, default=self.closed + 1):
             return table.slice(0, 0), OVERWRITTEN
         seen = sum(int(np.isin(asked, self._kept[i].spans.rank).sum()) for i in iterations)
@@ -143,6 +151,7 @@ class LiveStore:
             and iteration_to <= self.closed
             and seen == len(asked) * len(iterations)
             and table.num_rows <= self._max_rows
+            and not any(iteration_from <= i <= iteration_to for i in self._damaged)
             and not self._losses.hit(asked, (iteration_from, iteration_to), communicator, seqs)
         )
         return table.slice(0, self._max_rows), COMPLETE if whole else PARTIAL
@@ -215,13 +224,33 @@ class LiveStore:
         return table.set_column(at, table.schema.field(at), pa.array(ordinal))
 
     def _recall(self, frame: Frame) -> None:
-        with pa.ipc.open_file(self._segments.read(frame)) as file:
-            about = json.loads(file.schema.metadata[_ABOUT])
-        spans = Spans(*(np.array(about[name], dtype=np.int64) for name in ("rank", "start_ns", "end_ns", "lost")))
+        """Know an iteration of an earlier life again."""
+        try:
+            with pa.ipc.open_file(self._segments.read(frame)) as file:
+                about = json.loads(file.schema.metadata[_ABOUT])
+            spans = Spans(*(np.array(about[name], dtype=np.int64) for name in ("rank", "start_ns", "end_ns", "lost")))
+            calls = {int(rank): int(count) for rank, count in about["calls"]}
+            watermark_ns, first = int(about["watermark_ns"]), int(about["first"])
+            self._losses.recall(about, frame.number)
+        except _UNREADABLE as error:
+            self._lose(frame.number, error)
+            return
         self._kept[frame.number] = _Kept(frame, spans)
-        self._losses.recall(about, frame.number)
-        self._calls = dict(about["calls"])
-        self.closed, self.watermark_ns, self._first = frame.number, about["watermark_ns"], about["first"]
+        self._calls = calls
+        self.closed, self.watermark_ns, self._first = frame.number, watermark_ns, first
+
+    def _lose(self, iteration: int, error: Exception) -> None:
+        log.warning("%s: what is kept of iteration %d cannot be read: %s", self.job.job, iteration, error)
+        self._kept.pop(iteration, None)
+        self._damaged.add(iteration)
+
+    def _readable_rows(self, iteration: int, ranks: Sequence[int]) -> pa.Table | None:
+        """``_rows_of`` a kept iteration; None where it turns out to be damaged, and is no longer kept."""
+        try:
+            return self._rows_of(iteration, ranks)
+        except _UNREADABLE as error:
+            self._lose(iteration, error)
+            return None
 
     def _rows_of(self, iteration: int, ranks: Sequence[int]) -> pa.Table:
         """The rows of some ranks in a kept iteration, by rank and call order; of others nothing is decoded."""
@@ -233,7 +262,11 @@ class LiveStore:
                 return _joined([table.slice(a, b - a) for a, b in zip(low, high, strict=True)])
         with pa.ipc.open_file(self._segments.read(kept.frame), options=_READ) as file:
             batches = [file.get_batch(place) for place in places]
-            return pa.Table.from_batches(batches, file.schema).replace_schema_metadata(None)
+            table = pa.Table.from_batches(batches, file.schema).replace_schema_metadata(None)
+        if not table.schema.equals(COMM_OPS.schema):
+            raise ValueError("its columns are those of another version")
+        table.validate(full=True)
+        return table
 
 
 def _payload(table: pa.Table, rows: Ints) -> bytes:

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 MAX_TAKEN = 1 << 21
 """Records of iterations that are not closed yet, outside of the rings; of more the oldest are forgotten."""
 
+_MOST = {column.name: MOST if column.maximum is None else column.maximum for column in COMM_OPS.columns}
+
 
 class RankLog:
     """What a process has logged of iterations that are not closed yet.
@@ -150,6 +152,7 @@ class RankLog:
         names = [group.communicator for group in self.registration.groups]
         readable = (records["communicator"] < len(names)) & (records["op"] < len(OPS))
         records = records[readable & (records["phase"] <= len(PHASES)) & (records["call_ns"] <= LATEST_NS)]
+        records = records[records["call_ns"] >= 0]
         call, start, end = (records[name].astype(np.int64) for name in ("call_ns", "start_ns", "end_ns"))
         # Times may be given by hand, and clocks be set back: what lies before the call was not seen.
         ended = (end >= call) & (end <= LATEST_NS)
@@ -165,7 +168,7 @@ class RankLog:
         }
         for name in ("seq", "bytes", "p2p_seq", "iteration", "peer", "microbatch"):
             values = records[name].astype(np.int64)
-            columns[name] = nullable(values, (values >= 0) & (values <= MOST), COMM_OPS.schema.field(name).type)
+            columns[name] = nullable(values, (values >= 0) & (values <= _MOST[name]), COMM_OPS.schema.field(name).type)
         return pa.Table.from_batches([COMM_OPS.batch(columns)])
 
 

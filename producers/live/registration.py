@@ -33,6 +33,9 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all
 PHASES = ("forward", "backward", "gradient", "other")
 """What records hold the ordinals of; those of telemetry.comm_ops. A phase's ordinal is one more: 0 is not known."""
 
+MOST_RANKS = 1 << 20
+"""That of ``schemas.topic``, which a training process does not import."""
+
 DEGREES = ("tp", "cp", "ep", "dp", "pp")
 """Degrees of parallelism that a layout may name; those of ``diagnosis.job``."""
 
@@ -80,7 +83,7 @@ class Registration:
             raise ValueError(f"{path} is larger than {MAX_BYTES} bytes")
         try:
             return cls._of(json.loads(path.read_text(encoding="utf-8")))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is no registration: {type(error).__name__}: {error}") from error
 
     @classmethod
@@ -96,6 +99,11 @@ class Registration:
         numbers += [number for number in (self.world, self.gpu, self.started_ns) if number is not None]
         if any(type(number) is not int or number < 0 for number in numbers):
             raise ValueError("a rank, a size or a time is not a whole number from 0")
+        if (
+            max([self.rank, (self.world or 1) - 1, *(rank for group in self.groups for rank in group.ranks)])
+            >= MOST_RANKS
+        ):
+            raise ValueError(f"a job has at most {MOST_RANKS} ranks")
         if not set(self.layout) <= set(DEGREES) or 0 in self.layout.values():
             raise ValueError(f"the layout is {dict(self.layout)}; give degrees of {', '.join(DEGREES)} from 1")
         names = [self.job, self.start_id, *(group.communicator for group in self.groups)]

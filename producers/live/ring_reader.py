@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from producers.live.fence import fence
 from producers.live.ring import DROPPED_AT, HEADER, HEADER_BYTES, MAGIC, RECORD_BYTES, TAIL_AT
 from schemas.errors import InputError
+from schemas.topic import MOST
 
 RECORD = np.dtype(
     [
@@ -48,6 +49,8 @@ class RingReader:
         if magic != MAGIC or record_bytes != RECORD.itemsize or self.capacity < 1 or not whole:
             raise InputError(f"{path} is no ring of this version: is the training process of another one?")
         self._words = np.frombuffer(self._memory, dtype=np.int64, count=HEADER_BYTES // 8)
+        if not 0 <= self.tail <= MOST:
+            raise InputError(f"{path} is damaged: {self.tail} is no record's number")
         self._slots: Records = np.frombuffer(self._memory, dtype=RECORD, offset=HEADER_BYTES)
         self._head = self.tail
 

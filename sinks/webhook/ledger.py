@@ -203,7 +203,7 @@ class Ledger:
                 restored._past[str(incident)] = (_whole(revision), bool(told))
             if form != FORMER_FORMAT:
                 restored._restore(saved)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise UndecodableMessage(f"page: a saved state cannot be read: {type(error).__name__}: {error}") from error
         return restored
 

@@ -121,6 +121,36 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         models.save(model(), tmp_path / "no" / "folder" / "x.skops")
 
 
+def test_an_array_without_its_end_is_refused(saved: Path, tmp_path: Path) -> None:
+    """NumPy reads the head of an array as Python's own tokenizer does."""
+    path = tmp_path / "x.skops"
+    with zipfile.ZipFile(saved) as whole, zipfile.ZipFile(path, "w") as cut:
+        for name in whole.namelist():
+            content = whole.read(name)
+            cut.writestr(name, content.replace(b"}", b" ") if name.endswith(".npy") else content)
+    with pytest.raises(ModelError, match="not a model"):
+        models.load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("written", "claims"), [(b"'shape': (", b"'shape': (9999999"), (b"(", b"(0xfffffffL*"), (b"'<i4'", b"'|O'")]
+)
+def test_an_array_that_claims_to_be_larger_is_refused_without_room_for_it(
+    saved: Path, tmp_path: Path, written: bytes, claims: bytes
+) -> None:
+    path = tmp_path / "x.skops"
+    with zipfile.ZipFile(saved) as whole, zipfile.ZipFile(path, "w") as made:
+        for name in whole.namelist():
+            content = whole.read(name)
+            if name.endswith(".npy"):
+                head, newline, values = content[10:].partition(b"\n")
+                head = head.replace(written, claims, 1).rstrip().ljust(len(head))
+                content = content[:10] + head + newline + values
+            made.writestr(name, content)
+    with pytest.raises(ModelError, match="not a model"):
+        models.load(str(path))
+
+
 def test_what_unpacks_to_more_than_a_model_has_is_refused(saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "bomb.skops"
     path.write_bytes(saved.read_bytes())

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producers.segments import Segments
 from producers.spool import Spool
 from schemas.message import Message
 
@@ -95,3 +96,32 @@ def test_after_all_was_delivered_numbers_go_on(tmp_path: Path) -> None:
     again = Spool(tmp_path, PLENTY)
     again.append(message(1))
     assert drained(Spool(tmp_path, PLENTY)) == [message(1)]
+
+
+@pytest.mark.parametrize(
+    "strange", [b"", b"no message\n", b'{"topic": 3, "key": "", "tombstone": false}\n', b"[" * 99999]
+)
+def test_what_is_no_message_is_dropped_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, strange: bytes
+) -> None:
+    spool = Spool(tmp_path, PLENTY)
+    spool.append(message(0))
+    Segments(tmp_path, PLENTY).append(1, strange)
+    spool = Spool(tmp_path, PLENTY)
+    spool.append(message(2))
+    assert drained(spool) == [message(0), message(2)]
+    assert [record.message.split(":")[1] for record in caplog.records] == [" what waits under number 1 is dropped"]
+    assert not spool.dropped
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xff", b"none", b"-7", b"9" * 30, b"9" * 5000])
+def test_a_damaged_mark_lets_all_be_sent_again(tmp_path: Path, mark: bytes) -> None:
+    spool = Spool(tmp_path, PLENTY)
+    for number in range(3):
+        spool.append(message(number))
+    spool.delivered(0)
+    (tmp_path / "delivered").write_bytes(mark)
+    spool = Spool(tmp_path, PLENTY)
+    assert spool.waiting(9)[0] == [message(number) for number in range(3)]
+    spool.append(message(3))
+    assert drained(spool) == [message(number) for number in range(4)]

@@ -14,6 +14,7 @@ from schemas.errors import MessageError
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from tests.schemas.samples import JOB, batch_of, first_row, message_of
+from tests.schemas.used import use
 
 DAMAGES = 400
 SMALL = (0, 1, 2, 5, 1 << 17, (1 << 31) - 1, (1 << 32) - 1)
@@ -29,20 +30,6 @@ def outcome(message: Message, topic: Topic) -> str:
     assert batch.schema == topic.schema
     use(batch)
     return "read"
-
-
-def use(batch: pa.RecordBatch) -> None:
-    """What was let through can be worked with: Arrow ends the process where it cannot."""
-    batch.to_pylist()
-    pa.Table.from_batches([batch, batch]).combine_chunks()
-    columns = list(batch.columns)
-    while columns:
-        column = columns.pop()
-        pa.concat_arrays([column, column])
-        if pa.types.is_list(column.type):
-            columns += [column.values, column.flatten()]
-        elif pa.types.is_struct(column.type):
-            columns += column.flatten()
 
 
 def damaged(value: bytes, chance: np.random.Generator) -> bytes:

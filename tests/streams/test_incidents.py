@@ -4,16 +4,18 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnosis.incidents.evidence import Evidence
 from diagnosis.job import Job, Place
 from schemas.catalogue import FINDINGS, INCIDENTS
+from schemas.errors import UndecodableMessage
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from streams.identity import identity
-from streams.incidents import Incidents
+from streams.incidents import FORMAT, Incidents
 from tests.diagnosis.incidents.findings import all_over, found, in_run, run_over
 
 Row = dict[str, Any]
@@ -135,3 +137,10 @@ def test_a_step_that_is_restarted_anywhere_tells_what_one_that_never_was_does(
             step.restore(states)
         got.append(rows(step.process(one)))
     assert got == expected
+
+
+@pytest.mark.parametrize("saved", [b"", b"{}", b'{"incidents": [{}], "recent": []}', b'{"incidents": 1, "recent": []}'])
+def test_a_damaged_state_is_refused(saved: bytes) -> None:
+    state = SavedState({}, FORMAT, saved)
+    with pytest.raises(UndecodableMessage, match=f"a saved state of the form '{FORMAT}' cannot be read"):
+        Incidents(JOBS).restore({"a": state})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.job import Job, Place, pivots
 from schemas.catalogue import ITERATION_SUMMARIES, ITERATIONS
-from schemas.errors import UnknownJob, WrongSchema
+from schemas.errors import UndecodableMessage, UnknownJob, WrongSchema
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from streams.monitor import Monitor
@@ -226,6 +226,16 @@ def test_a_state_of_another_form_is_refused() -> None:
     assert state is not None
     with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/5'"):
         monitor().restore({"j": replace(state, format="monitor/1")})
+
+
+@pytest.mark.parametrize("saved", [b"", b"\xff", b"{}", b"[" * 100_000, b"1" * 5000, b'{"pending": {"a": {}}}'])
+def test_a_damaged_state_is_refused(saved: bytes) -> None:
+    step = monitor()
+    told(step, [all_pivots(0)])
+    [state] = step.changed_states().values()
+    assert state is not None
+    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/5' cannot be read"):
+        monitor().restore({"j": replace(state, state=saved)})
 
 
 def restarted(step: Monitor, states: dict[str, SavedState]) -> Monitor:

@@ -14,7 +14,7 @@ from producers.importers.files import Limits
 from producers.importers.jsonl import JsonLines
 from schemas import comm_ops
 from schemas.errors import InputError
-from schemas.topic import MOST
+from schemas.topic import MOST, MOST_RANKS
 
 ROW: dict[str, Any] = {"rank": 3, "communicator": "c", "op": "all_reduce", "call_ns": 10}
 
@@ -107,6 +107,19 @@ def test_a_null_at_the_head_of_a_block_is_refused(tmp_path: Path) -> None:
     assert ":1: not a JSON object but null" in refusal(written(tmp_path, None))
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"rank": 0, "communicator": "c", "op": "send", "call_ns": 1, "phase": "\xff"}', "not UTF-8"),
+        (b'{"rank": 0, "communicator": "c", "op": "send", "call_ns": ' + b"9" * 5000 + b"}", "not a JSON object"),
+    ],
+)
+def test_what_python_itself_does_not_read_is_refused(tmp_path: Path, line: bytes, why: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json.dumps(ROW).encode() + b"\n" + line + b"\n")
+    assert refusal(path).startswith(f"{path}:2: {why}")
+
+
 def test_a_long_value_is_not_shown_whole(tmp_path: Path) -> None:
     assert len(refusal(written(tmp_path, {**ROW, "op": "x" * 1000}))) < 400
 
@@ -144,7 +157,7 @@ def test_damaged_compression_is_refused(tmp_path: Path, damage: Callable[[bytes]
 
 
 values = {
-    "rank": st.integers(0, (1 << 31) - 1),
+    "rank": st.integers(0, MOST_RANKS - 1),
     "communicator": st.text(max_size=5),
     "op": st.sampled_from(comm_ops.OPS),
     "call_ns": st.integers(0, 1 << 60),

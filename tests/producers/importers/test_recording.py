@@ -176,6 +176,7 @@ def test_a_job_file_without_a_layout_leaves_it_to_be_inferred(tmp_path: Path) ->
         ('{"job": "x", "communicators": []}', "job.json: not a row of control.jobs: .*'ranks'"),
         ('{"job": "x", "ranks": [{"host": "h"}], "communicators": []}', "not a row of control.jobs"),
         ('{"job": "x", "ranks": 3, "communicators": []}', "not a row of control.jobs"),
+        ('{"job": "x", "ranks": [{"rank": 18446744073709551616}], "communicators": []}', "not a row of control.jobs"),
         ('{"job": "x", "ranks": [{"rank": 0}, {"rank": 0}], "communicators": []}', "a rank is listed twice"),
         (
             '{"job": "x", "ranks": [{"rank": 0}], "communicators": [{"communicator": "tp0", "ranks": [0]}]}',

@@ -225,6 +225,35 @@ def test_a_cut_segment_is_a_gap_and_not_the_end(tmp_path: Path) -> None:
         assert seqs(store, 0, 1)[1] == "complete"
 
 
+@pytest.mark.parametrize("damage", [b"no Arrow file", b"ARROW1\0\0", None])
+def test_a_kept_iteration_that_cannot_be_read_is_told_and_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes | None
+) -> None:
+    """None: the file goes bad while the agent runs; else it is found so when the agent begins."""
+    with rank_log(tmp_path) as log:
+        train(log, *range(6))
+        store = opened(tmp_path)
+        assert closing(store) == [0, 1, 2, 3, 4]
+        if damage is None:
+            [path] = (tmp_path / "kept").iterdir()
+            content = bytearray(path.read_bytes())
+            content[content.index(b"ARROW1") + 40] ^= 255
+            path.write_bytes(content)
+        else:
+            kept = Segments(tmp_path / "kept", PLENTY)
+            payloads = [kept.read(frame) for frame in kept.frames]
+            kept.discard(99)
+            for number, payload in enumerate([damage, *payloads[1:]]):
+                kept.append(number, payload)
+            store = opened(tmp_path)
+        assert seqs(store, 0, 1) == ([3, 4, 5], "partial")
+        assert seqs(store, 0, 1) == ([3, 4, 5], "partial")
+        assert seqs(store, 1, 4) == (list(range(3, 15)), "complete")
+    assert [record.message.split(": ")[1] for record in caplog.records] == [
+        "what is kept of iteration 0 cannot be read"
+    ]
+
+
 def test_beyond_the_bound_the_oldest_are_overwritten_and_it_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

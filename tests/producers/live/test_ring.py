@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.live import fence
-from producers.live.ring import CALLED, HEADER, HEADER_BYTES, RECORD_BYTES, RingWriter
+from producers.live.ring import CALLED, HEADER, HEADER_BYTES, RECORD_BYTES, TAIL_AT, RingWriter
 from producers.live.ring_reader import RECORD, RingReader
 from schemas.errors import InputError
 
@@ -207,3 +207,13 @@ def _writing(path: Path, capacity: int, tries: int) -> "subprocess.Popen[str]":
     assert writer.stdout is not None
     assert writer.stdout.readline() == "open\n"
     return writer
+
+
+@pytest.mark.parametrize("tail", [-1, -(2**63), 2**63 - 1])
+def test_a_ring_whose_tail_is_no_number_is_refused(tmp_path: Path, tail: int) -> None:
+    RingWriter(tmp_path / "ring", 4)
+    content = bytearray((tmp_path / "ring").read_bytes())
+    struct.pack_into("<q", content, TAIL_AT, tail)
+    (tmp_path / "ring").write_bytes(content)
+    with pytest.raises(InputError, match=f"damaged: {tail} is no record's number"):
+        RingReader(tmp_path / "ring")

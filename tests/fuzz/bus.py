@@ -1,0 +1,413 @@
+"""Targets: what comes by the bus. The wire form of every topic, and the steps that take what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from offbeat import wiring
+from offbeat.settings import Settings
+from producers.log_agent import LogAgent
+from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
+from schemas import catalogue
+from schemas.errors import MessageError
+from schemas.message import Message, decode, encode
+from schemas.processor import SavedState
+from schemas.tables import TABLES
+from schemas.topic import Topic
+from sinks.clickhouse.native import native_block
+from sinks.clickhouse.sink import ClickHouseSink
+from sinks.webhook.alertmanager import Alertmanager
+from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
+from sinks.webhook.ledger import Ledger
+from sinks.webhook.pagerduty import PagerDuty
+from sinks.webhook.receiver import Receiver, Request
+from sinks.webhook.silences import Silences
+from sinks.webhook.sink import WebhookSink
+from sinks.webhook.slack import Slack
+from streams.checkpoints import Checkpoints, state_record
+from streams.control_view import Jobs
+from streams.dead_letters import dead_letter, revived
+from streams.incidents import Incidents
+from streams.log_fetch import Fetch
+from streams.monitor import Monitor
+from streams.step import Step
+from tests.fuzz.target import Target, Trial
+from tests.schemas.samples import JOB, good_samples, message_of
+from tests.schemas.used import use
+from tests.streams.examples import Listener
+
+SETTINGS = Settings()
+_NOT_A_RECORD = (
+    ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, pa.ArrowException, MessageError
+)  # fmt: skip
+"""What becomes of a line that no sender could make a record of."""
+
+
+@cache
+def _run() -> SimulatedRun:
+    fault = Fault(Kind.GPU_SLOW, 1, (10, 11, 12, 13), slowdown=1.6)
+    return simulate(Scenario(3, tp=2, pp=1, dp=2, layers=2, microbatches=2, iterations=16, faults=(fault,)))
+
+
+@cache
+def _published() -> tuple[Message, ...]:
+    """All that a small job with a fault publishes, in order."""
+    listener = Listener(tuple(catalogue.TOPICS.values()))
+    wiring.run_in_process(_run().job, _run().table, SETTINGS, [listener])
+    return tuple(listener.heard)
+
+
+def _of(*topics: Topic) -> list[Message]:
+    names = {topic.name for topic in topics}
+    return [message for message in _published() if message.topic in names]
+
+
+def _jobs() -> Jobs:
+    jobs = Jobs()
+    for message in _of(catalogue.JOBS):
+        jobs.process(message)
+    return jobs
+
+
+def targets() -> Iterator[Target]:
+    """Every topic as bytes, every reader of control topics and of answers, every step."""
+    for topic in catalogue.TOPICS.values():
+        yield Target(f"decode {topic.name}", partial(_decode, topic), weight=20)
+    yield Target("headers", weight=10, make=_headers)
+    yield Target("control.jobs as a worker reads it", weight=10, make=_control_jobs)
+    yield Target("control.silences as page reads it", weight=10, make=_silences)
+    yield Target("control.state as a worker reads it", weight=10, make=_checkpoints)
+    yield Target("dead letters sent again", weight=10, make=_dead_letters)
+    yield Target("answers to a search", weight=10, make=_answers)
+    yield Target("headers of answers", weight=10, make=_answer_headers)
+    yield Target("requests to an agent", weight=10, make=_requests)
+    yield Target("state of monitor", partial(_state, Monitor, catalogue.ITERATION_SUMMARIES))
+    yield Target("state of incidents", partial(_state, Incidents, catalogue.FINDINGS))
+    yield Target("state of page", _ledger)
+    yield Target("monitor", weight=1, make=partial(_step, "monitor", catalogue.ITERATION_SUMMARIES))
+    yield Target("search", weight=1, make=_search)
+    yield Target("incidents", weight=1, make=partial(_step, "incidents", catalogue.FINDINGS))
+    yield Target("store", _store)
+    yield Target("page", weight=1, make=_page)
+
+
+def _decode(topic: Topic, _: Path) -> Trial:
+    batches = [topic.from_rows(sample.rows) for sample in good_samples() if sample.topic is topic]
+    seeds = [message_of(topic, [batch], compression=way).value or b"" for batch in batches for way in ("zstd", None)]
+    headers = {"schema": topic.schema_id, "job": JOB}
+    return Trial(seeds, lambda data: use(decode(Message(topic.name, JOB, data, headers), topic)))
+
+
+def _headers(_: Path) -> Trial:
+    [whole, *_rest] = _of(catalogue.ITERATIONS)
+
+    def feed(data: bytes) -> None:
+        lines = (line.partition("=") for line in data.decode(errors="replace").split("\n"))
+        message = replace(whole, headers={name: value for name, _, value in lines})
+        decode(message, catalogue.ITERATIONS)
+        assert isinstance(message.watermark_ns, int)
+
+    return Trial(["\n".join(f"{name}={value}" for name, value in whole.headers.items()).encode()], feed)
+
+
+def _control_jobs(_: Path) -> Trial:
+    described = _run().job.to_row()
+    batch = catalogue.JOBS.from_rows([described])
+    seeds = [message_of(catalogue.JOBS, [batch], compression=way).value or b"" for way in ("zstd", None)]
+    seeds.append(json.dumps(described).encode())
+
+    def feed(data: bytes) -> None:
+        jobs = Jobs()
+        jobs.process(_record(catalogue.JOBS, data))
+        for job in jobs.values():
+            assert job.to_row()["job"]
+
+    return Trial(seeds, feed)
+
+
+def _silences(_: Path) -> Trial:
+    rows = [
+        {"id": "1", "job": "llama*", "device": None, "until_ns": 10**18, "reason": "moved", "made_ns": 0},
+        {"id": "2", "job": None, "device": "gpu:host7/*", "until_ns": 10**18, "reason": "", "made_ns": 0},
+    ]
+    topic = catalogue.SILENCES
+    seeds = [message_of(topic, [topic.from_rows([row])], compression=None).value or b"" for row in rows]
+    seeds += [json.dumps(row).encode() for row in rows]
+    [incident] = decode(_of(catalogue.INCIDENTS)[0], catalogue.INCIDENTS).to_pylist()
+
+    def feed(data: bytes) -> None:
+        silences = Silences()
+        silences.take([_record(topic, data)])
+        for silence in silences.lasting(0):
+            silence.covers("llama-1", incident)
+
+    return Trial(seeds, feed)
+
+
+def _checkpoints(_: Path) -> Trial:
+    saved = SavedState({catalogue.ITERATION_SUMMARIES.name: 7}, "monitor/5", b'{"pending": {}}')
+    record = state_record("monitor", "j", 3, saved)
+    [row] = decode(record, catalogue.STATE).to_pylist()
+    plain = message_of(catalogue.STATE, [catalogue.STATE.from_rows([row])], compression=None)
+
+    def feed(data: bytes) -> None:
+        checkpoints = Checkpoints("monitor")
+        checkpoints.take(record)
+        checkpoints.take(replace(record, value=data))
+        checkpoints.of(3)
+
+    return Trial([record.value or b"", plain.value or b""], feed)
+
+
+def _dead_letters(_: Path) -> Trial:
+    letter = dead_letter(_of(catalogue.ITERATIONS)[0], MessageError("bad"), "search")
+    plain = message_of(catalogue.DEAD_LETTERS, [decode(letter, catalogue.DEAD_LETTERS)], compression=None)
+
+    def feed(data: bytes) -> None:
+        for message in revived(replace(letter, value=data)):
+            assert isinstance(message.headers, dict)
+
+    return Trial([letter.value or b"", plain.value or b""], feed)
+
+
+@cache
+def _first_question() -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """What leads a search to its first request, and what answers that."""
+    searching = Step(wiring.steps(_jobs(), SETTINGS)["search"])
+    before = []
+    for message in _of(catalogue.ITERATIONS):
+        before.append(message)
+        asked = [m for m in searching.take(message) if m.topic == catalogue.LOG_REQUESTS.name]
+        if asked:
+            [row, *_rest] = decode(asked[0], catalogue.LOG_REQUESTS).to_pylist()
+            break
+    answers = (m for m in _of(catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS))
+    return tuple(before), tuple(m for m in answers if m.headers.get("request_id") == row["request_id"])
+
+
+def _plain(message: Message) -> bytes:
+    topic = catalogue.TOPICS[message.topic]
+    return message_of(topic, [decode(message, topic)], compression=None).value or b""
+
+
+def _answers(_: Path) -> Trial:
+    windows = [m for m in _of(catalogue.OPERATOR_WINDOWS) if "request_id" in m.headers][0]
+    needs = _needs()
+
+    def feed(data: bytes) -> None:
+        fetch = Fetch(windows.headers["request_id"], windows.job, needs, 0)
+        fetch.take(replace(windows, value=data))
+        fetch.answer()
+
+    return Trial([windows.value or b"", _plain(windows)], feed)
+
+
+def _needs() -> Any:
+    from diagnosis.operator_graph.needs import Need
+
+    return (Need((0, 1, 2, 3), (7, 8)), Need((0, 1, 2, 3), (7, 8), what="statistics"))
+
+
+def _answer_headers(_: Path) -> Trial:
+    _, [answer, *_rest] = _first_question()
+    names = ("ranks", "part", "parts", "outcome", "host", "producer")
+
+    def feed(data: bytes) -> None:
+        lines = data.decode(errors="replace").split("\n")
+        fetch = Fetch(answer.headers["request_id"], answer.job, _needs(), 0)
+        fetch.take(replace(answer, headers={**answer.headers, **dict(zip(names, lines, strict=False))}))
+        fetch.answer()
+
+    return Trial(["\n".join(answer.headers[name] for name in names).encode(), b"0,1\n1\n2\npartial\nh\np"], feed)
+
+
+def _requests(_: Path) -> Trial:
+    [agent] = wiring.log_agents(_run().job, _run().table, SETTINGS)
+    while agent.advance() is not None:
+        pass
+    asked = _of(catalogue.LOG_REQUESTS)
+    rows = [decode(message, catalogue.LOG_REQUESTS).to_pylist() for message in asked]
+    seeds = [_line(catalogue.LOG_REQUESTS, each, {}) for each in rows] + [_plain(asked[0])]
+
+    def feed(data: bytes) -> None:
+        step = Step(LogAgent(agent._store, agent.host, ()))
+        messages = _messages(data) if data.startswith(b"{") else [_record(catalogue.LOG_REQUESTS, data)]
+        for message in messages:
+            step.take(message)
+
+    return Trial(seeds, feed)
+
+
+def _state(kind: Callable[[Jobs], Monitor | Incidents], topic: Topic, _: Path) -> Trial:
+    """Saved states as they were after each message."""
+    messages = _of(topic)
+    saving, states = kind(_jobs()), []
+    for message in messages:
+        list(saving.process(message))
+        states += [saved for saved in saving.changed_states().values() if saved is not None]
+
+    def feed(data: bytes) -> None:
+        kind(_jobs()).restore({messages[0].job: replace(states[-1], state=data)})
+
+    return Trial([saved.state for saved in states[-4:]], feed)
+
+
+def _step(name: str, topic: Topic, _: Path) -> Trial:
+    """A step that takes several records, of which any may be damaged; what is bad becomes a dead letter."""
+    jobs = _jobs()
+
+    def feed(data: bytes) -> None:
+        step = Step(wiring.steps(jobs, SETTINGS)[name])
+        for message in _messages(data):
+            step.take(message)
+        step.changed_states()
+
+    return Trial([_lines(_of(topic)[-7:])], feed)
+
+
+def _search(_: Path) -> Trial:
+    """A search that gets a damaged answer, or is sent to search in damaged iterations, and then ends."""
+    before, answers = _first_question()
+    jobs = _jobs()
+    seeds = [_lines(before[-2:]), *(_plain(answer) for answer in answers), *(a.value or b"" for a in answers)]
+
+    def feed(data: bytes) -> None:
+        searching = wiring.steps(jobs, SETTINGS)["search"]
+        step = Step(searching)
+        if data.startswith(b"{"):
+            for message in _messages(data):
+                step.take(message)
+        else:
+            for message in before:
+                step.take(message)
+            step.take(replace(answers[0], value=data))
+        for _round in range(4):
+            for message in step.tick(1 << 62):
+                step.take(message)
+
+    return Trial(seeds, feed)
+
+
+def _store(_: Path) -> Trial:
+    topics = [table.topic for table in TABLES.values() if table.topic is not catalogue.COMM_OPS]
+    rows = [sample for sample in good_samples() if sample.topic in topics]
+    seeds = [message_of(s.topic, [s.topic.from_rows(s.rows)], compression=None) for s in rows]
+    by_value = [message.topic.encode() + b"\n" + (message.value or b"") for message in seeds]
+
+    def feed(data: bytes) -> None:
+        name, _, value = data.partition(b"\n")
+        topic = catalogue.TOPICS.get(name.decode(errors="replace"))
+        if topic in topics:
+            sink = ClickHouseSink(_Written())
+            list(sink.process(_record(topic, value)))
+            sink.flush()
+
+    return Trial(by_value, feed)
+
+
+class _Written:
+    """A store that writes what it is given as a server would get it."""
+
+    def insert(self, table: str, data: pa.Table | pa.RecordBatch, token: str) -> None:
+        stored = (column for column in TABLES[table].columns if column.materialized is None)
+        for part in native_block(data, [(column.name, column.type) for column in stored]):
+            assert part is not None
+
+    def execute(self, *_: object) -> None: ...
+    def query(self, *_: object) -> pa.Table: ...
+    def close(self) -> None: ...
+
+
+def _page(_: Path) -> Trial:
+    receivers: tuple[Receiver, ...] = (
+        AlertmanagerWebhook(labels={}),
+        Alertmanager(labels={}),
+        PagerDuty(routing_key="0" * 32, severity="critical"),
+        Slack(),
+    )
+    jobs = _jobs()
+
+    def refused(message: Message, error: Exception) -> None:
+        raise AssertionError(message) from error
+
+    def feed(data: bytes) -> None:
+        messages = list(_messages(data))
+        for receiver in receivers:
+            sink = WebhookSink(receiver, _Posted(), refused, jobs=jobs, now_ns=lambda: 10**18)
+            step = Step(sink)
+            for message in messages:
+                step.take(message)
+            step.flush()
+            step.changed_states()
+
+    return Trial([_lines(_of(catalogue.INCIDENTS))], feed)
+
+
+class _Posted:
+    def post(self, request: Request, key: str) -> None:
+        assert request.body
+        assert key
+
+
+def _ledger(_: Path) -> Trial:
+    sink = WebhookSink(AlertmanagerWebhook(labels={}), _Posted(), lambda *_: None, jobs=_jobs(), now_ns=lambda: 0)
+    seeds = []
+    for message in _of(catalogue.INCIDENTS):
+        list(sink.process(message))
+        sink.flush()
+        seeds += [saved.state for saved in sink.changed_states().values() if saved is not None]
+
+    def feed(data: bytes) -> None:
+        ledger = Ledger.from_bytes(data)
+        ledger.to_bytes()
+
+    return Trial(seeds, feed)
+
+
+def _record(topic: Topic, data: bytes) -> Message:
+    """Bytes as a topic's record; of JSON, the record of that row."""
+    job = _run().job.job
+    headers = {"schema": topic.schema_id, "job": job}
+    if data.startswith(b"{"):
+        try:
+            return replace(encode(topic, topic.from_rows([json.loads(data)]), job=job), offset=0)
+        except _NOT_A_RECORD:
+            data = b""
+    return Message(topic.name, job, data, headers, offset=0)
+
+
+def _lines(messages: Iterable[Message]) -> bytes:
+    """Messages as lines of JSON, in which values can be damaged while the form stays whole."""
+    topics = catalogue.TOPICS
+    return b"\n".join(_line(topics[m.topic], decode(m, topics[m.topic]).to_pylist(), m.headers) for m in messages)
+
+
+def _line(topic: Topic, rows: list[dict[str, Any]], headers: Any) -> bytes:
+    known = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    own = {name: headers[name] for name in ("watermark_ns",) if name in headers}
+    return json.dumps({"topic": topic.name, "headers": own, "rows": known}).encode()
+
+
+def _messages(data: bytes) -> Iterator[Message]:
+    """The messages of lines, of those that are any."""
+    for offset, line in enumerate(data.split(b"\n")):
+        try:
+            said = json.loads(line)
+            topic = catalogue.TOPICS[said["topic"]]
+            headers = {_text(name): _text(value) for name, value in said["headers"].items()}
+            made = encode(topic, topic.from_rows(said["rows"]), job=_run().job.job, headers=headers)
+        except _NOT_A_RECORD:
+            continue
+        yield replace(made, offset=offset)
+
+
+def _text(value: Any) -> str:
+    """A header as it comes from a broker: bytes that were decoded."""
+    return str(value).encode(errors="replace").decode()
