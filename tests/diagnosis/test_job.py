@@ -104,6 +104,7 @@ def test_a_rewritten_record_loses_nothing() -> None:
     ("change", "text"),
     [
         ({"ranks": [{"rank": 1}, {"rank": 1}]}, "a rank is listed twice"),
+        ({"ranks": [{"rank": 0}, {"rank": 1 << 20}]}, "a rank is not one of 0 to 1048575"),
         ({"communicators": [{"communicator": "c", "ranks": [0]}] * 2}, "a communicator is listed twice"),
         ({"communicators": [{"communicator": "c", "ranks": [0, 8]}]}, "communicator c has rank 8"),
         ({"communicators": [{"communicator": "c", "ranks": [0, 1, 0]}]}, "communicator c lists a rank twice"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -43,6 +45,7 @@ def main(
             raise typer.BadParameter("--ordinal needs one --target")
         _again(next(iter(chosen)), seed, ordinal, save)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its processes end with it
     console = Console(stderr=True)
     console.print(f"{inputs} inputs, seed {seed}, {processes} processes")
     tried = run(

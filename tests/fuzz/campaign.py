@@ -100,7 +100,7 @@ class _Process:
         begun_ns = self._progress[1]
         if not begun_ns:
             return self._progress[0] < self.job.last and time.monotonic() - self._began > _BEGIN_WITHIN_S
-        return time.monotonic_ns() - begun_ns > within_s * 1e9
+        return bool(time.monotonic_ns() - begun_ns > within_s * 1e9)
 
     def stop(self) -> None:
         """End it, whatever it is at."""

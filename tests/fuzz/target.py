@@ -55,6 +55,11 @@ def damaged(trial: Trial, seed: int, target: str, ordinal: int) -> bytes:
     return mutated(trial.seeds, random.Random(f"{seed}/{target}/{ordinal}"))
 
 
+def failures_of_seeds(trial: Trial) -> list[Failure]:
+    """What good inputs do that none may: there is nothing."""
+    return [found for found in (outcome(trial, seed) for seed in trial.seeds) if isinstance(found, Failure)]
+
+
 def outcome(trial: Trial, data: bytes) -> str | Failure:
     """What becomes of an input: read, the name of the refusal, or a failure."""
     try:

@@ -50,7 +50,7 @@ def test_what_is_read_or_refused_is_no_failure(tried: dict[str, Tried]) -> None:
 )
 def test_what_an_input_does_to_its_process_is_seen(tried: dict[str, Tried], target: str, what: str) -> None:
     [failed] = tried[target].failures
-    expected = [ordinal for ordinal in shortened(target, tried[target].inputs)]
+    expected = shortened(target, tried[target].inputs)
     assert (failed.what, failed.ordinal, failed.count) == (what, expected[0], len(expected))
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from diagnosis import job
 from offbeat.operator_log import MAX_COMMUNICATORS, OperatorLog
-from producers.live.registration import DEGREES, OPS, PHASES, Group, Registration, folders, is_alive, sweep
+from producers.live.registration import DEGREES, MOST_RANKS, OPS, PHASES, Group, Registration, folders, is_alive, sweep
 from producers.live.ring_reader import Records, RingReader
-from schemas import comm_ops
+from schemas import comm_ops, topic
 
 
 @pytest.fixture
@@ -50,6 +50,7 @@ def test_names_are_those_of_topic_and_job() -> None:
     assert set(OPS) == set(comm_ops.OPS)
     assert comm_ops.PHASES == PHASES
     assert job.DEGREES == DEGREES
+    assert job.MOST_RANKS == MOST_RANKS == topic.MOST_RANKS
 
 
 def test_operators_are_logged_with_their_times(log: OperatorLog, tmp_path: Path) -> None:
@@ -273,7 +274,18 @@ def test_whether_a_process_lives_is_told_by_its_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"job":"j","rank":-1,"start_id":"s","groups":[]}', '{"job":1,"rank":1,"start_id":"s"}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"job":"j","rank":-1,"start_id":"s","groups":[]}',
+        '{"job":1,"rank":1,"start_id":"s"}',
+        '{"job":"j","rank":0,"start_id":"s","world":1048577,"groups":[]}',
+        '{"job":"j","rank":1048576,"start_id":"s","groups":[]}',
+        '{"job":"j","rank":0,"start_id":"s","groups":[{"communicator":"c","ranks":[1048576],"kind":null}]}',
+        pytest.param("[" * 100_000, id="nested deeply"),
+    ],
 )
 def test_what_is_no_registration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "registration.json").write_text(text)

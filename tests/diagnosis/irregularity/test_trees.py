@@ -71,6 +71,7 @@ def test_too_few_features_are_refused() -> None:
         ({"root": lambda t: t.root[:0]}, "begins at a node that there is not"),
         ({"feature": lambda t: t.feature - 1}, "compares what there is not"),
         ({"threshold": lambda t: t.threshold * np.nan}, "compares what there is not"),
+        ({"threshold": lambda t: t.threshold + 1e300}, "compares what there is not"),
         ({"threshold": lambda t: t.threshold[1:]}, "differ in length"),
         ({"abnormal": lambda t: t.abnormal + 1.5}, "outside 0 to 1"),
     ],

@@ -78,6 +78,7 @@ def test_the_former_format_is_read() -> None:
         b'{"incidents": [], "summaries": [], "admitted": [true], "past": []}',
         b'{"incidents": [], "summaries": [], "admitted": [], "past": [["a", "1", true]]}',
         b'{"incidents": [], "summaries": [], "admitted": [], "past": [["a"]]}',
+        pytest.param(b"[" * 100_000, id="nested deeply"),
     ],
 )
 def test_a_state_that_cannot_be_read_is_refused(state: bytes) -> None:
