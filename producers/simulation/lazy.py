@@ -33,8 +33,8 @@ _KEPT_WHOLE = 4
 _KEPT_CONDITIONS = 32
 _KEPT_BLOCK_BYTES = 400e6
 """Of when parts ended, for those who look back: 1 to 9 MB an iteration at 8,192 ranks."""
-_KEPT_PART_BYTES = 200e6
-_KEPT_RANK_BYTES = 400e6
+_KEPT_PART_BYTES = 500e6
+_KEPT_RANK_BYTES = 1500e6
 """Of what was asked for: it is asked for again, above all the iterations that others are compared with."""
 _EFFORT = Effort(samples=3, grid=9, rounds=4)
 
