@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from chdb.state.sqlitelike import Connection
 
 
+_FAILED_INSERTS = "FailedInsertQuery"
+_FAILURES = f"""
+SELECT name, toInt64(value) AS times FROM system.errors
+UNION ALL
+SELECT '{_FAILED_INSERTS}', toInt64(sum(value)) FROM system.events WHERE event = '{_FAILED_INSERTS}'
+"""
+
+
 class ChdbStore:
     """A chDB folder, made where it is missing. Open until ``close``; one a process.
 
@@ -119,6 +127,7 @@ class ChdbStore:
             connection.close()
 
     def _insert(self, sql: str, block: bytes) -> None:
+        before = self._failures()
         try:
             inserter: Any = self._connected.send_insert(sql, "Native")
             with inserter as stream:
@@ -126,6 +135,23 @@ class ChdbStore:
                 stream.finish()
         except RuntimeError as error:
             raise _store_error(self.folder, error) from error
+        # Not every failure is raised: on a full disk the engine says that it has written what it has not.
+        after = self._failures()
+        if after[_FAILED_INSERTS] != before[_FAILED_INSERTS]:
+            happened = {name for name, count in after.items() if count != before.get(name, 0)} - {_FAILED_INSERTS}
+            raise StoreError(f"chDB folder {self.folder}: {self._message_of(happened)}")
+
+    def _failures(self) -> dict[str, int]:
+        """How many inserts have failed in this process so far, and how often each error has happened."""
+        counted = self._ask(self._connected, _FAILURES, None)
+        return dict(zip(counted["name"].to_pylist(), counted["times"].to_pylist(), strict=True))
+
+    def _message_of(self, errors: set[str]) -> str:
+        """What the engine last said of errors with these names."""
+        told = self._ask(self._connected, "SELECT name, last_error_message AS message FROM system.errors", None)
+        rows: list[dict[str, str]] = told.to_pylist()
+        said = "; ".join(reason(row["message"]) for row in rows if row["name"] in errors)
+        return said or "an insert has failed, and the engine does not say why"
 
     def _ask(self, connection: Connection, sql: str, params: Parameters | None) -> pa.Table:
         texts = {name: parameter_text(value) for name, value in (params or {}).items()}

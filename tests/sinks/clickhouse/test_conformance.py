@@ -311,6 +311,19 @@ def test_a_wrong_statement_is_a_store_error_and_the_store_goes_on(store: Store, 
     assert store.query("SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
+def test_an_insert_that_finds_no_room_is_a_store_error(store: Store) -> None:
+    store.execute(
+        "CREATE TABLE cramped (n Int64) ENGINE = MergeTree ORDER BY n "
+        f"SETTINGS min_free_disk_bytes_to_perform_insert = {1 << 60}"
+    )
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"(?i)space"):
+            store.insert("cramped", pa.table({"n": [1, 2]}), "a")
+    store.execute("ALTER TABLE cramped RESET SETTING min_free_disk_bytes_to_perform_insert")
+    store.insert("cramped", pa.table({"n": [1, 2]}), "a")
+    assert store.query("SELECT sum(n) AS sum FROM cramped").to_pylist() == [{"sum": 3}]
+
+
 def test_an_insert_into_nowhere_is_a_store_error(store: Store) -> None:
     with pytest.raises(StoreError, match="nowhere"):
         store.insert("nowhere", rows_of([ROW]), "a")
