@@ -36,6 +36,7 @@ from streams.lag import NO_LAG, Lags
 from streams.metrics import Metrics
 from streams.received import received
 from streams.share import Place, Share
+from streams.steady_clock import SteadyClock
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ class Agent:
         self._generation: int | None = None
         self._share: Share | None = None
         self._lags = Lags()
+        self._now_ns = SteadyClock()
         app.agent(app.topic(*topics), concurrency=1, supervisor_strategy=mode.CrashingSupervisor)(self._take_all)
         app.timer(pace.cycle_s)(self._tick)
         app.timer(_WATCH_EVERY_S)(self._look)
@@ -151,7 +153,8 @@ class Agent:
     async def _take(self, events: Sequence[Any]) -> None:
         async with self._lock:
             generation = self._app.consumer_generation_id
-            fresh = [_message(event.message) for event in events if event.message.generation_id == generation]
+            of_it = [event.message for event in events if event.message.generation_id == generation]
+            fresh = [_message(record, self._now_ns()) for record in of_it]
             if not fresh:
                 return
             started = time.monotonic()
@@ -181,7 +184,7 @@ class Agent:
             share = self._share
             if share is not None and self.failure is None and not self._stale():
                 started = time.monotonic()
-                offsets = await self._on_thread(share.deliver, time.time_ns())
+                offsets = await self._on_thread(share.deliver, self._now_ns())
                 self._metrics.delivery_seconds.observe(time.monotonic() - started)
                 if offsets and not self._stale() and await self._commit(offsets):
                     await self._on_thread(share.committed, offsets)
@@ -235,7 +238,7 @@ class Agent:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
 
-def _message(record: Any) -> Message:
+def _message(record: Any, taken_ns: int) -> Message:
     if record.timestamp_type != _APPEND_TIME:
         raise BusError(
             f"{record.topic}: its records carry the producers' time, not the broker's: run `offbeat topics apply`"
@@ -248,7 +251,7 @@ def _message(record: Any) -> Message:
         value=record.value,
         headers=record.headers,
         timestamp_ns=round(record.timestamp * 1000) * 1_000_000,
-        taken_ns=time.time_ns(),
+        taken_ns=taken_ns,
     )
 
 
