@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
@@ -19,6 +19,10 @@ FORMAT = "monitor/5"
 
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
+
+CLOCK_SET = 3
+"""Ranks move in lockstep: where a pivot says that an iteration lasted more than so many times what most say, the clock
+of its host was set forward."""
 
 Report = tuple[int, int | None, bool]
 """What a pivot said of an iteration: start_ns, duration_ns, whether its log ends with it."""
@@ -60,8 +64,9 @@ class Monitor:
     """Judges each iteration once all pivots have reported it, or one is two iterations ahead.
 
     The job's ranks move in lockstep, so the median of the pivots' durations is the iteration's: a gap in one
-    pivot's log does not blind the job. A report that comes after its iteration was judged does not change what was
-    judged. What comes of a job whose log has ended is passed over.
+    pivot's log does not blind the job. An iteration during which a pivot's clock was set forward is not known. A
+    report that comes after its iteration was judged does not change what was judged. What comes of a job whose log
+    has ended is passed over.
     """
 
     name = "monitor"
@@ -122,7 +127,7 @@ class Monitor:
     def _judged(self, message: Message, watched: _Watched, iteration: int) -> Message:
         reports = watched.pending.pop(iteration)
         durations = [duration for _, duration, _ in reports.values() if duration is not None]
-        judgement = watched.monitor.judge(iteration, median_low(durations) if durations else None)
+        judgement = watched.monitor.judge(iteration, _lasted(durations))
         watched.closed, watched.reporters = iteration, set(reports)
         last = all(last for _, _, last in reports.values())
         if last:
@@ -166,6 +171,13 @@ def _saved(watched: _Watched, message: Message) -> SavedState:
     state: dict[str, Any] = {"monitor": watched.monitor.to_state(), "pending": pending, "closed": watched.closed}
     state |= {"reporters": sorted(watched.reporters), "ended": sorted(watched.ended)}
     return SavedState({message.topic: message.offset + 1}, FORMAT, json.dumps(state).encode())
+
+
+def _lasted(durations: Sequence[int]) -> int | None:
+    """How long an iteration was; not known where a clock was set amid it: nothing is to be compared with it."""
+    if not durations or max(durations) > CLOCK_SET * median_low(durations):
+        return None
+    return median_low(durations)
 
 
 def _duration(start_ns: int, end_ns: int) -> int | None:

@@ -88,9 +88,20 @@ def test_an_iteration_is_judged_once_all_pivots_have_told_of_it() -> None:
 
 def test_the_median_of_the_pivots_is_the_iterations_duration() -> None:
     calm = [all_pivots(i) for i in range(READY)]
-    found = judged([*calm, summary(READY, {A: 100, B: 400, C: 100}), summary(READY + 1, {A: 400, B: 100, C: 400})])
+    found = judged([*calm, summary(READY, {A: 100, B: 250, C: 100}), summary(READY + 1, {A: 250, B: 100, C: 250})])
     assert [row["irregular"] for row in found] == [None] * 12 + [False] * 3 + [True] * 3
-    assert found[-1]["excess_ns"] == 300
+    assert found[-1]["excess_ns"] == 150
+
+
+def test_an_iteration_during_which_a_clock_was_set_forward_is_unknown_and_no_baseline() -> None:
+    calm = [all_pivots(i) for i in range(READY)]
+    found = judged([*calm, summary(READY, {A: 100, B: 100, C: 3_600_000}), all_pivots(READY + 1, 200)])
+    assert [(row["duration_ns"], row["irregular"]) for row in found[-6:-3]] == [
+        (100, None),
+        (100, None),
+        (3_600_000, None),
+    ]
+    assert [row["baseline"] for row in found[-3:]] == [[*range(1, READY)]] * 3
 
 
 def test_what_an_irregular_run_is_told_as() -> None:
