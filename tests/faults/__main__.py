@@ -1,5 +1,7 @@
 """Run the campaign on services of its own: python -m tests.faults --seed 1 --kills 50 --json."""
 
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +28,7 @@ def main(
         steps = plan(seed, kill_count=kills, only=only or ())
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing is left behind
     with (
         tempfile.TemporaryDirectory(prefix="offbeat-faults-") as temporary,
         Services.own() as services,

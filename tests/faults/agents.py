@@ -13,6 +13,7 @@ from tests.integration.recordings import FAULTS, SCENARIO
 from tests.integration.verdict import Verdict
 
 _ONE_HOST = SCENARIO.replace("gpus_per_host=4", "gpus_per_host=8")
+_SLOW_GPUS = [FAULTS[0], "kind=gpu_slow,rank=2,iterations=26-35,slowdown=1.4"]
 _STEP = 2
 _KILLS = 6
 _DISK_MEGABYTES = 16
@@ -72,5 +73,5 @@ def _train(site: Site, kept: Path, amid: Callable[[AgentProcess, int], None]) ->
 def _recording(site: Site) -> Path:
     folder = site.folder / "one-host"
     if not folder.exists():
-        write(simulate(scenario(_ONE_HOST, FAULTS)), folder)
+        write(simulate(scenario(_ONE_HOST, _SLOW_GPUS)), folder)
     return folder

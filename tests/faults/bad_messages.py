@@ -97,7 +97,8 @@ def too_many(site: Site) -> None:
         site.pipeline.held.clear()
     with site.diagnosing(recorded):
         pass
-    site.expect(not site.pipeline.letters(recorded), "what was passed by is in dead_letters")
+    told = {letter["offset"] for letter in site.pipeline.letters(recorded)}
+    site.expect(len(told) < MOST_IN_A_ROW, f"{len(told)} messages are dead letters that nobody processed")
 
 
 class _Fillers:

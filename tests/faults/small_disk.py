@@ -1,9 +1,8 @@
 """A file system of a few megabytes, to fill and to make room on."""
 
-import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +23,10 @@ class SmallDisk:
     def _ballast(self) -> Path:
         return self.folder / "ballast"
 
-    def fill(self, *, leaving: int = 0) -> None:
-        """Take all room that is left but for so many bytes."""
-        room = os.statvfs(self.folder)
-        with self._ballast.open("ab") as ballast:
-            for _ in range(max(0, (room.f_bavail * room.f_bsize - leaving) // _PIECE)):
+    def fill(self) -> None:
+        """Take all room that is left."""
+        with self._ballast.open("ab", buffering=0) as ballast, suppress(OSError):  # until there is none
+            while True:
                 ballast.write(bytes(_PIECE))
 
     def make_room(self) -> None:
