@@ -14,6 +14,7 @@ from tests.faults import (
     jobs,
     kills,
     receiver,
+    rings,
     store,
     workers,
 )
@@ -48,6 +49,7 @@ def faults(kill_count: int) -> dict[str, Fault]:
         "bad-messages-too-many": bad_messages.too_many,
         "agent-killed": agents.kill_agent,
         "agents-disk-full": agents.fill_agents_disk,
+        "rings-disk-full": rings.fill_rings_disk,
         "chdb-disk-full": chdb_disk.fill_chdb_disk,
     }
 
