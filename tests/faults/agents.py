@@ -15,7 +15,7 @@ from tests.integration.verdict import Verdict
 _ONE_HOST = SCENARIO.replace("gpus_per_host=4", "gpus_per_host=8")
 _SLOW_GPUS = [FAULTS[0], "kind=gpu_slow,rank=2,iterations=26-35,slowdown=1.4"]
 _STEP = 2
-_KILLS = 6
+_KILL_EVERY = 6
 _DISK_MEGABYTES = 16
 _FULL_FOR_S = 8.0
 
@@ -24,7 +24,7 @@ def kill_agent(site: Site) -> None:
     """Kill the agent at random moments while its host trains."""
 
     def amid(agent: AgentProcess, iteration: int) -> None:
-        if iteration % (ITERATIONS // _KILLS) == 0:
+        if iteration % _KILL_EVERY == 0:
             kill(site, agent)
 
     _train(site, site.folder / "agent-killed", amid)
@@ -65,7 +65,7 @@ def _train(site: Site, kept: Path, amid: Callable[[AgentProcess, int], None]) ->
         training.end()
     stored, expected = (
         site.pipeline.stored(recorded),
-        undisturbed(training, site.folder / "undisturbed", site.reference),
+        undisturbed(training, site.folder / "undisturbed" / recorded.job, site.reference),
     )
     site.tally.judge(recorded.job, Verdict.of(stored, expected, site.person.taken(recorded.job)))
 

@@ -12,11 +12,15 @@ from tests.faults.skewed import Skew
 from tests.integration.recordings import FAULTS, SCENARIO
 
 _HOUR_S = 3600.0
+_AT_FAULT = {("compute_slow", 5), ("communication_slow", 2, 6)}
 _CLOCKS = ("call_ns", "start_ns", "end_ns")
 
 
 def jump_on_a_host(site: Site) -> None:
-    """Set the clock of one host of a job forward by an hour, and of another job's back: the same devices are named."""
+    """Set the clock of one host of a job forward by an hour, and of another job's back: the same devices are named.
+
+    Links to that host may be named besides, while iterations before and after are compared: that is counted.
+    """
     run = simulate(scenario(SCENARIO, FAULTS))
     for jump_s in (_HOUR_S, -_HOUR_S):
         host = site.random.choice(sorted(run.job.ranks_of_host))
@@ -28,10 +32,9 @@ def jump_on_a_host(site: Site) -> None:
         with site.diagnosing(recorded):
             pass
         named = {(row["cause"], *row["ranks"]) for row in site.pipeline.stored(recorded).incidents.values()}
-        site.expect(
-            named == {("compute_slow", 5), ("communication_slow", 2, 6)},
-            f"{host} jumped by {jump_s:g} s at {at_ns} ns: named were {sorted(named)}",
-        )
+        missed = _AT_FAULT - named
+        site.expect(not missed, f"{host} jumped by {jump_s:g} s at {at_ns} ns: nobody was told of {sorted(missed)}")
+        site.tally.needless_incidents += len(named - _AT_FAULT)
         site.tally.clock_jumps += 1
 
 

@@ -9,7 +9,7 @@ from tests.faults.tally import Tally
 
 _COLUMNS = (
     *("jobs", "kills", "outages", "rebalances", "clock_jumps", "restarts", "bad_messages", "late_records"),
-    *("pages", "pages_lost", "pages_repeated"),
+    *("needless_incidents", "pages", "pages_lost", "pages_repeated"),
 )
 
 
