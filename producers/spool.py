@@ -133,9 +133,9 @@ def _decoded(payload: bytes) -> Message:
         about = json.loads(line)
         tombstone = about.pop("tombstone")
         message = Message(value=None if tombstone else value, **about)
+        texts = [message.topic, message.key, *message.headers, *message.headers.values()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no message of this version: {type(error).__name__}: {str(error)[:200]}") from error
-    texts = [message.topic, message.key, *message.headers, *message.headers.values()]
     if not all(type(text) is str for text in texts) or type(message.timestamp_ns) is not int:
         raise ValueError("no message of this version: a field of another type")
     return message

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from schemas.topic import DURATION, TIME, Column, Key, Topic
+from schemas.errors import ImpossibleValue
+from schemas.topic import DURATION, LONGEST_RUN_NS, TIME, Column, Key, Topic
 
 METHODS = ("operator_graph",)
 CAUSES = (
@@ -64,12 +66,20 @@ WAIT = pa.struct(
     ]
 )
 
+
+def _check(batch: pa.RecordBatch) -> None:
+    share = pc.struct_field(batch.column("evidence"), "share")
+    if pc.any(pc.greater(pc.abs(share), 1)).as_py():
+        raise ImpossibleValue("analysis.findings: a share of the lost time is more than all of it")
+
+
 TOPIC = Topic(
     name="analysis.findings",
     version=1,
     key=Key.JOB,
     doc="Evidence of one method on one iteration, active or cleared.",
     retention_hours=168.0,
+    check=_check,
     columns=(
         Column("id", pa.string(), "hash(job, method, iteration, pivot, ordinal of the culprit)."),
         Column("method", pa.string(), "Which method speaks.", choices=METHODS),
@@ -90,8 +100,22 @@ TOPIC = Topic(
         Column("root_operator", OPERATOR, "Operator that the search ended at.", nullable=True),
         Column("stage", STAGE, "Part of the iteration that lost the time.", nullable=True),
         Column("excess_ns", DURATION, "Time that this culprit cost in this iteration.", "ns", nullable=True),
-        Column("run_excess_ns", DURATION, "Time lost over the run of iterations so far.", "ns", nullable=True),
-        Column("step_excess_ns", DURATION, "Of that, since step_from, on its step.", "ns", nullable=True),
+        Column(
+            "run_excess_ns",
+            DURATION,
+            "Time lost over the run of iterations so far.",
+            "ns",
+            nullable=True,
+            maximum=LONGEST_RUN_NS,
+        ),
+        Column(
+            "step_excess_ns",
+            DURATION,
+            "Of that, since step_from, on its step.",
+            "ns",
+            nullable=True,
+            maximum=LONGEST_RUN_NS,
+        ),
         Column("iteration_ns", DURATION, "Duration of the iteration.", "ns", nullable=True, minimum=0),
         Column("expected_ns", DURATION, "Expected duration.", "ns", nullable=True, minimum=0),
         Column("evidence", EVIDENCE, "What the finding rests on.", nullable=True),

@@ -17,7 +17,7 @@ TOPIC = Topic(
     version=1,
     key=Key.JOB,
     doc="Requests for operator logs; every agent answers once a request, for its own ranks.",
-    retention_hours=1.0,
+    retention_hours=6.0,
     columns=(
         Column("request_id", pa.string(), "Same after a restart: hash of what is asked and by whom."),
         Column("ranks", pa.list_(pa.int32()), "Ranks whose rows are asked for.", minimum=0),

@@ -25,6 +25,9 @@ LATEST_NS = 4_102_444_800_000_000_000
 MOST = 1 << 50
 """No ordinal and no number of bytes or elements is larger."""
 
+LONGEST_RUN_NS = 1 << 55
+"""A year and more: no run of iterations loses as much, and a sum of hundreds fits in 64 bits."""
+
 MOST_RANKS = 1 << 20
 """No job has more ranks, and none of them a higher number: what is kept an entry a rank is then bounded."""
 
@@ -51,7 +54,7 @@ class Column:
     """One column of a topic.
 
     ``minimum``, ``maximum`` and ``choices`` are checked on every decoded message, in lists on each element; nulls
-    pass where ``nullable``, but never in a list. A number that is not finite never passes.
+    pass where ``nullable``, but never in a list. A number that is not finite never passes, at any depth.
     """
 
     name: str
@@ -70,7 +73,7 @@ class Column:
             values = values.flatten()
             if values.null_count:
                 raise ImpossibleValue(f"{where} holds a list with a null in it")
-        if pa.types.is_floating(values.type) and pc.all(pc.is_finite(values)).as_py() is False:
+        if not _finite(values):
             raise ImpossibleValue(f"{where} holds a number that is not finite")
         if self.minimum is not None or self.maximum is not None:
             self._check_range(pc.min_max(values).as_py(), where)
@@ -149,6 +152,14 @@ class Topic:
         """Build a record batch from rows: for the small topics, never for telemetry."""
         names = [c.name for c in self.columns]
         return self.batch({n: [r.get(n) for r in rows] for n in names})
+
+
+def _finite(values: pa.Array) -> bool:
+    if pa.types.is_struct(values.type):
+        return all(_finite(field) for field in values.flatten())
+    if pa.types.is_list(values.type):
+        return _finite(values.flatten())
+    return not pa.types.is_floating(values.type) or pc.all(pc.is_finite(values)).as_py() is not False
 
 
 def _as_array(values: Any, target: pa.DataType) -> pa.Array:

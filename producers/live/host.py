@@ -28,7 +28,7 @@ Described = Callable[[str], Job | None]
 Pivots = Callable[[Job], Collection[int]]
 
 ANSWERED_FOR_S = 3600.0
-"""How long the logs of a job that is over are kept: as long as requests for them are."""
+"""How long the logs of a job that is over are kept, for whoever still asks."""
 
 _LONGEST_NAME = 255
 """Of a folder, in bytes."""

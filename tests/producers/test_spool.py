@@ -99,7 +99,14 @@ def test_after_all_was_delivered_numbers_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "strange", [b"", b"no message\n", b'{"topic": 3, "key": "", "tombstone": false}\n', b"[" * 99999]
+    "strange",
+    [
+        b"",
+        b"no message\n",
+        b'{"topic": 3, "key": "", "tombstone": false}\n',
+        b'{"topic": "t", "key": "", "headers": 3, "tombstone": false}\n',
+        b"[" * 99999,
+    ],
 )
 def test_what_is_no_message_is_dropped_and_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, strange: bytes

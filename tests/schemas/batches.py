@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from schemas.catalogue import COMM_OPS
+from schemas.catalogue import COMM_OPS, FINDINGS
 from schemas.topic import Column, Topic
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -22,7 +22,8 @@ def rows_of(topic: Topic, max_rows: int = 6) -> st.SearchStrategy[list[dict[str,
 @cache
 def _row(topic: Topic) -> st.SearchStrategy[dict[str, Any]]:
     row = st.fixed_dictionaries({column.name: _column(column) for column in topic.columns})
-    return row.map(_in_order) if topic is COMM_OPS else row
+    allowed = {COMM_OPS.name: _in_order, FINDINGS.name: _with_a_share}.get(topic.name)
+    return row if allowed is None else row.map(allowed)
 
 
 def _column(column: Column) -> st.SearchStrategy[Any]:
@@ -60,3 +61,11 @@ def _in_order(row: dict[str, Any]) -> dict[str, Any]:
     """An operator is called, then started, then done."""
     names = [name for name in ("call_ns", "start_ns", "end_ns", "next_call_ns") if row[name] is not None]
     return row | dict(zip(names, sorted(abs(row[name]) & (1 << 63) - 1 for name in names), strict=True))
+
+
+def _with_a_share(row: dict[str, Any]) -> dict[str, Any]:
+    """A culprit has at most all of the lost time."""
+    evidence = row["evidence"]
+    if evidence is None or evidence["share"] is None:
+        return row
+    return row | {"evidence": evidence | {"share": min(1.0, abs(evidence["share"]))}}

@@ -87,6 +87,15 @@ def test_a_value_out_of_bounds_is_refused_among_good_ones(value: float, says: st
         BOUNDED.check(pa.array([0.5, value, None, 0.7]), "t")
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_numbers_within_structs_are_finite_as_well(number: float) -> None:
+    kind = pa.list_(pa.struct([("a", pa.struct([("b", pa.list_(pa.float64()))]))]))
+    column = Column("x", kind, "")
+    column.check(pa.array([[{"a": {"b": [0.5, 1.0]}}, {"a": None}]], kind), "t")
+    with pytest.raises(ImpossibleValue, match="t: column x holds a number that is not finite"):
+        column.check(pa.array([[{"a": {"b": [0.5]}}], [{"a": {"b": [0.5, number]}}]], kind), "t")
+
+
 @pytest.mark.parametrize("values", [[[[0], []], [], None], [None], []])
 def test_lists_are_checked_by_their_elements(values: list[Any]) -> None:
     kind = pa.list_(pa.list_(pa.int32()))
