@@ -14,8 +14,9 @@ help: ## list the commands
 demo: setup ## a simulated 64-GPU job with two faults, through the whole pipeline in one process
 	$(BIN)/offbeat demo
 
+# Each process starts a broker and a server of its own, so there are few; a file's tests share what it sets up.
 test: setup ## every test, those with a real Kafka and a real ClickHouse included
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 faults: setup ## everything that may befall the deployed pipeline, on a real Kafka and ClickHouse: half an hour
 	$(BIN)/python -m tests.faults --json
