@@ -1,0 +1,94 @@
+"""Jobs that train at a steady pace, one after the other, each with a fault; beside others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from threading import Event, Lock
+
+from offbeat.demo import demo_scenario
+from offbeat.produce import produce
+from offbeat.settings import Settings
+from producers.simulation import simulate
+
+_LINGER_S = 5.0
+"""How long a job's agents answer once it has ended and nothing was asked."""
+
+_LOOK_EVERY_S = 0.1
+
+
+@dataclass
+class Told:
+    """What has been published so far. ``behind_s``: by how much an iteration came too late, at most."""
+
+    jobs: int = 0
+    iterations: int = 0
+    operators: int = 0
+    messages: int = 0
+    behind_s: float = 0.0
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, **amounts: int) -> None:
+        """Count further jobs, iterations, operators and messages."""
+        with self._lock:
+            for name, amount in amounts.items():
+                setattr(self, name, getattr(self, name) + amount)
+
+    def late(self, behind_s: float) -> None:
+        """An iteration came this much too late."""
+        with self._lock:
+            self.behind_s = max(self.behind_s, behind_s)
+
+
+@contextmanager
+def steady_load(settings: Settings, *, side_by_side: int, ranks: int, iteration_s: float) -> Iterator[Told]:
+    """Let so many jobs train at a time, an iteration every ``iteration_s``, until the block is left.
+
+    The block begins with the first iteration. Each job has an id of its own, other noise, and two faults elsewhere.
+    Raises what publishing raises.
+    """
+    told, stopped, begun, numbers = Told(), Event(), Event(), count()
+
+    def train() -> None:
+        while not stopped.is_set():
+            number = next(numbers)
+            run = simulate(demo_scenario(number, ranks))
+            pace = _Pace(iteration_s, stopped, told, begun)
+            job = replace(run.job, job=f"steady-{number}")
+            done = produce(job, run.table, settings, linger_s=_LINGER_S, stopped=stopped, on_round=pace)
+            told.add(jobs=1, messages=done.messages, operators=run.table.num_rows)
+
+    with ThreadPoolExecutor(side_by_side, thread_name_prefix="job") as pool:
+        jobs: list[Future[None]] = [pool.submit(train) for _ in range(side_by_side)]
+        try:
+            while not begun.wait(_LOOK_EVERY_S):
+                for job in jobs:
+                    if job.done():
+                        job.result()
+            yield told
+        finally:
+            stopped.set()
+    for job in jobs:
+        job.result()
+
+
+class _Pace:
+    """Called after each iteration: waits until it is time for the next."""
+
+    def __init__(self, iteration_s: float, stopped: Event, told: Told, begun: Event) -> None:
+        self._iteration_s = iteration_s
+        self._stopped = stopped
+        self._told = told
+        self._begun = begun
+        self._due = time.monotonic()
+
+    def __call__(self, _: int) -> None:
+        self._told.add(iterations=1)
+        self._begun.set()
+        self._due += self._iteration_s
+        self._told.late(time.monotonic() - self._due)
+        self._stopped.wait(max(0.0, self._due - time.monotonic()))
