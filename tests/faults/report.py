@@ -8,7 +8,7 @@ from rich.table import Table
 from tests.faults.tally import Tally
 
 _COLUMNS = (
-    *("jobs", "kills", "outages", "rebalances", "clock_jumps", "restarts", "bad_messages", "late_records"),
+    *("jobs", "kills", "outages", "rebalances", "clocks_set", "restarts", "bad_messages", "late_records"),
     *("needless_incidents", "pages", "pages_lost", "pages_repeated"),
 )
 

@@ -1,6 +1,6 @@
 """A role as `offbeat` runs it, on a host whose wall clock jumps: nothing but Python's view of it does.
 
-python -m tests.faults.skewed '{"after_s": ..., "by_s": ...}' worker search ...
+python -m tests.faults.skewed '{"every_s": ..., "by_s": ...}' worker search ...
 """
 
 import json
@@ -12,21 +12,21 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Skew:
-    """So long after the start the wall clock jumps by so much."""
+    """The wall clock is set by so much, and after as long set right again, and so on."""
 
     module: ClassVar[str] = "tests.faults.skewed"
-    after_s: float
+    every_s: float
     by_s: float
 
     def install(self) -> None:
         """Replace Python's wall clock; to be called before anything else is imported."""
         steady, wall, wall_ns, began = time.monotonic, time.time, time.time_ns, time.monotonic()
 
-        def jumped() -> bool:
-            return steady() - began >= self.after_s
+        def wrong() -> bool:
+            return (steady() - began) // self.every_s % 2 == 1
 
-        time.time = lambda: wall() + (self.by_s if jumped() else 0.0)
-        time.time_ns = lambda: wall_ns() + (int(self.by_s * 1e9) if jumped() else 0)
+        time.time = lambda: wall() + (self.by_s if wrong() else 0.0)
+        time.time_ns = lambda: wall_ns() + (int(self.by_s * 1e9) if wrong() else 0)
 
 
 if __name__ == "__main__":

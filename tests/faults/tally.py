@@ -23,7 +23,7 @@ class Tally:
     kills: int = 0
     outages: int = 0
     rebalances: int = 0
-    clock_jumps: int = 0
+    clocks_set: int = 0
     restarts: int = 0
     bad_messages: int = 0
     late_records: int = 0

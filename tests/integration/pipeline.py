@@ -64,7 +64,7 @@ class Pipeline:
         self.held: set[str] = set()
         self._supervised = supervised
         self._within_s = within_s
-        self._iteration_s = iteration_s
+        self.iteration_s = iteration_s
         self._again_at: dict[Process, float] = {}
         self._folder = folder
         self._prefix = f"t{uuid4().hex[:8]}"
@@ -129,7 +129,7 @@ class Pipeline:
         """Publish recordings at the same time. After the block all that comes of them has arrived everywhere."""
 
         def producer(one: Recorded) -> Producer:
-            return Producer(one, self.environment, self._folder / f"produce-{one.job}", iteration_s=self._iteration_s)
+            return Producer(one, self.environment, self._folder / f"produce-{one.job}", iteration_s=self.iteration_s)
 
         with self.publishing(*map(producer, recordings)):
             yield
