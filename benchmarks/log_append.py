@@ -137,4 +137,4 @@ def _read_rings(folder: Path, ready: Event, over: Event) -> None:
     host = Host(folder / "rings", folder / "kept", 1 << 30, lambda _: None, lambda job: job.ranks)
     ready.set()
     while not over.wait(_LOOK_EVERY_S):
-        host.step()
+        list(host.step())

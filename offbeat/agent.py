@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol, Self
@@ -80,9 +80,9 @@ def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event
             stopped.wait(live.look_every_s)
 
 
-def _stepped(host: Host) -> Iterable[Message]:
+def _stepped(host: Host) -> Iterator[Message]:
     try:
-        return host.step()
+        yield from host.step()
     except PermissionError as error:
         raise SettingsError(
             f"{error.filename}: permission denied: run the agent as the user that trains, or as root"

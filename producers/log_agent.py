@@ -86,6 +86,11 @@ class LogAgent:
             messages += self._answer(key, self._held.pop(key))
         return messages
 
+    def again(self) -> list[Message]:
+        """What there is to tell of the last closed iteration once more; nothing where none is closed."""
+        iteration = self._store.closed
+        return self._pivot_rows(iteration) + self._summaries(iteration) if iteration >= 0 else []
+
     def process(self, message: Message) -> Iterable[Message]:
         """Answer a request, now or once its iterations are closed."""
         self._next = message.offset + 1

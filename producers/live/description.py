@@ -20,15 +20,18 @@ log = logging.getLogger(__name__)
 def describe(logs: Sequence[RankLog]) -> Job | None:
     """The job of processes that have begun (``has_begun``); None where not all of its ranks are among them.
 
-    Members of communicators, and the layout, are those that were given, else inferred from the first iteration.
+    Members of communicators, and the layout, are those that were given, else inferred from the first iteration that is
+    not closed; where all are, by an agent before this one, there is nothing to infer from.
     """
     if not is_whole(logs):
         return None
     for rank_log in logs:
         rank_log.ask_again()
-    first = min(rank_log.oldest for rank_log in logs if rank_log.oldest is not None)
-    table = pa.concat_tables([rank_log.rows(first) for rank_log in logs]).unify_dictionaries()
     said = _said(logs)
+    first = min((rank_log.oldest for rank_log in logs if rank_log.oldest is not None), default=None)
+    if first is None:
+        return said
+    table = pa.concat_tables([rank_log.rows(first) for rank_log in logs]).unify_dictionaries()
     try:
         return complete_job(table.append_column("host", pa.nulls(table.num_rows, ID)), said.job, said, said.layout)
     except ValueError as error:

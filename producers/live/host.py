@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -84,29 +84,37 @@ class LiveJob:
         if self._store is not None:
             self._store.add(rank_log)
 
-    def step(self, described: Job | None, pivots: Pivots, host: str) -> list[Message]:
-        """What there is to tell by now; ``described`` is the job where somebody else describes it."""
+    def step(self, described: Job | None, pivots: Pivots, host: str) -> Iterator[Message]:
+        """What there is to tell by now; ``described`` is the job where somebody else describes it.
+
+        Whoever asks for the next message has made the last one safe: only then is another iteration closed, and what
+        the processes left is removed. What an agent before this one closed last is told again: it may have ended
+        before it was safe.
+        """
+        begins = self._agent is None
         if self._agent is None:
             for rank_log in self.logs:
                 rank_log.look()
-            if not has_begun(self.logs):
-                return []
+            if not has_begun(self.logs) and not self._was_begun():
+                return
             job = described or describe(self.logs)
             if job is None:
                 self._tell_waiting()
-                return []
+                return
             self._begin(job, pivots, host)
         if self._agent is None or self.ended_at is not None:
-            return []
-        messages = self._of_source()
+            return
+        yield from self._of_source()
+        if begins:
+            yield from self._agent.again()
         while (told := self._agent.advance()) is not None:
-            messages += self._news() + told
+            yield from self._news()
+            yield from told
         if self._agent.ended:
-            messages += self._of_source()
+            yield from self._of_source()
             self.ended_at = time.monotonic()
             for rank_log in self.logs:
                 rank_log.remove()
-        return messages
 
     def figures(self) -> JobFigures:
         """Counts so far."""
@@ -118,6 +126,10 @@ class LiveJob:
     def forget(self) -> None:
         """Let go of what is kept of a job that is over."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _was_begun(self) -> bool:
+        """Whether an agent before this one has kept iterations of the job."""
+        return self._folder.is_dir() and any(self._folder.iterdir())
 
     def _begin(self, job: Job, pivots: Pivots, host: str) -> None:
         here = sorted({rank_log.rank for rank_log in self.logs})
@@ -157,7 +169,7 @@ class LiveJob:
 
 
 class Host:
-    """The agent of a host but for the bus: ``step`` returns what to publish, ``process`` answers requests.
+    """The agent of a host but for the bus: ``step`` yields what to publish, ``process`` answers requests.
 
     ``rings`` is where the processes log, ``folder`` where iterations are kept, up to ``keep_bytes`` a job.
     ``described`` gives the jobs that somebody else describes; others must run on this host alone. ``pivots`` names the
@@ -195,20 +207,29 @@ class Host:
         """Whether there was a job, and all are over and told."""
         return bool(self._jobs) and all(job.ended_at is not None for job in self._jobs.values())
 
-    def step(self) -> list[Message]:
-        """Look for processes and at their rings; what there is to tell. Raises ``StoreError`` where a disk is full."""
+    def step(self) -> Iterator[Message]:
+        """Look for processes and at their rings; what there is to tell.
+
+        Whoever asks for the next message has made the last one safe. Raises ``StoreError`` where a disk is full.
+        """
         with self._lock:
             self._discover()
             if not self._tidied:
                 self._tidied = True
                 self._tidy()
-            messages: list[Message] = []
-            for name, job in list(self._jobs.items()):
-                messages += job.step(self._described(name), self._pivots, self._name)
-                if job.ended_at is not None and time.monotonic() - job.ended_at > ANSWERED_FOR_S:
+            jobs = list(self._jobs.items())
+        for name, job in jobs:
+            told = job.step(self._described(name), self._pivots, self._name)
+            while (message := self._next(told)) is not None:
+                yield message
+            if job.ended_at is not None and time.monotonic() - job.ended_at > ANSWERED_FOR_S:
+                with self._lock:
                     job.forget()
                     del self._jobs[name]
-            return messages
+
+    def _next(self, told: Iterator[Message]) -> Message | None:
+        with self._lock:
+            return next(told, None)
 
     def process(self, message: Message) -> Iterable[Message]:
         """Answer a request for logs. Raises ``MessageError`` for a bad one."""

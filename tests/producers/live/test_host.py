@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -34,6 +35,11 @@ def host_at(folder: Path, described: Describe = nobody) -> Host:
     return Host(folder / "rings", folder / "kept", 1 << 24, described, lambda job: job.ranks[:1], name="h0")
 
 
+def step(host: Host) -> list[Message]:
+    """All that a host has to tell by now."""
+    return list(host.step())
+
+
 def train(log: OperatorLog, *iterations: int) -> None:
     for iteration in iterations:
         log.iteration(iteration)
@@ -56,9 +62,9 @@ def test_a_job_of_this_host_alone_is_described_told_and_ended(tmp_path: Path) ->
     with log_of(tmp_path, 0, world=2, gpu=0, host="h0") as zero, log_of(tmp_path, 1, world=2, gpu=1, host="h0") as one:
         zero.communicator("tensor", [0, 1], "tp")
         train(zero, 0, 1)
-        assert host.step() == []
+        assert step(host) == []
         train(one, 0, 1)
-        messages = host.step()
+        messages = step(host)
         [job] = rows(messages, JOBS)
         assert job["ranks"][1]["gpu"] == 1
         assert [(c["communicator"], c["ranks"]) for c in job["communicators"]] == [("tensor", [0, 1])]
@@ -71,13 +77,13 @@ def test_a_job_of_this_host_alone_is_described_told_and_ended(tmp_path: Path) ->
         assert len(rows([answer], COMM_OPS)) == 4
         assert list(host.process(request("another"))) == []
         assert host.jobs[0].operators == 8
-    messages = host.step()
+    messages = step(host)
     assert [s["last"] for s in rows(messages, ITERATION_SUMMARIES)] == [True, True]
     [job] = rows(messages, JOBS)
     assert job["ended_ns"] == max(row["end_ns"] for row in rows(list(host.process(request_all())), COMM_OPS))
     assert host.ended
     assert list(folders(tmp_path / "rings")) == []
-    assert host.step() == []
+    assert step(host) == []
 
 
 def request_all() -> Message:
@@ -91,11 +97,11 @@ def test_a_job_on_several_hosts_waits_for_its_description(tmp_path: Path, caplog
     with log_of(tmp_path, 2, world=4) as two, log_of(tmp_path, 3, world=4) as three, caplog.at_level(logging.INFO):
         for log in (two, three):
             train(log, 0, 1)
-        assert host.step() == host.step() == []
+        assert step(host) == step(host) == []
         assert [record.getMessage() for record in caplog.records if "--job" in record.getMessage()] != []
         places = tuple(Place(rank, f"n{rank // 2}") for rank in range(4))
         described.append(Job("job", places, (Communicator("tensor", (0, 1, 2, 3)),), Layout(tp=4, pp=1, dp=1)))
-        messages = host.step()
+        messages = step(host)
         assert rows(messages, JOBS) == []  # the agent of the first rank's host tells of the job
         summaries = rows(messages, ITERATION_SUMMARIES)
         assert [(s["rank"], s["iteration"]) for s in summaries] == [(2, 0), (3, 0)]
@@ -107,7 +113,7 @@ def test_members_that_were_not_said_are_those_that_take_part(tmp_path: Path) -> 
     with log_of(tmp_path, 0, world=2) as zero, log_of(tmp_path, 1, world=2) as one:
         for log in (zero, one):
             train(log, 0, 1)
-        [job] = rows(host.step(), JOBS)
+        [job] = rows(step(host), JOBS)
         assert [(c["communicator"], c["ranks"]) for c in job["communicators"]] == [("tensor", [0, 1])]
 
 
@@ -115,10 +121,10 @@ def test_what_is_said_of_a_communicator_later_counts_and_strangers_do_not(tmp_pa
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, world=1) as log:
         train(log, 0)
-        host.step()
+        step(host)
         log.communicator("tensor", [0, 9], "tp")
         train(log, 1)
-        [job] = rows(host.step(), JOBS)
+        [job] = rows(step(host), JOBS)
         assert [(c["kind"], c["ranks"]) for c in job["communicators"]] == [("tp", [0])]
 
 
@@ -127,19 +133,19 @@ def test_a_communicator_that_appears_later_is_told_before_its_rows(tmp_path: Pat
     with log_of(tmp_path, 0, world=2) as zero, log_of(tmp_path, 1, world=2) as one:
         for log in (zero, one):
             train(log, 0, 1)
-        assert len(rows(host.step(), JOBS)) == 1
+        assert len(rows(step(host), JOBS)) == 1
         for log in (zero, one):
             train(log, 2)
             log.end(log.begin("checkpoint", "barrier"))
             train(log, 3)
-        messages = host.step()
+        messages = step(host)
         assert [m.topic for m in messages[:3]] == [COMM_OPS.name, ITERATION_SUMMARIES.name, JOBS.name]
         [job] = rows(messages, JOBS)
         assert [(c["communicator"], c["ranks"]) for c in job["communicators"]] == [
             ("tensor", [0, 1]),
             ("checkpoint", [0, 1]),
         ]
-    assert len(rows(host.step(), JOBS)[-1]["communicators"]) == 2
+    assert len(rows(step(host), JOBS)[-1]["communicators"]) == 2
 
 
 @pytest.mark.parametrize(("layout", "told"), [({"tp": 2, "pp": 1, "dp": 1}, 0), ({"tp": 3, "pp": 1, "dp": 1}, 1)])
@@ -150,7 +156,7 @@ def test_a_layout_that_does_not_fit_is_told(
     with log_of(tmp_path, 0, world=2, layout=layout) as zero, log_of(tmp_path, 1, world=2) as one:
         for log in (zero, one):
             train(log, 0, 1)
-        [job] = rows(host.step(), JOBS)
+        [job] = rows(step(host), JOBS)
         assert job["training"]["tp"] == layout["tp"]
         assert len([record for record in caplog.records if "layout" in record.getMessage()]) == told
 
@@ -160,30 +166,45 @@ def test_jobs_are_told_side_by_side(tmp_path: Path) -> None:
     with log_of(tmp_path, 0, "a", world=1) as a, log_of(tmp_path, 0, "b/c", world=1) as b:
         train(a, 0, 1)
         train(b, 0, 1, 2)
-        messages = host.step()
+        messages = step(host)
         told = [(m.job, row["iteration"]) for m in messages for row in rows([m], ITERATION_SUMMARIES)]
         assert sorted(told) == [("a", 0), ("b/c", 0), ("b/c", 1)]
 
 
-def test_an_agent_that_starts_again_tells_on(tmp_path: Path) -> None:
+def test_an_agent_that_starts_again_tells_on_after_the_last_iteration_that_was_closed(tmp_path: Path) -> None:
     with log_of(tmp_path, 0, world=1) as log:
         train(log, 0, 1, 2)
-        host_at(tmp_path).step()
+        step(host_at(tmp_path))
         train(log, 3)
         again = host_at(tmp_path)
-        messages = again.step()
-        assert [s["iteration"] for s in rows(messages, ITERATION_SUMMARIES)] == [2]
+        messages = step(again)
+        assert [s["iteration"] for s in rows(messages, ITERATION_SUMMARIES)] == [1, 2]
         assert len(rows(list(again.process(request())), COMM_OPS)) == 2
+
+
+@pytest.mark.parametrize("safe", range(9))
+def test_whenever_an_agent_ends_the_next_one_tells_what_is_not_safe(tmp_path: Path, safe: int) -> None:
+    """Each message is safe once the next is asked for; the agent ends, however it ends, with one that is not."""
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1, 2)
+    told = host_at(tmp_path).step()
+    messages = list(islice(told, safe))
+    next(told, None)
+    del told
+    messages += step(host_at(tmp_path))
+    assert list(dict.fromkeys(s["iteration"] for s in rows(messages, ITERATION_SUMMARIES))) == [0, 1, 2]
+    assert list(dict.fromkeys(row["iteration"] for row in rows(messages, COMM_OPS))) == [0, 1, 2]
+    assert rows(messages, JOBS)[-1]["ended_ns"] is not None
 
 
 def test_what_an_ended_job_left_is_let_go_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, world=1) as log:
         train(log, 0)
-    host.step()
+    step(host)
     assert len(list(host.process(request()))) == 1
     monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
-    host.step()
+    step(host)
     assert list(host.process(request())) == []
     assert list((tmp_path / "kept").iterdir()) == []
 
@@ -191,14 +212,14 @@ def test_what_an_ended_job_left_is_let_go_in_time(tmp_path: Path, monkeypatch: p
 def test_what_an_agent_before_left_is_let_go(tmp_path: Path) -> None:
     with log_of(tmp_path, 0, world=1) as log:
         train(log, 0, 1)
-        host_at(tmp_path).step()
+        step(host_at(tmp_path))
         for name in ("job", "old"):
             (tmp_path / "kept" / name).mkdir(exist_ok=True)
             file = tmp_path / "kept" / name / "0.frames"
             file.touch()
             for path in file.parent.iterdir():
                 os.utime(path, (time.time() - 10**5,) * 2)
-        host_at(tmp_path).step()
+        step(host_at(tmp_path))
         assert [path.name for path in (tmp_path / "kept").iterdir()] == ["job"]
 
 
@@ -209,13 +230,13 @@ def test_a_job_is_kept_within_the_agents_folder_whatever_its_name(
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, job=name, world=1) as log:
         train(log, 0, 1)
-        host.step()
+        step(host)
         [kept] = (tmp_path / "kept").iterdir()
         assert unquote(kept.name) == name
         assert set(tmp_path.iterdir()) == {tmp_path / "rings", tmp_path / "kept"}
     monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
-    host.step()
-    host.step()
+    step(host)
+    step(host)
     assert list((tmp_path / "kept").iterdir()) == []
     assert set(tmp_path.iterdir()) == {tmp_path / "rings", tmp_path / "kept"}
 
@@ -225,7 +246,7 @@ def test_a_job_whose_name_is_endless_is_told_and_passed_over(tmp_path: Path, cap
     with log_of(tmp_path, 0, job="x" * 5000, world=1) as endless, log_of(tmp_path, 0, world=1) as log:
         for each in (endless, log):
             train(each, 0, 1)
-        messages = [*host.step(), *host.step()]
+        messages = [*step(host), *step(host)]
     assert {message.job for message in messages if message.topic == ITERATION_SUMMARIES.name} == {"job"}
     [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "a job's name takes 5000 bytes, at most 255 can be kept" in told
@@ -238,7 +259,7 @@ def test_what_cannot_be_read_is_told_once_and_passed_over(tmp_path: Path, caplog
         train(log, 0, 1)
         process = next(folder for folder in folders(tmp_path / "rings") if folder.name != "0-bad")
         (process / "ring-9").write_bytes(b"no ring")
-        messages = [*host.step(), *host.step()]
+        messages = [*step(host), *step(host)]
         assert [s["iteration"] for s in rows(messages, ITERATION_SUMMARIES)] == [0]
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 2
@@ -250,13 +271,13 @@ def test_operators_of_which_nothing_is_known_are_passed_over(tmp_path: Path, cap
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, world=1) as log:
         train(log, 0, 1)
-        host.step()
+        step(host)
         train(log, 2)
         log.end(log.begin("unheard-of", "barrier"))
         [process] = folders(tmp_path / "rings")
         (process / "registration.json").write_text("{}")
         train(log, 3)
-        summaries = rows(host.step(), ITERATION_SUMMARIES)
+        summaries = rows(step(host), ITERATION_SUMMARIES)
         assert [(s["iteration"], s["operators"]) for s in summaries] == [(1, 2), (2, 2)]
     assert "is no registration" in caplog.text
 
@@ -266,4 +287,4 @@ def test_processes_that_died_before_they_logged_are_not_awaited(tmp_path: Path) 
     log_of(tmp_path, 0, world=1).close()
     with log_of(tmp_path, 0, world=1) as log:
         train(log, 0, 1)
-        assert [s["iteration"] for s in rows(host.step(), ITERATION_SUMMARIES)] == [0]
+        assert [s["iteration"] for s in rows(step(host), ITERATION_SUMMARIES)] == [0]
