@@ -8,7 +8,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from offbeat.commands import agent, analysis, bench, bus, dead_letters, doctor, roles, silences, store, train
+from offbeat.commands import (
+    agent,
+    analysis,
+    bench,
+    bus,
+    dead_letters,
+    doctor,
+    replay,
+    roles,
+    silences,
+    store,
+    train,
+)
 from offbeat.errors import ExitCode, told_in_one_line
 
 
@@ -62,6 +74,7 @@ for command in (
     roles.worker,
     roles.sink,
     roles.alert,
+    replay.replay,
     store.sql,
     store.rank,
     doctor.doctor,

@@ -34,6 +34,7 @@ _LASTING = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_P
 class Follower:
     """Reads one topic from its start, or from a point in time, and goes on where it stopped.
 
+    ``cut`` are the partitions of which there is nothing older than what it begins with, although there was.
     Raises ``BusError`` where the topic is missing or the brokers do not answer within ``within_s``. One thread at
     a time.
     """
@@ -54,6 +55,7 @@ class Follower:
             },
             logger=LIBRDKAFKA,
         )
+        self.cut: frozenset[int] = frozenset()
         try:
             self._reached = self._starts(since_ns)
             self._consumer.assign([TopicPartition(topic, p, offset) for p, offset in self._reached.items()])
@@ -97,7 +99,10 @@ class Follower:
             return self._offsets(metadata.partitions, EARLIEST)
         found = self._offsets(metadata.partitions, OffsetSpec.for_timestamp(since_ns // 1_000_000))
         ends = self._offsets(metadata.partitions, LATEST)
-        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+        starts = {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+        oldest = self._offsets(metadata.partitions, EARLIEST)
+        self.cut = frozenset(partition for partition, offset in starts.items() if 0 < offset <= oldest[partition])
+        return starts
 
     def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
         """One question for all partitions, and not on the consumer's connection: that may be waiting for records."""

@@ -20,6 +20,7 @@ COMMANDS = (
     "worker",
     "sink",
     "alert",
+    "replay",
     "sql",
     "rank",
     "doctor",

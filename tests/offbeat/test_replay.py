@@ -1,0 +1,205 @@
+"""`offbeat replay`: the same settings say the same, others say what differs, and what is gone is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbeat import replay, wiring
+from offbeat.overrides import overridden
+from offbeat.replay import Past, Replayed
+from offbeat.settings import Settings
+from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
+from producers.simulation.recording import write
+from schemas import catalogue
+from schemas.message import Message
+from schemas.topic import Topic
+from streams.control_view import Jobs
+from tests.offbeat.command_line import EXAMPLE, offbeat, refusal
+from tests.streams.examples import Listener
+
+SLOW = tuple(range(14, 22))
+JOB = "sim-3"
+
+
+@cache
+def slow_run() -> SimulatedRun:
+    """A small job with a slow GPU, rank 1."""
+    fault = Fault(Kind.GPU_SLOW, 1, SLOW, slowdown=1.6)
+    return simulate(Scenario(3, tp=2, pp=1, dp=2, layers=2, microbatches=2, iterations=30, faults=(fault,)))
+
+
+@cache
+def published() -> tuple[Message, ...]:
+    """What it left on the topics."""
+    run = slow_run()
+    listener = Listener(tuple(catalogue.TOPICS.values()))
+    # Of four ranks two are pivots: the others' logs travel when they are asked for.
+    wiring.run_in_process(run.job, run.table, Settings(pivots=2), [listener])
+    return tuple(listener.heard)
+
+
+def of(*topics: Topic) -> list[Message]:
+    names = {topic.name for topic in topics}
+    return [message for message in published() if message.topic in names]
+
+
+def past(
+    since_ns: int = 0, logs: Sequence[Message] | None = None, jobs: Collection[str] = (JOB,), gone: Sequence[str] = ()
+) -> Past:
+    known = Jobs()
+    for message in of(catalogue.JOBS):
+        if message.job in jobs:
+            known.process(message)
+    kept = of(catalogue.LOG_REQUESTS, catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS) if logs is None else logs
+    said = of(catalogue.FINDINGS, catalogue.INCIDENTS)
+    return replay.past_of(known, of(catalogue.ITERATION_SUMMARIES), kept, said, since_ns, gone)
+
+
+def again(of_past: Past, *changed: str) -> Replayed:
+    return replay.again(of_past, overridden(Settings(pivots=2), changed)[0])
+
+
+def counts(replayed: Replayed) -> dict[str, dict[str, int]]:
+    return {what: {v: n for v, n in found.items() if n} for what, found in replayed.counts.items()}
+
+
+def test_the_same_settings_say_the_same() -> None:
+    replayed = again(past())
+    assert counts(replayed) == {"finding": {"same": 4}, "incident": {"same": 1}}
+    assert replayed.gone == (f"job {JOB}: iterations 0-9 were not judged: what is usual was not known yet",)
+    assert replayed.refused == ()
+
+
+def test_a_higher_threshold_finds_nothing_any_more() -> None:
+    replayed = again(past(), "monitor.delta=3")
+    assert counts(replayed) == {"finding": {"gone": 4}, "incident": {"gone": 1}}
+    assert all(difference.now is None for difference in replayed.differences)
+
+
+def test_fewer_findings_that_must_agree_open_an_incident_earlier() -> None:
+    replayed = again(past(), "incidents.confirmations=1", "search.last_ordinal=1")
+    assert counts(replayed)["finding"] == {"same": 1, "gone": 3}
+    [incident] = [difference for difference in replayed.differences if difference.what == "incident"]
+    assert incident.verdict in {"same", "changed"}
+    assert incident.row["ranks"] == [1]
+
+
+def test_what_did_not_travel_then_is_gone_and_told() -> None:
+    """Without the answers only the pivots' logs are left."""
+    unasked = [message for message in of(catalogue.COMM_OPS) if "request_id" not in message.headers]
+    replayed = again(past(logs=unasked))
+    [told] = [line for line in replayed.gone if "logs (of a rank and an iteration)" in line]
+    assert told.startswith(f"job {JOB}: ")
+    assert "are not kept: ranks " in told
+    assert counts(replayed)["finding"].get("same", 0) < 4
+
+
+def test_answers_whose_request_is_no_longer_known_are_not_taken_for_whole() -> None:
+    replayed = again(past(logs=of(catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS)))
+    assert any("are not kept" in line for line in replayed.gone)
+
+
+def test_a_request_for_what_others_asked_for_is_answered_from_it() -> None:
+    """A search that asks for less than one did then finds the rows in that one's answers."""
+    kept = past().logs[JOB]
+    asked = of(catalogue.LOG_REQUESTS)[0]
+    rows, outcome = kept.rows([0, 1, 2, 3], 14, 14, communicator=None)
+    assert outcome == "complete", asked
+    assert set(rows.column("rank").to_pylist()) == {0, 1, 2, 3}
+    assert kept.rows([1], 0, 3)[1] in {"overwritten", "complete"}  # complete where it is a pivot
+
+
+def test_only_the_window_is_compared() -> None:
+    summaries = of(catalogue.ITERATION_SUMMARIES)
+    replayed = again(past(since_ns=summaries[25].timestamp_ns))
+    assert replayed.iterations == 5
+    assert counts(replayed)["finding"] == {}
+
+
+def test_a_job_that_is_no_longer_described_is_told() -> None:
+    replayed = again(past(jobs=()))
+    assert replayed.gone == (f"job {JOB} is no longer described in control.jobs",)
+    assert (replayed.iterations, replayed.refused) == (0, ())
+
+
+def test_records_that_cannot_be_read_are_told_and_passed_over() -> None:
+    bad = [replace(message, value=b"\0", offset=77) for message in of(catalogue.COMM_OPS)[:1]]
+    replayed = again(past(logs=[*of(catalogue.LOG_REQUESTS, catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS), *bad]))
+    [told] = [line for line in replayed.gone if "offset 77" in line]
+    assert told.startswith("telemetry.comm_ops partition 0 offset 77")
+    assert counts(replayed)["finding"] == {"same": 4}
+
+
+def answer(*arguments: object) -> dict[str, Any]:
+    result = offbeat("replay", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def stored(folder: Path, query: str) -> Any:
+    result = offbeat("sql", query, "--data-dir", folder, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_recording_is_replayed_into_a_result_set_of_its_own(tmp_path: Path) -> None:
+    recording, live = tmp_path / "run", tmp_path / "data"
+    write(slow_run(), recording)
+    told = answer(recording, "--as", "strict", "--set", "monitor.delta=5", "--data-dir", live)
+    assert (told["result_set"], told["settings"]) == ("strict", {"monitor.delta": "5"})
+    assert (told["incidents"], told["refused"]) == ({"same": 0, "changed": 0, "gone": 1, "new": 0}, [])
+    [incident] = [each for each in told["differences"] if each["what"] == "incident"]
+    assert (incident["verdict"], incident["then"]["ranks"], incident["now"]) == ("gone", [1], None)
+    assert not live.exists()
+    query = (
+        "SELECT about, (SELECT count() FROM iteration_history) AS n, (SELECT count() FROM incidents) AS m FROM replay"
+    )
+    [row] = stored(tmp_path / "data-strict", query)
+    assert (json.loads(row["about"])["settings"], row["n"], row["m"]) == ({"monitor.delta": "5"}, 30, 0)
+
+    taken = refusal(offbeat("replay", recording, "--as", "strict", "--data-dir", live))
+    assert "there is a result set strict already: name another, or give --replace" in taken
+    shown = offbeat("replay", recording, "--as", "strict", "--replace", "--data-dir", live)
+    assert shown.exit_code == 0, shown.output
+    assert "30 iterations replayed; kept as result set strict" in shown.stdout
+
+
+def test_nothing_but_a_result_set_is_replaced(tmp_path: Path) -> None:
+    assert offbeat("store", "migrate", "--data-dir", tmp_path / "data-other").exit_code == 0
+    options = ("--as", "other", "--replace", "--data-dir", tmp_path / "data")
+    assert "is no result set of a replay: name another" in refusal(offbeat("replay", EXAMPLE, *options))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--as", "A b"), "'A b' cannot name a result set: give small letters"),
+        (("--as", "x", "--set", "store.user=me"), "store.user is no setting of the diagnosis; its settings begin with"),
+        (("--as", "x", "--set", "monitor.delta"), "--set monitor.delta: give it as monitor.delta=1.2"),
+        (("--as", "x", "--set", "monitor.delta=0.5"), "OFFBEAT_MONITOR__DELTA is 0.5; give more than 1"),
+        (("--as", "x", "--set", "monitor.colour=1"), "OFFBEAT_MONITOR__COLOUR: there is no such setting"),
+        (("--as", "x", "--set", "monitor=1", "--set", "monitor.delta=2"), "is given beside settings of its own group"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(tmp_path: Path, options: Sequence[str], says: str) -> None:
+    assert says in refusal(offbeat("replay", EXAMPLE, *options, "--data-dir", tmp_path / "data"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_come_from_a_file_and_the_command_line_counts_more(tmp_path: Path) -> None:
+    file = tmp_path / "other.env"
+    file.write_text('# stricter\n\nOFFBEAT_MONITOR__DELTA=1.5\nexport OFFBEAT_INCIDENTS__CONFIRMATIONS="3"\n')
+    settings, given = overridden(Settings(), ["monitor.delta=1.7"], file)
+    assert given == {"monitor.delta": "1.7", "incidents.confirmations": "3"}
+    assert (settings.monitor.delta, settings.incidents.confirmations) == (1.7, 3)
+    file.write_text("MONITOR__DELTA=1.5\n")
+    says = refusal(offbeat("replay", EXAMPLE, "--as", "x", "--settings", file, "--data-dir", tmp_path / "data"))
+    assert says.endswith("other.env:1: give lines as OFFBEAT_MONITOR__DELTA=1.2")
