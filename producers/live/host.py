@@ -95,11 +95,13 @@ class LiveJob:
         if self._agent is None:
             for rank_log in self.logs:
                 rank_log.look()
-            if not has_begun(self.logs) and not self._was_begun():
-                return
-            job = described or describe(self.logs)
+            begun = has_begun(self.logs) or self._was_begun()
+            job = (described or describe(self.logs)) if begun else None
             if job is None:
-                self._tell_waiting()
+                if begun:
+                    self._tell_waiting()
+                for rank_log in self.logs:
+                    rank_log.relieve()
                 return
             self._begin(job, pivots, host)
         if self._agent is None or self.ended_at is not None:

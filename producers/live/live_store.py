@@ -106,11 +106,16 @@ class LiveStore:
         self._logs.append(rank_log)
 
     def advance(self) -> bool:
-        """Look at the rings, and close the next iteration if it has ended."""
+        """Look at the rings, and close the next iteration if it has ended.
+
+        Until it is kept it stays in the rings, and survives this process.
+        """
         for rank_log in self._logs:
             rank_log.look()
         iteration = self._due()
         if iteration is None:
+            for rank_log in self._logs:
+                rank_log.relieve()
             return False
         self._close(iteration)
         for rank_log in self._logs:

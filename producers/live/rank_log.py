@@ -29,7 +29,8 @@ class RankLog:
     """What a process has logged of iterations that are not closed yet.
 
     It stays in the rings until its iteration is closed, so that nothing is lost with the agent. Only where a ring is
-    half full, because an iteration is longer than that, its operators are taken out before.
+    half full and nothing can be closed, because an iteration is longer than that, its operators are taken out before
+    (``relieve``).
     Raises ``ValueError`` or ``OSError`` for a folder that is no process's.
     """
 
@@ -79,7 +80,16 @@ class RankLog:
                 self._open(path)
         for ring in self._rings.values():
             ring.look()
+        self._count()
+
+    def relieve(self) -> None:
+        """Take what rings that fill hold into memory: what comes needs room. It is lost if this process ends."""
+        for ring in self._rings.values():
             self._relieve(ring)
+        self._count()
+
+    def _count(self) -> None:
+        """Note what is not closed."""
         rings = self._rings.values()
         self._iteration = np.concatenate(
             [self._taken["iteration"].astype(np.int64), *(ring.column("iteration") for ring in rings)]

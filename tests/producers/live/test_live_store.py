@@ -285,6 +285,24 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest
             store.advance()
 
 
+def test_what_a_full_disk_could_not_keep_stays_in_rings_that_fill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with rank_log(tmp_path, capacity=16) as log:
+        train(log, 0, 1, 2, 3)
+        with monkeypatch.context() as full:
+            full.setattr(Segments, "append", refused)
+            for _ in range(2):
+                with pytest.raises(StoreError):
+                    opened(tmp_path).advance()
+        store = opened(tmp_path)
+        assert closing(store) == [0, 1, 2]
+        assert seqs(store, 0, 2) == (list(range(9)), "complete")
+
+
 def test_rows_are_what_was_logged(tmp_path: Path) -> None:
     table = Training(iterations=4).table()
     groups = tuple(Communicator(name, ranks) for name, ranks in Training(iterations=4).groups().items())
