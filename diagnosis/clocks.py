@@ -16,7 +16,7 @@ from typing import TypeVar
 import networkx as nx
 import numpy as np
 
-from diagnosis.operators import UNKNOWN, Ints, Operators, meeting_keys, next_calls
+from diagnosis.operators import UNKNOWN, Ints, Operators, next_calls
 
 _MEETINGS = 64
 """Meetings, the newest, that a pair of clocks is compared at: clocks drift, and more hardly sharpen a median."""
@@ -107,7 +107,7 @@ def _pairs(operators: Operators, clock_of_rank: Mapping[int, str]) -> Pairs[str]
     clocks = sorted(set(clock_of_rank.values()))
     number = {name: index for index, name in enumerate(clocks)}
     clock = _of_ranks(operators.rank, lambda rank: number.get(clock_of_rank.get(rank, ""), UNKNOWN))
-    keys = meeting_keys(operators)
+    keys = operators.meeting_keys
     useful = (keys != UNKNOWN) & (clock != UNKNOWN)
     if not useful.any():
         return {}

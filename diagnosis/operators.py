@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Operators:
     """Communication operators, sorted by rank and call time; every array has shape (n,).
 
@@ -81,6 +82,25 @@ class Operators:
     def ended(self) -> Bools:
         """Which operators have a known end; shape (n,)."""
         return np.asarray(self.end_ns != UNKNOWN, dtype=np.bool_)
+
+    @cached_property
+    def meeting_keys(self) -> Ints:
+        """A number that two operators share exactly when they are one communication; shape (n,).
+
+        Collectives meet by (communicator, seq); point-to-point operators by the pair of ranks, the direction and
+        p2p_seq, since a pipeline communicator's seq does not line up between its two ends. A log that numbers no
+        collective at all is joined by (communicator, iteration, position). ``UNKNOWN`` where it carries too little.
+        """
+        between = self.point_to_point
+        sends = self.is_op("send")
+        source = np.where(sends, self.rank, self.peer)
+        target = np.where(sends, self.peer, self.rank)
+        first = np.where(between, source, self.communicator)
+        second = np.where(between, target, UNKNOWN)
+        third = np.where(between, self.p2p_seq, _ordinals(self, between))
+        known = (third != UNKNOWN) & (~between | (self.peer != UNKNOWN))
+        keys = numbered(between.astype(np.int64), first, second + 1, third)
+        return np.where(known, keys, UNKNOWN)
 
     def is_op(self, *names: str) -> Bools:
         """Which operators bear one of the names; shape (n,)."""
@@ -132,25 +152,6 @@ class Operators:
 _NAMES = ("communicators", "ops", "phases")
 
 
-def meeting_keys(operators: Operators) -> Ints:
-    """A number that two operators share exactly when they are one communication; shape (n,).
-
-    Collectives meet by (communicator, seq); point-to-point operators by the pair of ranks, the direction and
-    p2p_seq, since a pipeline communicator's seq does not line up between its two ends. A log that numbers no
-    collective at all is joined by (communicator, iteration, position). ``UNKNOWN`` where it carries too little.
-    """
-    between = operators.point_to_point
-    sends = operators.is_op("send")
-    source = np.where(sends, operators.rank, operators.peer)
-    target = np.where(sends, operators.peer, operators.rank)
-    first = np.where(between, source, operators.communicator)
-    second = np.where(between, target, UNKNOWN)
-    third = np.where(between, operators.p2p_seq, _ordinals(operators, between))
-    known = (third != UNKNOWN) & (~between | (operators.peer != UNKNOWN))
-    keys = numbered(between.astype(np.int64), first, second + 1, third)
-    return np.where(known, keys, UNKNOWN)
-
-
 def _ordinals(operators: Operators, between: Bools) -> Ints:
     """Sequence numbers of collectives; counted within the iteration where the log has none for anybody."""
     if (operators.seq[~between] != UNKNOWN).any():
@@ -193,7 +194,7 @@ def _narrow(column: Ints) -> Ints:
 def last_callers(keys: Ints, call_ns: Ints) -> tuple[Ints, Ints, Ints]:
     """Who entered each communication last: (index of its operator, its call, operators seen), each of shape (n,).
 
-    ``keys`` as ``meeting_keys`` gives them, ``call_ns`` on one clock. An operator with an unknown key is
+    ``keys`` as ``Operators.meeting_keys`` has them, ``call_ns`` on one clock. An operator with an unknown key is
     its own last caller.
     """
     n = len(keys)
@@ -263,7 +264,9 @@ def _packed(first: Ints, second: Ints) -> Ints | None:
 def _ints(table: pa.Table | pa.RecordBatch, name: str) -> Ints:
     if name not in table.schema.names:
         return np.full(table.num_rows, UNKNOWN, dtype=np.int64)
-    values = pc.fill_null(table.column(name).cast(pa.int64()), UNKNOWN)
+    values = table.column(name).cast(pa.int64())
+    if values.null_count:
+        values = pc.fill_null(values, UNKNOWN)
     return np.asarray(values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy())
 
 
@@ -280,7 +283,7 @@ def coded(table: pa.Table | pa.RecordBatch, name: str) -> tuple[Ints, tuple[str,
         encoded = pa.array([], pa.string()).dictionary_encode()
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), UNKNOWN).to_numpy(zero_copy_only=False)
     names = encoded.dictionary.to_pylist()
-    used = sorted({names[code] for code in np.unique(codes[codes != UNKNOWN])})
+    used = sorted({names[code] for code in np.flatnonzero(np.bincount(codes[codes != UNKNOWN]))})
     place = {text: number for number, text in enumerate(used)}
     moved = np.array([*(place.get(text, UNKNOWN) for text in names), UNKNOWN], dtype=np.int64)
     return moved[codes], tuple(used)

@@ -17,7 +17,7 @@ from diagnosis.operator_graph.algorithm_1 import COMPUTE, Root, search
 from diagnosis.operator_graph.delays import Floats, end_times
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Fetch
-from diagnosis.operators import UNKNOWN, Bools, Ints, meeting_keys
+from diagnosis.operators import UNKNOWN, Bools, Ints
 from diagnosis.ranking.irregularity_rate import irregularity_rate
 from diagnosis.topology import Device
 
@@ -110,7 +110,7 @@ class Published:
 
     @cached_property
     def _meetings(self) -> Ints:
-        return meeting_keys(self.logs.operators)
+        return self.logs.operators.meeting_keys
 
     @cached_property
     def _duration_ns(self) -> Floats:

@@ -19,7 +19,7 @@ from diagnosis.clocks import Clocks
 from diagnosis.job import Job
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.spread import Spreads, spreads
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, last_callers, meeting_keys, next_calls, numbered
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, last_callers, next_calls, numbered
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,7 +43,8 @@ class Delays:
     next call of the rank; ``onward`` is the time from its end until that call. ``spent`` has the times themselves.
     ``behind`` is how much later than the first member the rank went on, known where calls are queued (``_queued``):
     there all that the GPU had to do is within the operator. ``awaited`` is the rank that entered last, ``meeting`` the
-    communication (``meeting_keys``), ``channel`` what it runs over: the communicator, or the ends of a send or recv.
+    communication (``Operators.meeting_keys``), ``channel`` what it runs over: the communicator, or the ends of a send
+    or recv.
     """
 
     operators: Operators
@@ -174,7 +175,7 @@ def _meet(logs: Logs, clocks: Clocks) -> _Met:
     operators = logs.operators
     shift = clocks.correction(logs.clock_of_rank, operators.rank)
     call = operators.call_ns - shift
-    keys = meeting_keys(operators)
+    keys = operators.meeting_keys
     last, entered, seen = last_callers(keys, call)
     complete = seen >= _expected_members(operators, logs.job)
     complete &= _alike(keys, clocks.islands(logs.clock_of_rank, operators.rank))

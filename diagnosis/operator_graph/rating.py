@@ -18,7 +18,7 @@ from diagnosis.operator_graph.delays import Floats, measure
 from diagnosis.operator_graph.leaf import OperatorRef
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Need, Needs, Series
-from diagnosis.operators import UNKNOWN, Ints, Operators, meeting_keys
+from diagnosis.operators import UNKNOWN, Ints, Operators
 from diagnosis.ranking.irregularity_rate import irregularity_rate
 
 LEAST_SERIES = 3
@@ -87,7 +87,7 @@ def abnormal_operator(logs: Logs, suspect: Suspect) -> Place | None:
         return None
     if suspect.transferring:
         return Place(own.rank, own.communicator, own.position) if own.position != UNKNOWN else None
-    keys = meeting_keys(operators)
+    keys = operators.meeting_keys
     met = np.flatnonzero((keys == keys[row]) & (keys != UNKNOWN))
     waited = met[(operators.rank[met] != own.rank) & (operators.position[met] != UNKNOWN)]
     if len(waited):

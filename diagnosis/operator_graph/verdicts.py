@@ -14,7 +14,7 @@ from diagnosis.irregularity.tuning import tuned_to
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.operator_graph.delays import end_times
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, meeting_keys
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
 
 
 class Call(NamedTuple):
@@ -32,7 +32,7 @@ class Verdicts:
     """The fetched logs with the verdict on each operator of the iteration; arrays of shape (n,).
 
     An operator that is not ``judged`` (of another iteration, its end or what is usual not known) is neither normal
-    nor abnormal. ``excess_ns`` is its duration beyond the mean, ``keys`` say what meets (``meeting_keys``),
+    nor abnormal. ``excess_ns`` is its duration beyond the mean, ``keys`` say what meets (``Operators.meeting_keys``),
     ``here`` what belongs to the iteration.
     """
 
@@ -93,4 +93,4 @@ def judge(
     own = usual.take(np.isin(usual.rank, list(pivots)))
     abnormal[here] = tuned_to(detector, own, length.usual_ns).predict(samples)
     excess[here] = np.nan_to_num(samples.duration_ns - samples.mean)
-    return Verdicts(operators, judged, judged & abnormal, excess, meeting_keys(operators), here)
+    return Verdicts(operators, judged, judged & abnormal, excess, operators.meeting_keys, here)

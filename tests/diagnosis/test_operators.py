@@ -14,7 +14,6 @@ from diagnosis.operators import (
     UNKNOWN,
     Operators,
     last_callers,
-    meeting_keys,
     next_calls,
     numbered,
 )
@@ -59,7 +58,7 @@ def test_what_the_log_does_not_say_is_unknown() -> None:
 def test_no_rows_are_no_operators() -> None:
     made = Operators.from_arrow(COMM_OPS.schema.empty_table())
     assert len(made) == 0
-    assert len(meeting_keys(made)) == len(next_calls(made)) == len(made.distinct()) == 0
+    assert len(made.meeting_keys) == len(next_calls(made)) == len(made.distinct()) == 0
 
 
 def test_chunks_with_dictionaries_of_their_own_are_one_log() -> None:
@@ -115,7 +114,7 @@ def test_operators_meet_exactly_where_they_are_one_communication(rows: list[Row]
     rows = [{**row, "call_ns": place, "rank": row["rank"]} for place, row in enumerate(rows)]
     made = operators(rows)
     ordered = [rows[at] for at in made.call_ns]
-    keys = meeting_keys(made)
+    keys = made.meeting_keys
     for one, key in zip(ordered, keys, strict=True):
         assert (key == UNKNOWN) == (_meeting(one) is None)
         for other, other_key in zip(ordered, keys, strict=True):
@@ -186,7 +185,7 @@ def test_a_log_that_numbers_no_collective_is_joined_by_iteration_and_position() 
             "call_ns": [1, 2, 3, 4, 5],
         }
     )
-    keys = meeting_keys(Operators.from_arrow(table))
+    keys = Operators.from_arrow(table).meeting_keys
     assert keys[1] == keys[3]
     assert keys[2] == keys[4]
     assert len(set(keys.tolist())) == 3

@@ -8,7 +8,7 @@ from diagnosis.operator_graph.algorithm_1 import COMPUTE, Search
 from diagnosis.operator_graph.locate import COMPUTE as COMPUTE_SLOW
 from diagnosis.operator_graph.locate import Irregularity, LocateSettings, locate
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operators import Operators, last_callers, meeting_keys
+from diagnosis.operators import Operators, last_callers
 from tests.diagnosis.answering import answered
 from tests.diagnosis.made_logs import MS
 from tests.diagnosis.operator_graph.published_case import FullSize, reduced
@@ -24,7 +24,7 @@ def test_the_log_is_one_that_a_job_could_write() -> None:
     """Every communication of the ranks at hand has all its members, and ends after the last has entered."""
     ranks = {rank + stage * 384 for rank in (0, 1, 268, 269, 270, 271) for stage in range(8)}
     operators = Operators.from_arrow(CASE.log(ranks | GROUP))
-    keys = meeting_keys(operators)
+    keys = operators.meeting_keys
     _, entered, seen = last_callers(keys, operators.call_ns)
     assert (operators.end_ns >= entered).all()
     whole = {name: set(CASE.job.members[name]) <= ranks | GROUP for name in operators.communicators}
