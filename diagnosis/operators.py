@@ -130,21 +130,21 @@ class Operators:
         op, ops = coded(table, "op")
         phase, phases = coded(table, "phase")
         columns = {
-            name: _ints(table, name)
+            name: ints(table, name)
             for name in ("rank", "seq", "position", "iteration", "peer", "p2p_seq", "microbatch", "call_ns", "end_ns")
         }
         # down to what tells operators apart, so that rows that were fetched twice come together
         told_apart = (columns["p2p_seq"], columns["peer"], op, columns["seq"], communicator)
-        order = _sorted((columns["rank"], columns["call_ns"], _ints(table, "call_order")), told_apart[::-1])
+        order = _sorted((columns["rank"], columns["call_ns"], ints(table, "call_order")), told_apart[::-1])
         return cls(
             communicator=communicator[order],
             op=op[order],
             phase=phase[order],
-            size=_ints(table, "bytes")[order],
+            size=ints(table, "bytes")[order],
             communicators=communicators,
             ops=ops,
             phases=phases,
-            next_ns=_ints(table, "next_call_ns")[order],
+            next_ns=ints(table, "next_call_ns")[order],
             **{name: values[order] for name, values in columns.items()},
         )
 
@@ -261,7 +261,8 @@ def _packed(first: Ints, second: Ints) -> Ints | None:
     return first * width + (second - least)
 
 
-def _ints(table: pa.Table | pa.RecordBatch, name: str) -> Ints:
+def ints(table: pa.Table | pa.RecordBatch, name: str) -> Ints:
+    """A column of whole numbers, ``UNKNOWN`` where it is null or not there."""
     if name not in table.schema.names:
         return np.full(table.num_rows, UNKNOWN, dtype=np.int64)
     values = table.column(name).cast(pa.int64())

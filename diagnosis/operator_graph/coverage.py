@@ -8,9 +8,10 @@ from statistics import median_low
 from typing import NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
 from diagnosis.operator_graph.needs import Need
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, numbered
+from diagnosis.operators import UNKNOWN, Bools, Ints, coded, ints, numbered
 
 
 class Came(NamedTuple):
@@ -29,25 +30,56 @@ class Came(NamedTuple):
         return Came(self.rows + other.rows, self.lost + other.lost)
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Of rows of telemetry.comm_ops, each once and in any order, what coverage looks at; arrays of shape (rows,)."""
+
+    rank: Ints
+    iteration: Ints
+    communicator: Ints
+    seq: Ints
+    communicators: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Self:
+        """The rows of a table, however often they are in it: a rank makes one call at a time."""
+        communicator, communicators = coded(table, "communicator")
+        rank, iteration, seq = (ints(table, name) for name in ("rank", "iteration", "seq"))
+        same = numbered(rank, communicator + 1, seq + 1, ints(table, "call_ns"))
+        one = np.zeros(int(same.max(initial=-1)) + 1, dtype=np.int64)
+        one[same] = np.arange(len(same))
+        return cls(rank[one], iteration[one], communicator[one], seq[one], communicators)
+
+    def take(self, chosen: Bools) -> Self:
+        """The chosen rows."""
+        return replace(
+            self,
+            rank=self.rank[chosen],
+            iteration=self.iteration[chosen],
+            communicator=self.communicator[chosen],
+            seq=self.seq[chosen],
+        )
+
+
 def of_places(need: Need, rows: int) -> Came:
     """What came of a need for some places: each rank has an operator in each of them in every iteration."""
     asked = len(set(need.ranks)) * len(set(need.iterations)) * len(need.positions)
     return Came(rows, max(asked - rows, 0))
 
 
-def coverage(asked: Sequence[Need], operators: Operators) -> Came:
+def coverage(asked: Sequence[Need], at_hand: Rows) -> Came:
     """How many of the rows asked for came, but for needs for some places.
 
     Rows that did not come are counted by the numbers missing between those that did, and where a rank has none of an
     iteration, by how many others have of theirs.
     """
-    cells = _Cells.of(operators)
+    cells = _Cells.of(at_hand)
     whole = np.array([rank for need in asked if need.communicator is None for rank in need.ranks], dtype=np.int64)
     came = lost = 0
     for need in asked:
         if need.positions:
             continue
-        alike = _alike(need, operators, cells)
+        alike = _alike(need, at_hand, cells)
         own = alike.take(np.isin(alike.rank, need.ranks))
         absent = len(set(need.ranks)) * len(set(need.iterations)) - len(own.per_iteration())
         if absent:
@@ -73,21 +105,21 @@ class _Cells:
     between: Ints
 
     @classmethod
-    def of(cls, operators: Operators) -> Self:
+    def of(cls, at_hand: Rows) -> Self:
         """All rows, counted."""
-        keys = numbered(operators.rank, operators.iteration + 1, operators.communicator + 1)
+        keys = numbered(at_hand.rank, at_hand.iteration + 1, at_hand.communicator + 1)
         order = np.argsort(keys, kind="stable")
         first = np.flatnonzero(np.diff(keys[order], prepend=-1))
         rows = np.diff(np.r_[first, len(order)])
         if not len(rows):
             return cls(rows, rows, rows, rows, rows)
-        seq = operators.seq[order]
+        seq = at_hand.seq[order]
         least, most = np.minimum.reduceat(seq, first), np.maximum.reduceat(seq, first)
         one = order[first]
         return cls(
-            operators.rank[one],
-            operators.iteration[one],
-            operators.communicator[one],
+            at_hand.rank[one],
+            at_hand.iteration[one],
+            at_hand.communicator[one],
             rows,
             np.where(least == UNKNOWN, 0, np.maximum(most - least + 1 - rows, 0)),
         )
@@ -102,15 +134,15 @@ class _Cells:
         return np.bincount(both, weights=self.rows).astype(np.int64) if len(both) else np.zeros(0, dtype=np.int64)
 
 
-def _alike(need: Need, operators: Operators, cells: _Cells) -> _Cells:
+def _alike(need: Need, at_hand: Rows, cells: _Cells) -> _Cells:
     """What is at hand of what was asked for, of whichever rank."""
-    names = operators.communicators
+    names = at_hand.communicators
     if need.communicator is not None and need.communicator not in names:
         return cells.take(np.zeros(len(cells.rows), dtype=np.bool_))
     if need.seq_from is not None or need.seq_to is not None:
-        numbers = operators.seq >= (need.seq_from or 0)
-        numbers &= operators.seq <= (np.iinfo(np.int64).max if need.seq_to is None else need.seq_to)
-        cells = _Cells.of(operators.take(np.flatnonzero(numbers)))
+        numbers = at_hand.seq >= (need.seq_from or 0)
+        numbers &= at_hand.seq <= (np.iinfo(np.int64).max if need.seq_to is None else need.seq_to)
+        cells = _Cells.of(at_hand.take(numbers))
     alike = np.isin(cells.iteration, need.iterations)
     if need.communicator is not None:
         alike &= cells.communicator == names.index(need.communicator)

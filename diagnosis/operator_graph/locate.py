@@ -153,14 +153,13 @@ def locate(
     else:
         culprits, found = yield from _by_amounts(logs, irregularity, settings)
     culprits = yield from _rated(logs, culprits, irregularity, settings)
-    operators = logs.operators
     return Location(
         culprits=tuple(sorted(culprits, key=lambda c: (-c.share, c.ranks))),
         waits=tuple(found.waits),
         visited=tuple(found.visited),
         coverage=logs.coverage,
         clock_error_ns=found.clock_error_ns,
-        last_record_ns=int(max(operators.call_ns.max(initial=0), operators.end_ns.max(initial=0))),
+        last_record_ns=logs.last_record_ns,
         bounded=found.bounded or logs.bounded,
     )
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from diagnosis.clocks import Clocks, estimate
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job
-from diagnosis.operator_graph.coverage import Came, coverage, of_places
+from diagnosis.operator_graph.coverage import Came, Rows, coverage, of_places
 from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs
 from diagnosis.operators import COLUMNS, UNKNOWN, Ints, Operators, coded
 
@@ -250,15 +250,25 @@ class Logs:
     @property
     def coverage(self) -> float:
         """Share of the rows asked for that came."""
-        return coverage(self._asked, self.operators).plus(self._came).share if self._asked else 1.0
+        return coverage(self._asked, Rows.of(self._rows)).plus(self._came).share if self._asked else 1.0
 
     @property
     def operators(self) -> Operators:
         """All rows fetched so far, each once."""
         if self._operators is None:
-            table = pa.concat_tables([taken.rows for taken in self._tables], promote_options="default")
-            self._operators = Operators.from_arrow(table).distinct()
+            self._operators = Operators.from_arrow(self._rows).distinct()
         return self._operators
+
+    @property
+    def last_record_ns(self) -> int:
+        """The latest time in any row at hand; 0 where there is none."""
+        columns = [self._rows.column(name) for name in ("call_ns", "end_ns") if name in self._rows.column_names]
+        return max((pc.max(column).as_py() or 0 for column in columns), default=0)
+
+    @property
+    def _rows(self) -> pa.Table:
+        """All rows fetched so far, some of them twice."""
+        return pa.concat_tables([taken.rows for taken in self._tables], promote_options="default")
 
     @property
     def usual(self) -> WindowStatistics:
