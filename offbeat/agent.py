@@ -177,8 +177,8 @@ class Numbered(Outbox, Protocol):
 def replay(spool: Spool, publisher: Numbered) -> int:
     """Send what waits, oldest first, and forget it once it is acknowledged; how many messages that were.
 
-    What was dropped is told, and leaves a gap in the numbers of its topic and key. Raises ``DeliveryError``; then all
-    of it waits on.
+    What was dropped is told, and leaves a gap in the numbers of its topic and key. Raises ``DeliveryError``, or
+    ``StoreError`` where the disk is full; then all of it waits on.
     """
     for (topic, key), dropped in spool.newly_dropped().items():
         log.warning("the spool is full: %d of the oldest messages of %s, key %s, were dropped", dropped, topic, key)
@@ -188,5 +188,8 @@ def replay(spool: Spool, publisher: Numbered) -> int:
         publisher.send(message)
     if messages:
         publisher.flush()
-        spool.delivered(last)
+        try:
+            spool.delivered(last)
+        except OSError as error:
+            raise StoreError(f"what Kafka has cannot be noted, and will be sent again: {error}: make room") from error
     return len(messages)

@@ -19,7 +19,7 @@ from offbeat.operator_log import OperatorLog
 from producers.publisher import Publisher
 from producers.spool import Spool
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS
-from schemas.errors import DeliveryError
+from schemas.errors import DeliveryError, StoreError
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from streams.bus import Bus
@@ -189,6 +189,20 @@ def test_what_is_not_acknowledged_is_sent_again(tmp_path: Path) -> None:
     publisher.away = False
     assert (replay(spool, publisher), replay(spool, publisher)) == (3, 0)
     assert publisher.sent == [*"abcabc"]
+
+
+def test_what_a_full_disk_cannot_note_is_told_and_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    spool, publisher = Spool(tmp_path, 1 << 20), Refusing()
+    spool.append(Message("t", "a", b""))
+    with monkeypatch.context() as full:
+        full.setattr(Spool, "delivered", refused)
+        with pytest.raises(StoreError, match=r"will be sent again: .*: make room"):
+            replay(spool, publisher)
+    assert (replay(spool, publisher), replay(spool, publisher)) == (1, 0)
+    assert publisher.sent == [*"aa"]
 
 
 def test_what_the_spool_dropped_is_told_and_numbered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
