@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -123,7 +123,7 @@ class Site:
 
 @contextmanager
 def _opened(address: ServerAddress) -> Iterator[DriverStore]:
-    store = DriverStore(replace(address))
+    store = DriverStore(address)
     try:
         yield store
     finally:
