@@ -183,6 +183,8 @@ class Job:
 
         Raises ``ValueError`` for ranks, communicators or degrees that cannot be.
         """
+        if not row["job"]:
+            raise ValueError("a job without a name")
         places = tuple(
             Place(r["rank"], r.get("host"), r.get("gpu"), tuple(r.get("nics") or ())) for r in row["ranks"] or ()
         )

@@ -10,6 +10,8 @@ from schemas.errors import SettingsError
 if TYPE_CHECKING:
     from producers.simulation import Fault, Scenario
 
+_MOST_ITERATIONS = 1_000_000
+_MOST_DIGITS = 18
 _FABRIC = ("hosts_per_pod", "spines")
 """Sizes of the simulated fabric; with any of them the job has one."""
 
@@ -97,13 +99,18 @@ def _iterations(text: str, option: str) -> tuple[int, ...]:
     for stretch in text.split("+"):
         first, dash, last = stretch.partition("-")
         low = _whole(first, option, "iterations")
-        found.update(range(low, (_whole(last, option, "iterations") if dash else low) + 1))
+        high = _whole(last, option, "iterations") if dash else low
+        if high >= _MOST_ITERATIONS:
+            raise SettingsError(
+                f"{option}: iteration {high} is none of a simulation; give less than {_MOST_ITERATIONS}"
+            )
+        found.update(range(low, high + 1))
     return tuple(sorted(found))
 
 
 def _whole(text: str, option: str, name: str) -> int:
-    if not text.isdecimal():
-        raise SettingsError(f"{option}: {name} is {text!r}; give a whole number")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise SettingsError(f"{option}: {name} is {text[:_MOST_DIGITS]!r}; give a whole number")
     return int(text)
 
 

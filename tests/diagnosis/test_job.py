@@ -103,6 +103,7 @@ def test_a_rewritten_record_loses_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
+        ({"job": ""}, "a job without a name"),
         ({"ranks": [{"rank": 1}, {"rank": 1}]}, "a rank is listed twice"),
         ({"ranks": [{"rank": 0}, {"rank": 1 << 20}]}, "a rank is not one of 0 to 1048575"),
         ({"communicators": [{"communicator": "c", "ranks": [0]}] * 2}, "a communicator is listed twice"),

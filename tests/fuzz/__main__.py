@@ -8,8 +8,9 @@ import secrets
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -77,7 +78,8 @@ def _again(name: str, seed: int, ordinal: int, save: Path | None) -> None:
 
 
 def _row(tried: Tried) -> dict[str, object]:
-    return {**asdict(tried), "read": tried.read, "failed": tried.failed}
+    outcomes = dict(tried.outcomes)  # asdict makes pairs the keys of a Counter
+    return {**asdict(replace(tried, outcomes=Counter())), "outcomes": outcomes, "failed": tried.failed}
 
 
 def _print(tried: Sequence[Tried], seed: int) -> None:

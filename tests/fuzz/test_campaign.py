@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from tests.fuzz.mutations import MOST_BYTES, mutated
 from tests.fuzz.target import READ, damaged
 from tests.fuzz.targets import TARGETS
 
+ROOT = Path(__file__).parents[2]
 SEED = 5
 SHORT = len(b"good input")
 
@@ -84,3 +88,22 @@ def test_all_inputs_are_shared_out_and_every_target_gets_some() -> None:
     assert set(shares) == set(TARGETS)
     assert sum(shares.values()) == 10_000
     assert min(shares.values()) > 10
+
+
+def test_the_command_tells_every_target_and_the_seed() -> None:
+    command = [sys.executable, "-m", "tests.fuzz", "--inputs", "40", "--seed", "3", "--json"]
+    done = subprocess.run(
+        [*command, "--target", "options", "--target", "signature"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["seed"], told["inputs"]) == (3, 40)
+    assert [(row["target"], row["inputs"], row["failed"]) for row in told["targets"]] == [
+        ("options", 20, 0),
+        ("signature", 20, 0),
+    ]
+    assert all(sum(row["outcomes"].values()) == 20 for row in told["targets"])

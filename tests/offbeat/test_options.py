@@ -91,6 +91,12 @@ def test_a_scenario_has_a_seed_if_none_is_given() -> None:
         ("tp=2", "rank=1,iterations=3,slowdown=2", "--fault rank=1,iterations=3,slowdown=2: kind is missing"),
         ("tp=2", "kind=cpu,rank=1,iterations=3", f"--fault: there is no kind 'cpu'; give one of {', '.join(Kind)}"),
         ("tp=2", "kind=gpu_slow,rank=1,iterations=3", "fault on rank 1: give either a slowdown or a factor"),
+        (
+            "tp=2",
+            "kind=gpu_slow,rank=1,iterations=0-9999999999,factor=2",
+            "--fault: iteration 9999999999 is beyond 999999",
+        ),
+        ("tp=" + "9" * 5000, "", "--scenario: tp is '999999999999999999'; give a whole number"),
         ("spines=0", None, "scenario: spines is 0; give 1 or more"),
         ("hosts_per_pod=0", None, "scenario: hosts_per_pod is 0; give 1 or more"),
         (
