@@ -101,9 +101,7 @@ def _iterations(text: str, option: str) -> tuple[int, ...]:
         low = _whole(first, option, "iterations")
         high = _whole(last, option, "iterations") if dash else low
         if high >= _MOST_ITERATIONS:
-            raise SettingsError(
-                f"{option}: iteration {high} is none of a simulation; give less than {_MOST_ITERATIONS}"
-            )
+            raise SettingsError(f"{option}: iteration {high} is beyond {_MOST_ITERATIONS - 1}")
         found.update(range(low, high + 1))
     return tuple(sorted(found))
 
