@@ -128,18 +128,19 @@ def _print(done: Replayed, name: str) -> None:
     from rich import box
     from rich.table import Table
 
+    from offbeat.comparison import SAME, VERDICTS
     from offbeat.report import headline
 
     out = terminal.console()
-    for line in (*done.gone, *done.refused):
-        out.print(f"gone: {line}" if line in done.gone else f"not used: {line}", style="yellow")
-    table = Table("", *("same", "changed", "gone", "new"), box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for line in (*(f"gone: {what}" for what in done.gone), *(f"not used: {why}" for why in done.refused)):
+        out.print(line, style="yellow")
+    table = Table("", *VERDICTS, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for what, counts in done.counts.items():
-        table.add_row(f"{what}s", *(str(counts[verdict]) for verdict in ("same", "changed", "gone", "new")))
+        table.add_row(f"{what}s", *(str(counts[verdict]) for verdict in VERDICTS))
     out.print(table)
     shown = Table("", "job", "iterations", "then", "now", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for difference in done.differences:
-        if difference.verdict == "same":
+        if difference.verdict == SAME:
             continue
         then, now = (_told(difference, row) for row in (difference.then, difference.now))
         told = [("" if row is None else headline(row) if row["ranks"] else "nobody named") for row in (then, now)]

@@ -167,8 +167,11 @@ def test_a_recording_is_replayed_into_a_result_set_of_its_own(tmp_path: Path) ->
 
     taken = refusal(offbeat("replay", recording, "--as", "strict", "--data-dir", live))
     assert "there is a result set strict already: name another, or give --replace" in taken
-    shown = offbeat("replay", recording, "--as", "strict", "--replace", "--data-dir", live)
+    options = ("--as", "strict", "--replace", "--set", "incidents.confirmations=9", "--data-dir", live)
+    shown = offbeat("replay", recording, *options)
     assert shown.exit_code == 0, shown.output
+    [line] = [line for line in shown.stdout.splitlines() if line.startswith("gone incident")]
+    assert "compute_slow: rank 1" in line
     assert "30 iterations replayed; kept as result set strict" in shown.stdout
 
 
