@@ -166,10 +166,10 @@ def _check_extent(array: bytes) -> None:
     if version != (1, 0):
         raise ValueError(f"an array of the form {version}")
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # NumPy reads the heads of Python 2 as well, and warns
+        warnings.simplefilter("error")  # NumPy reads the heads of Python 2 and of its past as well, and warns
         try:
             shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-        except UserWarning as error:
+        except Warning as error:
             raise ValueError(f"the head of an array: {error}") from error
     if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(array) - file.tell():
         raise ValueError(f"an array of {len(array)} bytes claims to be {shape} of {dtype}")

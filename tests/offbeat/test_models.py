@@ -133,7 +133,8 @@ def test_an_array_without_its_end_is_refused(saved: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("written", "claims"), [(b"'shape': (", b"'shape': (9999999"), (b"(", b"(0xfffffffL*"), (b"'<i4'", b"'|O'")]
+    ("written", "claims"),
+    [(b"'shape': (", b"'shape': (9999999"), (b"(", b"(0xfffffffL*"), (b"'<i4'", b"'|O'"), (b"'<i4'", b"'|a4'")],
 )
 def test_an_array_that_claims_to_be_larger_is_refused_without_room_for_it(
     saved: Path, tmp_path: Path, written: bytes, claims: bytes
