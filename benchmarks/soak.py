@@ -28,7 +28,7 @@ def run(
     iteration_s: Annotated[float, typer.Option(min=0.05, help="Seconds between two iterations of a job.")] = 1.0,
     every_s: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks at each role.")] = 5.0,
 ) -> dict[str, Any]:
-    """Load the whole pipeline steadily, and see whether memory and lag of its roles grow.
+    """Load the whole pipeline steadily, and see what grows.
 
     A broker, a ClickHouse and every role run as processes of their own. Jobs of 60 iterations with two faults each
     come and go. Of each role: memory and lag, in the four quarters of the time.

@@ -9,14 +9,15 @@ next operator, before the last member has entered this one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import networkx as nx
 import numpy as np
 
-from diagnosis.operators import UNKNOWN, Ints, Operators, next_calls
+from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, next_calls
 
 _MEETINGS = 64
 """Meetings, the newest, that a pair of clocks is compared at: clocks drift, and more hardly sharpen a median."""
@@ -26,9 +27,41 @@ _LEAST_MEETINGS = 9
 median but for a chance of 2 in 2^n."""
 
 
+_SET_NS = 50_000_000
+"""By more than this a clock does not drift while iterations are compared: it was set."""
+
+
 Clock = TypeVar("Clock", int, str)
 Pairs = dict[tuple[Clock, Clock], tuple[int, float]]
 """(how far the second clock is ahead of the first, how far that may be off) of clocks that met, in ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """A clock that was set counts as several, one after the other: each has a name, and ``begins`` holds the iterations
+    at which all but the first begin, ascending. Every other one, from the second on, is of the iterations amid which
+    the clock was set: its times cannot even be compared among themselves.
+    """
+
+    names: tuple[str, ...]
+    begins: tuple[int, ...]
+
+    @classmethod
+    def of(cls, clock: str, steps: Iterable[tuple[int, int]]) -> Self:
+        """Of a clock that was set between iterations; those on both sides count, it may have been amid either."""
+        amid: list[tuple[int, int]] = []
+        for before, after in sorted(steps):
+            last = amid.pop() if amid and before <= amid[-1][1] + 1 else (before, after)
+            amid.append((last[0], max(after, last[1])))
+        begins = tuple(begin for first, last in amid for begin in (first, last + 1))
+        kinds = ("before", "set by") * len(amid)
+        former = [f"{clock} {kind} iteration {begin}" for kind, begin in zip(kinds, begins, strict=True)]
+        return cls((*former, clock), begins)
+
+    @property
+    def amid(self) -> frozenset[str]:
+        """The names of what cannot be compared with anything."""
+        return frozenset(self.names[1::2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +72,8 @@ class Clocks:
     still have met each other, or met where every message goes one way, so that nothing bounds the offset from the
     other side: ``apart_ns`` holds what is good enough to compare these, and ``island`` numbers the sets of clocks
     that can be compared.
+
+    A clock that was set meanwhile counts as several (``epochs``), of which the last bears its name.
     """
 
     reference: str
@@ -46,19 +81,30 @@ class Clocks:
     error_ns: Mapping[str, int]
     apart_ns: Mapping[str, int] = field(default_factory=dict)
     island: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, Epochs] = field(default_factory=dict)
 
     def known(self, clock: str) -> bool:
         """Whether the clock's offset could be estimated."""
         return clock in self.offset_ns
 
-    def correction(self, clock_of_rank: Mapping[int, str], ranks: Ints) -> Ints:
-        """What to subtract from times of ``ranks`` (shape (n,)) to compare those of one island; 0 where not known."""
-        offsets = {**self.apart_ns, **self.offset_ns}
-        return _of_ranks(ranks, lambda rank: offsets.get(clock_of_rank.get(rank, ""), 0))
+    def correction(self, clock_of_rank: Mapping[int, str], ranks: Ints, iterations: Ints | None = None) -> Ints:
+        """What to subtract from times of ``ranks`` (shape (n,)) to compare those of one island; 0 where not known.
 
-    def islands(self, clock_of_rank: Mapping[int, str], ranks: Ints) -> Ints:
-        """The island of each rank's clock, shape (n,); times of two islands cannot be compared."""
-        return _of_ranks(ranks, lambda rank: self.island.get(clock_of_rank.get(rank, ""), UNKNOWN))
+        Without ``iterations`` (shape (n,)) a clock that was set is taken as it is by now.
+        """
+        offsets = {**self.apart_ns, **self.offset_ns}
+        return _of_rows(clock_of_rank, self.epochs, ranks, iterations, lambda clock: offsets.get(clock, 0))
+
+    def islands(self, clock_of_rank: Mapping[int, str], ranks: Ints, iterations: Ints | None = None) -> Ints:
+        """The island of each row's clock, shape (n,); times of two islands cannot be compared."""
+        return _of_rows(clock_of_rank, self.epochs, ranks, iterations, lambda clock: self.island.get(clock, UNKNOWN))
+
+    def amid(self, clock_of_rank: Mapping[int, str], ranks: Ints, iterations: Ints) -> Bools:
+        """Which rows (shape (n,)) are of an iteration amid which their clock was set."""
+        if not self.epochs:
+            return np.zeros(len(ranks), dtype=np.bool_)
+        amid = frozenset[str]().union(*(epochs.amid for epochs in self.epochs.values()))
+        return _of_rows(clock_of_rank, self.epochs, ranks, iterations, lambda clock: clock in amid).astype(np.bool_)
 
     def worst_error_ns(self, clock_names: set[str]) -> int:
         """Largest error among the named clocks that are known."""
@@ -70,9 +116,17 @@ def estimate(operators: Operators, clock_of_rank: Mapping[int, str], reference: 
 
     ``operators`` as logged (shape (n,)); ``clock_of_rank`` names the clock that each rank reads.
     """
+    names = sorted({reference, *clock_of_rank.values()})
+    clock = _numbers(operators, clock_of_rank, {}, names)
+    bounds = _bounds(operators, clock)
+    epochs = _epochs(bounds, names)
+    if epochs:
+        names += [name for of_clock in epochs.values() for name in of_clock.names[:-1]]
+        clock = _numbers(operators, clock_of_rank, epochs, names)
+        bounds = _bounds(operators, clock)
     graph: nx.Graph[str] = nx.Graph()
-    graph.add_nodes_from([reference, *sorted({*clock_of_rank.values()} - {reference})])
-    for (a, b), (offset, error) in _pairs(operators, clock_of_rank).items():
+    graph.add_nodes_from([reference, *names])
+    for (a, b), (offset, error) in _pairs(operators, clock, bounds, epochs, names).items():
         graph.add_edge(a, b, ahead={a: -offset, b: offset}, error=error)
     tree = nx.minimum_spanning_tree(graph, weight="error")
     offsets, errors, island = dict[str, int](), dict[str, float](), dict[str, int]()
@@ -92,32 +146,133 @@ def estimate(operators: Operators, clock_of_rank: Mapping[int, str], reference: 
         error_ns={clock: int(errors[clock]) for clock in known},
         apart_ns={clock: offset for clock, offset in offsets.items() if clock not in known},
         island=island,
+        epochs=epochs,
     )
 
 
-def _of_ranks(ranks: Ints, value: Callable[[int], int]) -> Ints:
-    """A value a rank, as one a row; ranks come in runs."""
+def _of_rows(
+    clock_of_rank: Mapping[int, str],
+    epochs: Mapping[str, Epochs],
+    ranks: Ints,
+    iterations: Ints | None,
+    value: Callable[[str], int],
+) -> Ints:
+    """A value a clock, as one a row; ranks come in runs."""
     first = np.flatnonzero(np.diff(ranks, prepend=ranks[0] - 1)) if len(ranks) else ranks
-    of_run = np.array([value(rank) for rank in ranks[first].tolist()], dtype=np.int64)
-    return np.repeat(of_run, np.diff(first, append=len(ranks)))
+    of_run = [clock_of_rank.get(rank, "") for rank in ranks[first].tolist()]
+    values = np.repeat(np.array(list(map(value, of_run)), dtype=np.int64), np.diff(first, append=len(ranks)))
+    if iterations is not None and epochs:
+        for clock, low, high in zip(of_run, first, np.r_[first[1:], len(ranks)], strict=True):
+            if clock in epochs:
+                epoch = np.searchsorted(epochs[clock].begins, iterations[low:high], side="right")
+                values[low:high] = np.array(list(map(value, epochs[clock].names)), dtype=np.int64)[epoch]
+    return values
 
 
-def _pairs(operators: Operators, clock_of_rank: Mapping[int, str]) -> Pairs[str]:
+def _numbers(
+    operators: Operators, clock_of_rank: Mapping[int, str], epochs: Mapping[str, Epochs], names: Sequence[str]
+) -> Ints:
+    """The place among the names of each row's clock; ``UNKNOWN`` where it has none."""
+    number = {name: index for index, name in enumerate(names)}
+    return _of_rows(clock_of_rank, epochs, operators.rank, operators.iteration, lambda name: number.get(name, UNKNOWN))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """How far the second clock of a pair may be ahead of the first, at each operator that tells: no further than
+    ``most``, no less than ``least``, shape (m,) each, with the iterations that they are of.
+    """
+
+    most: Ints
+    most_in: Ints
+    least: Ints
+    least_in: Ints
+
+    @property
+    def crossed_ns(self) -> int:
+        """By how much the bounds contradict each other; 0: not at all."""
+        return max(0, int(self.least.max() - self.most.min())) if len(self.most) and len(self.least) else 0
+
+    def of(self, iteration: int) -> Self:
+        """Those of one iteration."""
+        high, low = self.most_in == iteration, self.least_in == iteration
+        return type(self)(self.most[high], self.most_in[high], self.least[low], self.least_in[low])
+
+    def joined(self, other: Self) -> Self:
+        """Both together."""
+        both = (np.r_[getattr(self, name), getattr(other, name)] for name in ("most", "most_in", "least", "least_in"))
+        return type(self)(*both)
+
+
+def _bounds(operators: Operators, clock: Ints) -> dict[tuple[int, int], _Bounds]:
+    """What causality says of each pair of clocks: nobody is done, nor goes on, before the last one has entered."""
+    known = (operators.meeting_keys != UNKNOWN) & (clock != UNKNOWN)
+    left, right = _meetings(np.where(known, operators.meeting_keys, UNKNOWN), clock)
+    following = np.where(operators.ended, operators.end_ns, next_calls(operators))
+    # a sender may be done before its receiver has come, so only a receiver's end proves anything
+    proves = (following != UNKNOWN) & ~operators.is_op("send")
+    found = {}
+    for pair, rows in _grouped(clock[left], clock[right]).items():
+        a, b = left[rows], right[rows]
+        a_before_b, b_before_a = proves[b], proves[a]
+        found[pair] = _Bounds(
+            (following[b] - operators.call_ns[a])[a_before_b],
+            operators.iteration[a][a_before_b],
+            (operators.call_ns[b] - following[a])[b_before_a],
+            operators.iteration[a][b_before_a],
+        )
+    return found
+
+
+def _epochs(bounds: Mapping[tuple[int, int], _Bounds], names: Sequence[str]) -> dict[str, Epochs]:
+    """The clocks that were set: what causality says of them contradicts itself.
+
+    Of two clocks that part, the one is taken to have been set that parts from more others; both, where that does not
+    tell.
+    """
+    parted = {pair: steps for pair, of in bounds.items() if of.crossed_ns > _SET_NS and (steps := _steps(of))}
+    found: dict[str, Epochs] = {}
+    while parted:
+        parts_from = Counter(index for pair in parted for index in pair)
+        for one in [index for index, count in parts_from.items() if count == max(parts_from.values())]:
+            found[names[one]] = Epochs.of(names[one], set().union(*(of for pair, of in parted.items() if one in pair)))
+        parted = {pair: of for pair, of in parted.items() if not any(names[index] in found for index in pair)}
+    return found
+
+
+def _steps(bounds: _Bounds) -> set[tuple[int, int]]:
+    """Between which iterations, or amid which, the bounds contradict each other."""
+    steps: set[tuple[int, int]] = set()
+    before: int = UNKNOWN
+    since: _Bounds | None = None
+    for iteration in np.union1d(bounds.most_in, bounds.least_in).tolist():
+        here = bounds.of(iteration)
+        if here.crossed_ns > _SET_NS:
+            steps.add((iteration, iteration))
+            since = None
+            continue
+        both = here if since is None else since.joined(here)
+        if both.crossed_ns > _SET_NS:
+            steps.add((before, iteration))
+            both = here
+        before, since = iteration, both
+    return steps
+
+
+def _pairs(
+    operators: Operators,
+    clock: Ints,
+    bounds: Mapping[tuple[int, int], _Bounds],
+    epochs: Mapping[str, Epochs],
+    names: Sequence[str],
+) -> Pairs[str]:
     """Each pair of clocks that meet, by name."""
-    clocks = sorted(set(clock_of_rank.values()))
-    number = {name: index for index, name in enumerate(clocks)}
-    clock = _of_ranks(operators.rank, lambda rank: number.get(clock_of_rank.get(rank, ""), UNKNOWN))
-    keys = operators.meeting_keys
-    useful = (keys != UNKNOWN) & (clock != UNKNOWN)
-    if not useful.any():
-        return {}
-    by_end = operators.ended & ~operators.point_to_point
-    left, right = _meetings(np.where(useful & by_end, keys, UNKNOWN), clock)
-    found = _by_ends(left, right, clock, operators.end_ns)
-    left, right = _meetings(np.where(useful, keys, UNKNOWN), clock)
-    for pair, estimate_ in _by_causality(left, right, clock, operators).items():
-        found.setdefault(pair, estimate_)
-    return {(clocks[a], clocks[b]): value for (a, b), value in found.items()}
+    by_end = (operators.meeting_keys != UNKNOWN) & (clock != UNKNOWN) & operators.ended & ~operators.point_to_point
+    left, right = _meetings(np.where(by_end, operators.meeting_keys, UNKNOWN), clock)
+    found = _by_causality(bounds) | _by_ends(left, right, clock, operators.end_ns)
+    amid = frozenset[str]().union(*(of_clock.amid for of_clock in epochs.values()))
+    named = {(names[a], names[b]): value for (a, b), value in found.items()}
+    return {pair: value for pair, value in named.items() if not amid.intersection(pair)}
 
 
 def _meetings(keys: Ints, clock: Ints) -> tuple[Ints, Ints]:
@@ -143,21 +298,15 @@ def _by_ends(left: Ints, right: Ints, clock: Ints, end_ns: Ints) -> Pairs[int]:
     return found
 
 
-def _by_causality(left: Ints, right: Ints, clock: Ints, operators: Operators) -> Pairs[int]:
+def _by_causality(bounds: Mapping[tuple[int, int], _Bounds]) -> Pairs[int]:
     """Offset between the two bounds that causality sets: the middle, with half the interval as its error.
 
     Where all messages go one way there is one bound, and no saying how far off it is: the quickest message's time.
     """
-    following = np.where(operators.ended, operators.end_ns, next_calls(operators))
-    receives = ~operators.is_op("send")
     found: Pairs[int] = {}
-    for pair, rows in _grouped(clock[left], clock[right]).items():
-        a, b = left[rows], right[rows]
-        # a sender may be done before its receiver has come, so only a receiver's end proves anything
-        upper = (following[b] - operators.call_ns[a])[(following[b] != UNKNOWN) & receives[b]]
-        lower = (following[a] - operators.call_ns[b])[(following[a] != UNKNOWN) & receives[a]]
-        most = int(upper.min()) if len(upper) else None
-        least = -int(lower.min()) if len(lower) else None
+    for pair, of in bounds.items():
+        most = int(of.most.min()) if len(of.most) else None
+        least = int(of.least.max()) if len(of.least) else None
         if most is not None and least is not None:
             found[pair] = ((most + least) // 2, abs(most - least) // 2 + 1)
         elif (bound := most if most is not None else least) is not None:

@@ -159,7 +159,7 @@ class _Met:
 
     ``following`` is when the rank went on after it (UNKNOWN: not known), ``last`` the row of the member that entered
     last, ``entered`` when it did; ``complete``: all members were seen,
-    on clocks that can be compared.
+    on clocks that can be compared. ``amid``: the rank's clock was set in this iteration, which tells no durations.
     """
 
     keys: Ints
@@ -169,27 +169,29 @@ class _Met:
     last: Ints
     entered: Ints
     complete: Bools
+    amid: Bools
 
 
 def _meet(logs: Logs, clocks: Clocks) -> _Met:
     operators = logs.operators
-    shift = clocks.correction(logs.clock_of_rank, operators.rank)
+    shift = clocks.correction(logs.clock_of_rank, operators.rank, operators.iteration)
     call = operators.call_ns - shift
     keys = operators.meeting_keys
     last, entered, seen = last_callers(keys, call)
     complete = seen >= _expected_members(operators, logs.job)
-    complete &= _alike(keys, clocks.islands(logs.clock_of_rank, operators.rank))
+    complete &= _alike(keys, clocks.islands(logs.clock_of_rank, operators.rank, operators.iteration))
     following = next_calls(operators)
     following = np.where(following == UNKNOWN, UNKNOWN, following - shift)
     end = _ends(operators, keys, shift, entered, complete)
-    return _Met(keys, call, following, end, last, entered, complete)
+    amid = clocks.amid(logs.clock_of_rank, operators.rank, operators.iteration)
+    return _Met(keys, call, following, end, last, entered, complete, amid)
 
 
 def _split(operators: Operators, met: _Met) -> Split:
     ended = met.end != UNKNOWN
-    busy = _busy_until(operators, met.call, met.end)
+    busy = _busy_until(operators, met)
     # after an operator that ended nobody knows when, nobody knows since when the rank computed
-    computes = _continues(operators) & np.r_[False, ended[:-1]]
+    computes = _continues(operators) & np.r_[False, (ended & ~met.amid)[:-1]]
     compute = np.where(computes, np.maximum(met.call - busy, 0), np.nan)
     begin = np.maximum(met.call, busy)
     begin, end = _batched(operators, met.call, begin, met.end, np.where(met.complete & ended, met.entered, UNKNOWN))
@@ -197,7 +199,8 @@ def _split(operators: Operators, met: _Met) -> Split:
     wait = np.where(met.complete & ended, np.clip(np.minimum(met.entered, end) - begin, 0, None), np.nan)
     on = np.where(met.following == UNKNOWN, np.nan, np.maximum(met.following - begin, 0))
     onward = np.where(ended & (met.following != UNKNOWN), met.following - met.end, np.nan)
-    return Split(compute, exposed, wait, np.where(ended, exposed, on), onward)
+    step = np.where(ended, exposed, on)
+    return Split(*(np.where(met.amid, np.nan, spent) for spent in (compute, exposed, wait, step, onward)))
 
 
 def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete: Bools) -> Ints:
@@ -269,14 +272,14 @@ def _first_to_go_on(operators: Operators, keys: Ints, shift: Ints, entered: Ints
     return np.where(found, np.maximum(ends, entered), UNKNOWN)
 
 
-def _busy_until(operators: Operators, call: Ints, end: Ints) -> Ints:
-    """Until when the rank was inside an earlier operator; its own call where it has none."""
-    if not len(call):
-        return call
-    done = np.where(end == UNKNOWN, call, end)
-    new_rank = np.r_[True, operators.rank[1:] != operators.rank[:-1]]
-    running = np.concatenate([np.maximum.accumulate(of) for of in np.split(done, np.flatnonzero(new_rank)[1:])])
-    return np.where(new_rank, call, np.r_[call[:1], running[:-1]])
+def _busy_until(operators: Operators, met: _Met) -> Ints:
+    """Until when the rank was inside an earlier operator; its own call where it has none, as once its clock was set."""
+    if not len(met.call):
+        return met.call
+    done = np.where(met.end == UNKNOWN, met.call, met.end)
+    anew = np.r_[True, (operators.rank[1:] != operators.rank[:-1]) | (met.amid[:-1] & ~met.amid[1:])]
+    running = np.concatenate([np.maximum.accumulate(of) for of in np.split(done, np.flatnonzero(anew)[1:])])
+    return np.where(anew, met.call, np.r_[met.call[:1], running[:-1]])
 
 
 def _batched(operators: Operators, call: Ints, begin: Ints, end: Ints, entered: Ints) -> tuple[Ints, Ints]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.clocks import Clocks, estimate
+from diagnosis.clocks import Clocks, Epochs, estimate
 from diagnosis.operators import Operators
 from schemas.catalogue import COMM_OPS
 
@@ -50,6 +50,7 @@ def test_offsets_by_ends_are_off_by_no_more_than_the_ends(
     for rank, ahead in enumerate(offset):
         assert abs(clocks.offset_ns[f"h{rank}"] - (ahead - offset[0])) <= len(offset) * 200 * US
     assert (clocks.offset_ns["h0"], clocks.error_ns["h0"]) == (0, 0)
+    assert not clocks.epochs
 
 
 @pytest.mark.parametrize("meetings", [2, 5, 9, 20, 64, 200])
@@ -199,3 +200,59 @@ def test_what_to_subtract_from_a_ranks_times() -> None:
     of_rank = {0: "a", 1: "b", 2: "c"}
     assert clocks.correction(of_rank, np.array([1, 0, 1, 2, 9])).tolist() == [7, 0, 7, 0, 0]
     assert clocks.correction(of_rank, np.array([], dtype=np.int64)).tolist() == []
+
+
+HOUR = 3600 * 1000 * MS
+
+
+def meetings_around_a_step(ranks: int, by_ns: int, at: tuple[int, int], *, ends: bool) -> Operators:
+    """Seven iterations of ten meetings each; rank 1's clock is set before the given meeting of an iteration."""
+    rows: list[Row] = []
+    for seq, row in enumerate(collectives([0] * ranks, 70, ends=ends)):
+        iteration, meeting = divmod(seq // ranks, 10)
+        shift = by_ns if row["rank"] == 1 and (iteration, meeting) >= at else 0
+        times = {name: row[name] + shift for name in ("call_ns", "end_ns") if row[name] is not None}
+        rows.append({**row, **times, "iteration": iteration})
+    return operators(rows)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
+@pytest.mark.parametrize("by_ns", [HOUR, -HOUR, 300 * MS])
+def test_a_clock_that_was_set_counts_as_several(by_ns: int, ends: bool) -> None:
+    made = meetings_around_a_step(4, by_ns, (3, 5), ends=ends)
+    of_rank = own_clocks(4)
+    clocks = estimate(made, of_rank, "h0")
+    assert set(clocks.epochs) == {"h1"}
+    where = (of_rank, made.rank, made.iteration)
+    amid = clocks.amid(*where)
+    assert {*zip(made.rank[amid].tolist(), made.iteration[amid].tolist(), strict=True)} == {(1, 3)}
+    ahead = clocks.correction(*where)
+    truth = np.where((made.rank == 1) & (made.iteration > 3), by_ns, 0)
+    assert np.abs(ahead - truth)[~amid].max() <= 10 * MS
+    islands = clocks.islands(*where)
+    assert len(np.unique(islands[~amid])) == 1
+    assert not {*islands[amid].tolist()} & {*islands[~amid].tolist()}
+    assert clocks.correction(of_rank, np.arange(4))[1] == ahead[(made.rank == 1) & (made.iteration == 6)][0]
+
+
+def test_of_two_clocks_that_part_nobody_knows_which_was_set() -> None:
+    made = meetings_around_a_step(2, HOUR, (3, 0), ends=True)
+    clocks = estimate(made, own_clocks(2), "h0")
+    assert set(clocks.epochs) == {"h0", "h1"}
+    amid = clocks.amid(own_clocks(2), made.rank, made.iteration)
+    assert {*made.iteration[amid].tolist()} == {2, 3}
+    now = clocks.correction(own_clocks(2), made.rank, made.iteration)[made.iteration > 3]
+    assert np.ptp(now) == pytest.approx(HOUR, abs=10 * MS)
+
+
+def test_steps_that_follow_each_other_are_one() -> None:
+    assert Epochs.of("h", [(3, 4), (9, 9), (4, 5)]) == Epochs(
+        (
+            "h before iteration 3",
+            "h set by iteration 6",
+            "h before iteration 9",
+            "h set by iteration 10",
+            "h",
+        ),
+        (3, 6, 9, 10),
+    )

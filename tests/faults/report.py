@@ -9,7 +9,7 @@ from tests.faults.tally import Tally
 
 _COLUMNS = (
     *("jobs", "kills", "outages", "rebalances", "clocks_set", "restarts", "bad_messages", "late_records"),
-    *("needless_incidents", "pages", "pages_lost", "pages_repeated"),
+    *("pages", "pages_lost", "pages_repeated"),
 )
 
 

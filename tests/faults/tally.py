@@ -12,9 +12,8 @@ class Tally:
     """Counts of one fault, or of several.
 
     ``kills`` are SIGKILLs of roles, ``outages`` times that something was away, slow, full or refusing, ``restarts``
-    how often a role that had ended was started again, ``needless_incidents`` those that a fault itself gave rise to,
-    with Kafka and without alike. ``differences`` say what is not as undisturbed; without any,
-    and with no ``pages_lost``, all of it was survived. ``skipped`` says what this machine could not do.
+    how often a role that had ended was started again. ``differences`` say what is not as undisturbed; without any, and
+    with no ``pages_lost``, all of it was survived. ``skipped`` says what this machine could not do.
     """
 
     fault: str
@@ -27,7 +26,6 @@ class Tally:
     restarts: int = 0
     bad_messages: int = 0
     late_records: int = 0
-    needless_incidents: int = 0
     pages: int = 0
     pages_lost: int = 0
     pages_repeated: int = 0

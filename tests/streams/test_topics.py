@@ -29,7 +29,7 @@ def test_settings_follow_the_catalogue() -> None:
     assert topics.settings_of(catalogue.JOBS)["cleanup.policy"] == "compact"
     assert int(topics.settings_of(catalogue.STATE)["min.compaction.lag.ms"]) > 0
     settings = topics.settings_of(catalogue.LOG_REQUESTS)
-    assert (settings["cleanup.policy"], settings["retention.ms"]) == ("delete", "3600000")
+    assert (settings["cleanup.policy"], settings["retention.ms"]) == ("delete", "21600000")
     for topic in catalogue.TOPICS.values():
         settings = topics.settings_of(topic)
         assert settings["message.timestamp.type"] == "LogAppendTime"
