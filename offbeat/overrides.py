@@ -16,20 +16,20 @@ _MOST_BYTES = 64 << 10
 
 
 def overridden(
-    settings: Settings, given: Sequence[str] = (), file: Path | None = None
+    settings: Settings, given: Sequence[str] = (), file: Path | None = None, groups: Sequence[str] = GROUPS
 ) -> tuple[Settings, dict[str, str]]:
     """The settings with others for the diagnosis, and what differs: text by dotted name, as ``monitor.delta``.
 
     ``given`` are of the form ``search.locate.search=algorithm_1``; they count more than the lines of ``file``, which
-    are variables, ``OFFBEAT_MONITOR__DELTA=1.2``. Raises ``SettingsError``.
+    are variables, ``OFFBEAT_MONITOR__DELTA=1.2``. Raises ``SettingsError``, also for what is of none of the ``groups``.
     """
     texts = dict(_of_file(file)) if file is not None else {}
     texts |= dict(_of_option(text) for text in given)
     nested: dict[str, Any] = {}
     for name, text in texts.items():
         group, *path = name.split(".")
-        if group not in GROUPS:
-            raise SettingsError(f"{name} is no setting of the diagnosis; its settings begin with {', '.join(GROUPS)}")
+        if group not in groups:
+            raise SettingsError(f"{name} cannot be set here; what can begins with {', '.join(groups)}")
         _put(nested, [group, *path], text)
     others = Settings.load(**nested)
     return settings.model_copy(update={name: getattr(others, name) for name in nested}), texts

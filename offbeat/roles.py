@@ -10,6 +10,7 @@ from offbeat import wiring
 from offbeat.exposition import registry
 from offbeat.settings import Settings
 from offbeat.telling import TellingOutbox, TellingStore
+from offbeat.tuning import Tuning
 from schemas import catalogue
 from schemas.errors import MessageError
 from schemas.message import Message
@@ -33,16 +34,18 @@ def run_step(name: str, settings: Settings) -> None:
     step = wiring.steps({}, settings)[name]
     figures = registry(f"worker {name}")
     searching = SearchMetrics(figures) if name == Search.name else None
+    tuning = Tuning(name, settings)
     outbox = TellingOutbox(wiring.publisher(settings.kafka, name))
     _run(
         f"offbeat worker {name}",
         name,
-        lambda context: wiring.steps(context.jobs, settings, searching)[name],
+        lambda context: tuning.following(wiring.steps(context.jobs, tuning.settings, searching)[name]),
         step.reads,
         step.writes,
         outbox,
         settings,
         figures,
+        before_batch=tuning.look,
     )
 
 
@@ -112,6 +115,7 @@ def _run(
     figures: CollectorRegistry,
     *,
     at_once: bool = False,
+    before_batch: Callable[[], None] = lambda: None,
 ) -> None:
     worker = settings.worker
     run_worker(
@@ -132,4 +136,5 @@ def _run(
         ),
         registry=figures,
         at_once=at_once,
+        before_batch=before_batch,
     )

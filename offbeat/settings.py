@@ -117,7 +117,8 @@ class WorkerGroup(_Group):
     """How a worker process runs; ``instance`` is its name within its group, the same after a restart.
 
     Without ``health_port`` nothing listens. /metrics and /live tell whoever reaches ``health_host``, unasked who they
-    are: name another address than the loopback one only in a network of your own.
+    are: name another address than the loopback one only in a network of your own. ``tuning`` is a file of settings of
+    the diagnosis that a step goes by as soon as it changes.
     """
 
     group_prefix: str = "offbeat"
@@ -126,6 +127,7 @@ class WorkerGroup(_Group):
     health_host: str = "127.0.0.1"
     session_timeout_s: float = Field(6.0, gt=0)
     stop_within_s: float = Field(20.0, gt=0)
+    tuning: Path | None = None
 
 
 class LiveSettings(_Group):

@@ -23,8 +23,9 @@ _INTRODUCTION = f"""\
 Written from `offbeat/settings.py` and the settings that it collects: run
 `python -m offbeat.settings_page > docs/settings.md` after a change.
 
-Settings are environment variables; there is no settings file. A variable that begins with `{PREFIX}` and is none of
-these is refused, and so is a wrong value. Options of a command, such as `--bootstrap`, `--data-dir` or
+Settings are environment variables; steps may look at a file of some of them besides
+(`{PREFIX}WORKER{DELIMITER}TUNING`, [operations.md](operations.md#tune)). A variable that begins with `{PREFIX}` and
+is none of these is refused, and so is a wrong value. Options of a command, such as `--bootstrap`, `--data-dir` or
 `--health-port`, go before the environment. A dash is a setting that is not set.
 
 Without `{PREFIX}STORE{DELIMITER}...` the store is a chDB folder `./{DATA_DIR}` where the command is run; a command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from schemas.errors import UndecodableMessage, WrongSchema
 from schemas.message import Message
@@ -80,6 +80,13 @@ class SavedState:
             raise UndecodableMessage(
                 f"a saved state of the form {form!r} cannot be read: {type(error).__name__}: {str(error)[:300]}"
             ) from error
+
+
+@runtime_checkable
+class Tunable(Processor, Protocol):
+    """A processor whose settings may change between two messages; which they are is its own affair."""
+
+    def tune(self, settings: Any) -> None: ...
 
 
 @runtime_checkable

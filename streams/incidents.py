@@ -60,6 +60,12 @@ class Incidents:
             batch = catalogue.INCIDENTS.from_rows([_row(job, incident) for incident in changed.values()])
             yield encode(catalogue.INCIDENTS, batch, job=message.job, watermark_ns=message.watermark_ns)
 
+    def tune(self, settings: JoiningSettings) -> None:
+        """Join by other settings from the next message on."""
+        self._settings = settings
+        for joiner in self._joiners.values():
+            joiner.settings = settings
+
     def tick(self, now_ns: int) -> Iterable[Message]:
         return ()
 

@@ -101,6 +101,12 @@ class Monitor:
         else:
             self._changed[message.job] = _saved(watched, message)
 
+    def tune(self, settings: MonitorSettings) -> None:
+        """Judge by other settings from the next message on."""
+        self._settings = settings
+        for watched in self._watched.values():
+            watched.monitor.settings = settings
+
     def tick(self, now_ns: int) -> Iterable[Message]:
         return ()
 

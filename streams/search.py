@@ -109,6 +109,10 @@ class Search:
             return self._answered(message)
         return self._asked_for(message)
 
+    def tune(self, settings: SearchSettings) -> None:
+        """Begin searches with other settings from the next message on; one that is under way ends as it began."""
+        self._settings = settings
+
     def tick(self, now_ns: int) -> Iterable[Message]:
         """Publish that overdue answers will not come; they are taken in as records, like any other answer."""
         for searches in self._searches.values():

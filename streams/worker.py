@@ -62,12 +62,14 @@ def run_worker(
     registry: CollectorRegistry | None = None,
     command: str | None = None,
     at_once: bool = False,
+    before_batch: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a processor until SIGTERM or SIGINT; in the main thread, once a process.
 
     ``make_processor`` makes an instance for a partition number; its name and topics are those given here. What was
     not committed when it stopped is processed again by the next one. ``command`` is what people know it by.
-    ``at_once``: instances are made, from their saved states, before their first message.
+    ``at_once``: instances are made, from their saved states, before their first message. ``before_batch`` is called
+    before messages are taken, on the thread that takes them.
 
     Raises ``BusError`` or ``SettingsError`` before the start where the bus or a setting would not do, and later
     whatever stopped the processor.
@@ -85,13 +87,18 @@ def run_worker(
         jobs.catch_up()
         states = _States(states_follower, name)
         group = f"{settings.group_prefix}.{name}"
+
+        def follow() -> None:
+            jobs.follow()
+            before_batch()
+
         app = make_app(bus, group, settings.pace, instance=settings.instance)
         agent = Agent(
             app,
             [topic.name for topic in reads],
             settings.pace,
             begin=lambda: Share(make_processor, jobs=jobs, saved=states.of, outbox=outbox, metrics=metrics),
-            follow=jobs.follow,
+            follow=follow,
             on_failure=ending.due,
             metrics=metrics,
             progress=progress,

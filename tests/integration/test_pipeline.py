@@ -41,6 +41,9 @@ DOOMED_AT = {
 }
 """How many records about the job, published or in the sinks taken, a role lives to see: it is amid its work then."""
 
+TUNING = "tuning.env"
+"""The file of settings that the roles look at while they run, in the pipeline's folder."""
+
 STATEFUL = ("monitor", "incidents", "page")
 """These die twice: before their states are safe, and after."""
 
@@ -53,7 +56,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def deployed(kafka: str, clickhouse: ClickHouseAddress, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     with on_call() as person, new_database(clickhouse) as database:
-        pipeline = Pipeline(kafka, database, person, tmp_path_factory.mktemp("deployed"))
+        folder = tmp_path_factory.mktemp("deployed")
+        (folder / TUNING).touch()
+        tuned = {"OFFBEAT_WORKER__TUNING": str(folder / TUNING)}
+        pipeline = Pipeline(kafka, database, person, folder, overriding=tuned)
         yield pipeline
         pipeline.close()
 
@@ -210,3 +216,21 @@ def test_the_receiver_fails_and_goes_away_and_comes_back(
         person.instead = None
         person.back()
     assert_as_undisturbed(pipeline, reference, recorded)
+
+
+def test_thresholds_change_without_a_restart(pipeline: Pipeline, reference: Store, files: Path, tmp_path: Path) -> None:
+    tuning = Path(pipeline.settings["OFFBEAT_WORKER__TUNING"])
+    try:
+        tuning.write_text("OFFBEAT_MONITOR__DELTA=5\nOFFBEAT_MONITOR__FLUCTUATION__DELTA=5\n")
+        blunt = under_job(files, new_job("blunt"), tmp_path)
+        with pipeline.producing(blunt):
+            pass
+    finally:
+        tuning.write_text("")
+    found = pipeline.stored(blunt)
+    assert found.iterations
+    assert not found.findings
+    sharp = under_job(files, new_job("sharp"), tmp_path)
+    with pipeline.producing(sharp):
+        pass
+    assert_as_undisturbed(pipeline, reference, sharp)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnosis.incidents.evidence import Evidence
+from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.job import Job, Place
 from schemas.catalogue import FINDINGS, INCIDENTS
 from schemas.errors import UndecodableMessage
@@ -65,6 +66,13 @@ def test_what_an_incident_says() -> None:
     assert opened["explanation"].startswith("Rank 3 on h3 (gpu:h3/0) computes slowly")
     assert (opened["opened_ns"], opened["resolved_ns"], opened["methods"]) == (11 * 10**9, None, ["operator_graph"])
     assert (supported["revision"], len(supported["findings"])) == (1, 3)
+
+
+def test_settings_change_between_two_messages() -> None:
+    step = Incidents(JOBS, JoiningSettings(confirmations=100))
+    assert told(step, DEGRADATION[:2]) == []
+    step.tune(JoiningSettings())
+    assert [row["state"] for row in rows(told(step, DEGRADATION[2:]))] == ["open"]
 
 
 def test_one_record_holds_each_changed_incident_once() -> None:

@@ -86,6 +86,14 @@ def test_an_iteration_is_judged_once_all_pivots_have_told_of_it() -> None:
     assert (message.job, message.watermark_ns) == ("j", 1000)
 
 
+def test_settings_change_between_two_messages() -> None:
+    step = monitor()
+    found = rows(told(step, [all_pivots(i) for i in range(READY)] + [all_pivots(READY, 130)]))
+    assert not any(row["irregular"] for row in found)
+    step.tune(replace(SETTINGS, delta=1.2))
+    assert all(row["irregular"] for row in rows(told(step, [all_pivots(READY + 1, 130)])))
+
+
 def test_the_median_of_the_pivots_is_the_iterations_duration() -> None:
     calm = [all_pivots(i) for i in range(READY)]
     found = judged([*calm, summary(READY, {A: 100, B: 250, C: 100}), summary(READY + 1, {A: 250, B: 100, C: 250})])

@@ -103,6 +103,15 @@ def test_regular_iterations_ask_for_nothing() -> None:
     assert (held(search), search.next_deadline_ns()) == (2, None)
 
 
+def test_settings_change_between_two_messages() -> None:
+    search = step()
+    search.tune(SearchSettings(answer_within_ns=2 * WITHIN_NS))
+    [request] = search.process(replace(A.irregular(), offset=0, taken_ns=9_000))
+    search.tune(SearchSettings(answer_within_ns=3 * WITHIN_NS))
+    assert {row["deadline_ns"] for row in rows([request], LOG_REQUESTS)} == {9_000 + 2 * WITHIN_NS}
+    assert search.next_deadline_ns() == 9_000 + 2 * WITHIN_NS
+
+
 def test_what_is_asked_for_is_what_the_pivots_need_and_due_in_time() -> None:
     search = step()
     [request] = search.process(replace(A.irregular(), offset=0, taken_ns=9_000))
