@@ -256,3 +256,14 @@ def test_steps_that_follow_each_other_are_one() -> None:
         ),
         (3, 6, 9, 10),
     )
+
+
+def test_calls_that_only_queue_say_of_no_clock_that_it_was_set() -> None:
+    """Each rank goes on at once, long before the last has come: now this one, now that one."""
+    rows = [
+        {"rank": rank, "seq": seq, "iteration": seq // 6, "call_ns": STARTED_NS + seq * 10 * MS + late * 500 * MS}
+        for seq in range(48)
+        for rank in range(3)
+        for late in [(rank + seq // 3) % 3]
+    ]
+    assert not estimate(operators(rows), own_clocks(3), "h0").epochs
