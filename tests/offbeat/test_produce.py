@@ -4,16 +4,18 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from threading import Event, Thread
+from typing import Self
 
 import pytest
 
 from diagnosis.job import pivots
-from offbeat.produce import Desk
+from offbeat.produce import Desk, _has_ended
 from producers.log_agent import LogAgent, agents
 from producers.simulation import Scenario, simulate
 from schemas import catalogue
 from schemas.errors import DeliveryError
 from schemas.message import Message, encode
+from streams.bus import Bus
 from tests.offbeat.command_line import offbeat, refusal
 
 
@@ -109,3 +111,25 @@ def test_what_kafka_does_not_take_ends_it(hosts: list[LogAgent]) -> None:
 @pytest.mark.parametrize("arguments", [(), ("--recording", "x", "--simulate", "tp=2")])
 def test_either_a_recording_or_a_simulation(arguments: tuple[str, ...]) -> None:
     assert "give either --recording or --simulate" in refusal(offbeat("produce", *arguments))
+
+
+class Followed:
+    """A topic that others write to all the time; not to be read once it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+
+    def catch_up(self) -> list[Message]:
+        assert not self.closed
+        return []
+
+
+def test_a_job_that_nobody_knows_is_looked_for_while_the_topic_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offbeat.produce.Follower", lambda *_, **__: Followed())
+    assert not _has_ended(Bus("nowhere:1"), "new")
