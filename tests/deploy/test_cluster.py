@@ -98,7 +98,7 @@ def test_secrets_are_referred_to_and_never_told(cluster: Cluster) -> None:
     assert cluster.of("Secret") == []
     for pod in cluster.pods():
         for variable in pod.container.get("env", ()):
-            secret = re.search(r"PASSWORD|USERNAME|WEBHOOK__(URL|SECRETS|ROUTING_KEY)", variable["name"])
+            secret = re.search(r"PASSWORD|USERNAME|WEBHOOK__(URL|SECRETS|ROUTING_KEY|AUTHORIZATION)", variable["name"])
             assert bool(secret) == ("secretKeyRef" in variable.get("valueFrom", {})), variable["name"]
     for settings in cluster.of("ConfigMap"):
         assert not [name for name in settings["data"] if re.search(r"PASSWORD|SECRET|TOKEN", name)]

@@ -185,7 +185,7 @@ def test_nothing_but_a_result_set_is_replaced(tmp_path: Path) -> None:
     ("options", "says"),
     [
         (("--as", "A b"), "'A b' cannot name a result set: give small letters"),
-        (("--as", "x", "--set", "store.user=me"), "store.user is no setting of the diagnosis; its settings begin with"),
+        (("--as", "x", "--set", "store.user=me"), "store.user cannot be set here; what can begins with monitor"),
         (("--as", "x", "--set", "monitor.delta"), "--set monitor.delta: give it as monitor.delta=1.2"),
         (("--as", "x", "--set", "monitor.delta=0.5"), "OFFBEAT_MONITOR__DELTA is 0.5; give more than 1"),
         (("--as", "x", "--set", "monitor.colour=1"), "OFFBEAT_MONITOR__COLOUR: there is no such setting"),
