@@ -30,6 +30,9 @@ _FILTERS = ("communicator", "seq_from", "seq_to", "positions")
 Request = tuple[tuple[tuple[str, Any], ...], ...]
 """The rows of a request without its deadline: what two requests must share for one's answer to be the other's."""
 
+Stretch = tuple[int, int]
+"""First and last of some iterations. They are never counted out: a message may name as many as an int32 holds."""
+
 
 class _Whose(NamedTuple):
     """What a part belongs to."""
@@ -61,7 +64,7 @@ class KeptLogs:
     _parts: dict[_Whose, dict[int, Message]] = field(default_factory=lambda: defaultdict(dict))
     _spans: dict[int, dict[int, tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(dict))
     _blocks: dict[tuple[int, int], pa.Table] = field(default_factory=dict)
-    _empty: set[tuple[int, int]] = field(default_factory=set)
+    _whole: dict[int, set[Stretch]] = field(default_factory=lambda: defaultdict(set))
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -109,7 +112,7 @@ class KeptLogs:
     ) -> tuple[pa.Table, str]:
         iterations = range(iteration_from, min(iteration_to, self.closed) + 1)
         wanted = [(rank, iteration) for rank in sorted(set(ranks) & set(self.ranks)) for iteration in iterations]
-        missing = {place for place in wanted if place not in self._blocks and place not in self._empty}
+        missing = {place for place in wanted if place not in self._blocks and not _within(place, self._whole)}
         self.asked.update(wanted)
         self.gone |= missing
         blocks = [self._blocks[place] for place in wanted if place in self._blocks]
@@ -147,19 +150,22 @@ class KeptLogs:
         table = pa.Table.from_batches(batches).cast(catalogue.COMM_OPS.schema)
         here = dict(_blocks(table))
         if whose.request_id:
-            wanted = set(self._asked_whole(whose))
-            self._empty |= wanted - set(here)
-            here = {place: rows for place, rows in here.items() if place in wanted}
+            wanted = self._asked_whole(whose)
+            for rank, stretches in wanted.items():
+                self._whole[rank] |= stretches
+            here = {place: rows for place, rows in here.items() if _within(place, wanted)}
         for place, rows in here.items():
             self._blocks.setdefault(place, rows)
 
-    def _asked_whole(self, whose: _Whose) -> Iterator[tuple[int, int]]:
-        """Ranks and iterations that a request asked for without leaving anything of them out."""
+    def _asked_whole(self, whose: _Whose) -> Mapping[int, set[Stretch]]:
+        """Iterations, by rank, that a request asked for without leaving anything of them out."""
         answered = {int(rank) for rank in whose.ranks.split(",") if rank}
+        wanted: dict[int, set[Stretch]] = defaultdict(set)
         for row in self._requests.get(whose.request_id, ()):
             if row["what"] == "rows" and not any(row[name] for name in _FILTERS):
                 for rank in answered & set(row["ranks"]):
-                    yield from ((rank, i) for i in range(row["iteration_from"], row["iteration_to"] + 1))
+                    wanted[rank].add((row["iteration_from"], row["iteration_to"]))
+        return wanted
 
 
 class KeptAnswers:
@@ -193,6 +199,12 @@ class KeptAnswers:
 
     def safe_offsets(self) -> Mapping[Topic, int]:
         return {}
+
+
+def _within(place: tuple[int, int], stretches: Mapping[int, Iterable[Stretch]]) -> bool:
+    """Whether a rank's stretches hold an iteration."""
+    rank, iteration = place
+    return any(first <= iteration <= last for first, last in stretches.get(rank, ()))
 
 
 def _request(rows: Sequence[Mapping[str, Any]]) -> Request:
