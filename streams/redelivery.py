@@ -7,7 +7,7 @@ The sender's headers are those of whoever replays, because numbers of the old se
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,10 +46,16 @@ class Letter:
         return REPLAYED_FROM in self.message.headers
 
 
-def letters_of(messages: Iterable[Message]) -> Iterator[Letter]:
-    """The letters that records of dead_letters hold; raises ``MessageError`` for a record that is none of them."""
+def letters_of(messages: Iterable[Message], tell: Callable[[str], None]) -> Iterator[Letter]:
+    """The letters that records of dead_letters hold; a record that is none of them is told in a line, and left out."""
     for message in messages:
-        for row in decode(message, catalogue.DEAD_LETTERS).to_pylist():
+        try:
+            rows = decode(message, catalogue.DEAD_LETTERS).to_pylist()
+        except MessageError as error:  # anybody may have written it: it must not hide the others while it is kept
+            where = f"{message.topic} partition {message.partition} offset {message.offset}"
+            tell(f"{where} cannot be read: {type(error).__name__}: {error}")
+            continue
+        for row in rows:
             yield _letter(row, message.job)
 
 

@@ -112,7 +112,7 @@ def _letters(kafka: KafkaSettings, wanted: Wanted) -> Iterator[Iterator[Letter]]
     bus = wiring.bus(kafka)
     check(bus, (DEAD_LETTERS,), within_s=_WITHIN_S)
     with Follower(bus, DEAD_LETTERS.name, within_s=_READ_WITHIN_S) as follower:
-        yield (letter for letter in letters_of(follower.catch_up()) if letter in wanted)
+        yield (letter for letter in letters_of(follower.catch_up(), terminal.note) if letter in wanted)
 
 
 def _wanted(

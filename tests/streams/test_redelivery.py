@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+import pytest
+
 from schemas import catalogue
 from schemas.errors import MessageError, UndecodableMessage, UnknownJob, WrongSchema
 from schemas.message import Message, encode
@@ -37,7 +39,7 @@ def good(offset: int = 7, job: str = "a", headers: dict[str, str] | None = None)
 
 
 def letters(messages: Iterable[tuple[Message, MessageError]], processor: str = "incidents") -> list[Letter]:
-    return list(letters_of(dead_letter(message, error, processor) for message, error in messages))
+    return list(letters_of((dead_letter(message, error, processor) for message, error in messages), pytest.fail))
 
 
 def test_key_value_and_headers_are_kept_under_another_sender() -> None:
@@ -130,3 +132,13 @@ def test_a_letter_is_the_message_as_it_was() -> None:
     message = good()
     [letter] = letters([(message, WrongSchema("no"))])
     assert [letter.message] == list(revived(dead_letter(message, WrongSchema("no"), "incidents"))) == [message]
+
+
+def test_a_record_that_is_no_letter_is_told_and_hides_none() -> None:
+    told: list[str] = []
+    letter = dead_letter(good(), WrongSchema("no"), "incidents")
+    headers = {"schema": catalogue.DEAD_LETTERS.schema_id, "job": "a"}
+    junk = Message(catalogue.DEAD_LETTERS.name, "a", b"junk", headers, 0, 5)
+    assert [found.origin for found in letters_of([junk, letter], told.append)] == [f"{FINDINGS}/3/7"]
+    assert len(told) == 1
+    assert told[0].startswith("dead_letters partition 0 offset 5 cannot be read: UndecodableMessage: ")
