@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from typer.exceptions import TyperException
 
+from offbeat import terminal
 from schemas.errors import OffbeatError
 
 
@@ -49,5 +50,5 @@ def _usage(error: TyperException) -> str:
 
 
 def _refuse(reason: str) -> None:
-    print(" ".join(reason.split()), file=sys.stderr)
+    print(terminal.printable(" ".join(reason.split())), file=sys.stderr)
     sys.exit(ExitCode.REFUSED)

@@ -30,11 +30,27 @@ class Progress:
     say: Callable[[str], None]
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Where people read; without a terminal no line is broken and nothing is coloured."""
-    from rich.console import Console
+def printable(text: str) -> str:
+    """A text on one line that tells a terminal nothing: who sends messages may write what they like into them."""
+    return _escaped(text, "")
 
-    out = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+def _escaped(text: str, but: str) -> str:
+    return "".join(c if c.isprintable() or c in but else ascii(c)[1:-1] for c in text)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where people read; without a terminal no line is broken and nothing is coloured. Texts are escaped."""
+    from rich.console import Console
+    from rich.text import Text
+
+    class Escaping(Console):
+        """Every text that is printed, in a table or alone, becomes one of rich's here."""
+
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(_escaped(text, "\n\t"), **options)
+
+    out = Escaping(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not out.is_terminal:
         out.width = UNBROKEN
     return out
@@ -47,7 +63,7 @@ def print_json(answer: Any) -> None:
 
 def note(line: str) -> None:
     """Tell on stderr what is under way."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def counted(count: int, what: str) -> str:

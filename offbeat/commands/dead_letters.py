@@ -51,7 +51,8 @@ def list_(
         return
     for row in rows:
         at = datetime.fromtimestamp(row["at_ns"] / 1e9, UTC)
-        print(f"{at:%Y-%m-%d %H:%M:%SZ} job {row['job']}, {row['processor']}: {_where(row)}")
+        line = f"{at:%Y-%m-%d %H:%M:%SZ} job {row['job']}, {row['processor']}: {_where(row)}"
+        print(terminal.printable(line))
     if not rows:
         print("no dead letters")
 
@@ -162,12 +163,14 @@ def _answer(done: Redelivered, *, dry_run: bool) -> dict[str, Any]:
 def _print(done: Redelivered, *, dry_run: bool) -> None:
     by_topic = ", ".join(f"{topic} {count}" for topic, count in sorted(done.sent.items()))
     said = "would send" if dry_run else "sent"
-    print(f"{said} {terminal.counted(done.sent.total(), 'message')}" + (f": {by_topic}" if by_topic else ""))
+    total = terminal.counted(done.sent.total(), "message")
+    print(terminal.printable(f"{said} {total}" + (f": {by_topic}" if by_topic else "")))
     if done.repeated:
         print(f"{terminal.counted(done.repeated, 'further letter')} told of the same messages")
     for failing in done.failing[:_MOST_SHOWN]:
         fate = "sent all the same" if failing.sent else "not sent"
         message = failing.letter.message
-        print(f"{fate}: {message.topic} partition {message.partition} offset {message.offset}: {failing.reason}")
+        line = f"{fate}: {message.topic} partition {message.partition} offset {message.offset}: {failing.reason}"
+        print(terminal.printable(line))
     if len(done.failing) > _MOST_SHOWN:
         print(f"... and {len(done.failing) - _MOST_SHOWN} more, which --json lists")

@@ -133,7 +133,7 @@ def _print(done: Replayed, name: str) -> None:
 
     out = terminal.console()
     for line in (*(f"gone: {what}" for what in done.gone), *(f"not used: {why}" for why in done.refused)):
-        out.print(line, style="yellow")
+        out.print(terminal.printable(line), style="yellow")
     table = Table("", *VERDICTS, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for what, counts in done.counts.items():
         table.add_row(f"{what}s", *(str(counts[verdict]) for verdict in VERDICTS))

@@ -112,4 +112,5 @@ def _line(silence: Silence) -> str:
     about = " of ".join(
         f"{kind} {name}" for kind, name in (("device", silence.device), ("job", silence.job)) if name is not None
     )
-    return f"{silence.id} until {until:%Y-%m-%d %H:%MZ}: {about}" + (f" ({silence.reason})" if silence.reason else "")
+    why = f" ({silence.reason})" if silence.reason else ""
+    return terminal.printable(f"{silence.id} until {until:%Y-%m-%d %H:%MZ}: {about}{why}")

@@ -50,3 +50,15 @@ def test_a_record_that_cannot_be_read_hides_no_other(monkeypatch: pytest.MonkeyP
     assert replayed.exit_code == 1, replayed.output
     assert "not sent: elsewhere partition 1 offset 7: " in replayed.stdout
     assert "dead_letters partition 0 offset 5 cannot be read: " in replayed.stderr
+
+
+def test_what_others_wrote_tells_a_terminal_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    evil = "\x1b]0;x\x07\r\x9b2J\nno dead letters"
+    refused = Message(f"e{evil}", "a", b"", {"job": f"j{evil}"}, 1, 7)
+    unread = Message(LETTERS.name, "a", b"", {"schema": f"s{evil}", "job": "a"}, 0, 5)
+    holding(monkeypatch, unread, dead_letter(refused, WrongSchema(f"r{evil}"), "incidents"))
+    for command in ("list", "replay"):
+        shown = offbeat("dead-letters", command, *(["--dry-run"] if command == "replay" else []))
+        assert r"e\x1b]0;x\x07\r\x9b2J\nno dead letters" in shown.stdout
+        assert all(c.isprintable() or c == "\n" for c in shown.output)
+        assert "no dead letters" not in shown.output.splitlines()

@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 import structlog
+from rich.table import Table
 
 from offbeat import logs, terminal
+from offbeat.commands import silences
+from offbeat.errors import told_in_one_line
+from schemas.errors import SettingsError
+from sinks.webhook.silences import Silence
 
 
 class Tty(io.StringIO):
@@ -126,3 +131,28 @@ class TestLogs:
         err = capsys.readouterr().err
         assert "ValueError: no" in err
         assert "2retnuh" not in err
+
+
+def test_texts_tell_a_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "gpu\x1b[2J\x9b1m\u202e é"
+    table = Table("device")
+    table.add_row(evil)
+    out = terminal.console()
+    out.print(evil, style="red")
+    out.print(table)
+    terminal.note(evil)
+    told = capsys.readouterr()
+    assert told.out.count(r"gpu\x1b[2J\x9b1m\u202e é") == 2
+    assert told.err == "gpu\\x1b[2J\\x9b1m\\u202e é\n"
+    assert "\x1b" not in told.out
+
+
+def test_a_refusal_tells_a_terminal_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), told_in_one_line():
+        raise SettingsError("job \x1b[2J")
+    assert capsys.readouterr().err == "job \\x1b[2J\n"
+
+
+def test_a_silence_tells_a_terminal_nothing() -> None:
+    line = silences._line(Silence("a", 1, 0, job="b", reason="c\x1b[2J\nd"))
+    assert line.endswith(r": job b (c\x1b[2J\nd)")
