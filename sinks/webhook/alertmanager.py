@@ -10,10 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-import httpx
-
-from schemas.errors import SettingsError
 from sinks.webhook.alertmanager_webhook import ALERT_NAME, checked_labels
+from sinks.webhook.delivery import read_url
 from sinks.webhook.page import Page, rfc3339
 from sinks.webhook.receiver import Receiver, Request, Resending
 
@@ -57,9 +55,6 @@ def alerts_url(url: str) -> str:
 
     Raises ``SettingsError`` for what is no URL.
     """
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise SettingsError(f"webhook: the URL cannot be read: {error}") from error
+    parsed = read_url(url)
     path = parsed.path.rstrip("/")
     return str(parsed.copy_with(path=path if path.endswith(_PATH) else path + _PATH))

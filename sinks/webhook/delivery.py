@@ -156,11 +156,19 @@ class Delivery:
         return f" ({printable})" if printable else ""
 
 
-def _checked(url: str) -> httpx.URL:
+def read_url(url: str) -> httpx.URL:
+    """A URL's parts. Raises ``SettingsError`` for what is no URL, without a part of it: any may be of a password."""
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise SettingsError(f"webhook: the URL cannot be read: {error}") from error
+        return httpx.URL(url)
+    except httpx.InvalidURL:  # its text, in a traceback too, names what it takes for a port
+        raise SettingsError(
+            "webhook: the URL cannot be read: check its host and port, and percent-encode what is special in its user "
+            "and password, as / to %2F"
+        ) from None
+
+
+def _checked(url: str) -> httpx.URL:
+    parsed = read_url(url)
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise SettingsError("webhook: the URL must start with http:// or https:// and name a host")
     return parsed

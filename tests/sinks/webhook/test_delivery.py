@@ -1,10 +1,13 @@
 """One attempt: what is sent, and what each failure means. The receiver is a real server on loopback."""
 
+import traceback
+from collections.abc import Callable
 from email.utils import formatdate
 
 import pytest
 
 from schemas.errors import ReceiverError, SettingsError
+from sinks.webhook.alertmanager import alerts_url
 from sinks.webhook.delivery import Delivery, PageRefused, ReceiverAway
 from sinks.webhook.receiver import Request
 from sinks.webhook.signing import HEADER, BadSignature, verify
@@ -164,6 +167,14 @@ def test_an_answer_that_blames_the_set_up_refuses_all_pages(receiver: LocalRecei
 def test_a_url_that_is_none_is_a_wrong_setting(url: str) -> None:
     with pytest.raises(SettingsError, match="webhook: the URL"):
         Delivery(url)
+
+
+@pytest.mark.parametrize("read", [Delivery, alerts_url])
+def test_a_password_that_is_taken_for_a_port_is_not_told(read: Callable[[str], object]) -> None:
+    url = "https://user:s3cr3t/x@host"
+    with pytest.raises(SettingsError, match="the URL cannot be read: check its host and port") as caught:
+        read(url)
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_empty_secret_is_a_wrong_setting() -> None:
