@@ -1,7 +1,7 @@
 """Frames of bytes in files of one folder, in order and bounded: the oldest file goes first.
 
 What is appended survives the end of this process, however it ends, but not that of the machine. A file that was cut
-short or damaged is cut where its last whole frame ends.
+short or damaged is cut where its last whole frame ends. Nobody but this user may read what is made here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Segments:
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         self._folder = folder
         self._max_bytes = max_bytes
         self._file: Path | None = None
@@ -63,7 +63,7 @@ class Segments:
             self._file = self._folder / f"{number:020d}{_SUFFIX}"
         path, offset = self._file, self._sizes.get(self._file, 0)
         try:
-            with path.open("ab") as file:
+            with open(path, "ab", opener=private) as file:
                 file.write(_FRAME.pack(_MAGIC, len(payload), _checksum(number, payload), number) + payload)
         except OSError:
             if path.exists():
@@ -123,6 +123,18 @@ class Segments:
             self._sizes[path] = end
         else:
             path.unlink()
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone; ``Path.mkdir`` would open the latter."""
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)  # raises where there is something else
+
+
+def private(path: str, flags: int) -> int:
+    """An opener of files that are made for this user alone."""
+    return os.open(path, flags, 0o600)
 
 
 def _whole(path: Path, content: bytes, last: int) -> Iterator[Frame]:

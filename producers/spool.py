@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from producers.segments import Frame, Segments
+from producers.segments import Frame, Segments, private
 from schemas.message import Message, TopicKey
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,8 @@ class Spool:
         with self._lock:
             before = len(self._segments.frames)
             marked = self._mark.with_suffix(".new")
-            marked.write_text(str(number))
+            with open(marked, "w", encoding="ascii", opener=private) as file:
+                file.write(str(number))
             marked.replace(self._mark)
             self._segments.discard(number + 1)
             for _ in range(before - len(self._segments.frames)):

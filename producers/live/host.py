@@ -17,7 +17,7 @@ from producers.job_source import JobSource
 from producers.live.description import describe, has_begun, is_whole, with_news
 from producers.live.live_store import LiveStore
 from producers.live.rank_log import RankLog
-from producers.live.registration import folders
+from producers.live.registration import folders, is_ours
 from producers.log_agent import LogAgent
 from producers.segments import Segments
 from schemas.message import Message
@@ -252,7 +252,7 @@ class Host:
         for folder in found:
             self._seen.add(folder)
             try:
-                rank_log = RankLog(folder)
+                rank_log = _rank_log(folder)
                 kept = self._folder / folder_name(rank_log.registration.job)
             except (OSError, ValueError) as error:
                 log.warning("passed over: %s", error)
@@ -262,3 +262,10 @@ class Host:
             if job is None or job.ended_at is not None:
                 job = self._jobs[name] = LiveJob(name, kept, self._keep_bytes)
             job.add(rank_log)
+
+
+def _rank_log(folder: Path) -> RankLog:
+    """A process's log. Only root opens what others put among the rings; raises ``PermissionError`` otherwise."""
+    if os.geteuid() != 0 and not is_ours(folder):
+        raise PermissionError(f"{folder} is another user's: an agent that is to read it runs as that user, or as root")
+    return RankLog(folder)

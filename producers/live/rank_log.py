@@ -37,6 +37,7 @@ class RankLog:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.registration = Registration.read(folder)
+        is_alive(folder)  # where that may not be known, nothing is begun
         self.alive = True
         self.forgotten = 0
         """Operators that were taken out and never belonged to an iteration that was closed."""
@@ -74,7 +75,7 @@ class RankLog:
 
     def look(self) -> None:
         """See what was logged meanwhile; a ring that cannot be read is told of once and passed over."""
-        self.alive = self.alive and is_alive(self._folder)  # first: all that a dead process logged is seen below
+        self.alive = self.alive and self._runs()  # first: all that a dead process logged is seen below
         for path in sorted(self._folder.glob(f"{RING}*")):
             if path not in self._rings and path not in self._unreadable:
                 self._open(path)
@@ -134,6 +135,13 @@ class RankLog:
     def remove(self) -> None:
         """Clear away what a process has left that is no more."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _runs(self) -> bool:
+        try:
+            return is_alive(self._folder)
+        except PermissionError as error:  # it has shut its folder meanwhile: nothing more is to be had from it
+            log.warning("rank %d of %s: %s", self.rank, self.registration.job, error)
+            return False
 
     def _open(self, path: Path) -> None:
         try:

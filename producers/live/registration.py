@@ -11,10 +11,12 @@ Standard library alone: a training process imports it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -79,10 +81,12 @@ class Registration:
         Raises ``ValueError`` for what no process writes, and ``OSError`` where there is nothing to read.
         """
         path = folder / REGISTRATION
-        if path.stat().st_size > MAX_BYTES:
+        with os.fdopen(_opened(path), "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise ValueError(f"{path} is larger than {MAX_BYTES} bytes")
         try:
-            return cls._of(json.loads(path.read_text(encoding="utf-8")))
+            return cls._of(json.loads(content.decode()))
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is no registration: {type(error).__name__}: {error}") from error
 
@@ -136,11 +140,16 @@ class Presence:
 
 
 def is_alive(folder: Path) -> bool:
-    """Whether the process of a folder still runs; seen from any container that shares the folder."""
+    """Whether the process of a folder still runs; seen from any container that shares the folder.
+
+    Raises ``PermissionError`` where that may not be known.
+    """
     try:
-        lock = os.open(folder / ALIVE, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        lock = _opened(folder / ALIVE)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
+    except BlockingIOError:  # a lease: whoever holds it runs
+        return True
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -151,17 +160,47 @@ def is_alive(folder: Path) -> bool:
 
 
 def folders(rings: Path) -> Iterator[Path]:
-    """The folders of all processes, dead ones included, in the order of their names."""
+    """The folders of all processes, dead ones included, in the order of their names; links to folders are none."""
     if rings.is_dir():
-        yield from sorted(path for path in rings.iterdir() if path.is_dir() and not path.name.startswith("."))
+        yield from sorted(path for path in rings.iterdir() if not path.name.startswith(".") and _is_folder(path))
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder is of the user that this process runs as: anybody may put one among the rings."""
+    return folder.lstat().st_uid == os.geteuid()
 
 
 def sweep(rings: Path, *, older_than_s: float = ABANDONED_AFTER_S) -> None:
-    """Clear away what dead processes left so long ago that no agent will come for it: it is memory."""
+    """Clear away what this user's dead processes left so long ago that no agent will come for it: it is memory."""
     for folder in folders(rings):
         try:
-            abandoned = time.time() - (folder / REGISTRATION).stat().st_mtime > older_than_s and not is_alive(folder)
-        except OSError:  # another user's, or just cleared away
+            old = is_ours(folder) and time.time() - (folder / REGISTRATION).lstat().st_mtime > older_than_s
+            abandoned = old and not is_alive(folder)
+        except OSError:  # just cleared away
             continue
         if abandoned:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except FileNotFoundError:  # just cleared away
+        return False
+
+
+def _opened(path: Path) -> int:
+    """A descriptor to read a file by; who put it there cannot make this wait, as a pipe or a lease would.
+
+    Raises ``ValueError`` for what is no regular file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise ValueError(f"{path} is no regular file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path} is no regular file")
+    return descriptor

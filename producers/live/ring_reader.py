@@ -111,7 +111,7 @@ class RingReader:
         return np.concatenate([slots[low:], slots[:high]])
 
     def _mapped(self) -> mmap.mmap:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             size = os.fstat(descriptor).st_size
             if size < HEADER_BYTES:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -271,6 +271,45 @@ def test_whether_a_process_lives_is_told_by_its_lock(tmp_path: Path) -> None:
     assert left[0].exists()
     sweep(tmp_path, older_than_s=-1)
     assert not left[0].exists()
+
+
+def left_by_a_stranger(rings: Path) -> Path:
+    folder = rings / "0-strange"
+    folder.mkdir()
+    (folder / "registration.json").touch()
+    os.utime(folder / "registration.json", (0, 0))
+    os.mkfifo(folder / "alive")
+    return folder
+
+
+def test_a_pipe_among_the_rings_holds_no_process_up(tmp_path: Path) -> None:
+    left = left_by_a_stranger(tmp_path)
+    code = "from offbeat.operator_log import OperatorLog; OperatorLog(rank=0, job='j')"
+    environment = {**os.environ, "OFFBEAT_LIVE__RINGS": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=30)
+    assert not left.exists()
+
+
+def test_what_others_left_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rings").mkdir()
+    left = left_by_a_stranger(tmp_path / "rings")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "rings" / "1-link").symlink_to(elsewhere)
+    assert list(folders(tmp_path / "rings")) == [left]
+    with monkeypatch.context() as other:
+        other.setattr(os, "geteuid", lambda: left.stat().st_uid + 1)
+        sweep(tmp_path / "rings")
+    assert left.exists()
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    for name in ("alive", "registration.json"):
+        put(tmp_path / name)
+    assert not is_alive(tmp_path)
+    with pytest.raises(ValueError, match=r"registration\.json is no regular file"):
+        Registration.read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 import logging
 import os
+import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -15,7 +18,8 @@ from diagnosis.job import Communicator, Job, Layout, Place
 from offbeat.operator_log import OperatorLog
 from producers.live import host as host_module
 from producers.live.host import Host
-from producers.live.registration import folders
+from producers.live.registration import Registration, folders
+from producers.spool import Spool
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
@@ -265,6 +269,86 @@ def test_what_cannot_be_read_is_told_once_and_passed_over(tmp_path: Path, caplog
     assert len(told) == 2
     assert "0-bad" in told[0]
     assert "ring-9" in told[1]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_pipes_among_the_rings_hold_no_agent_up(tmp_path: Path) -> None:
+    for rank, name in enumerate(("registration.json", "ring-9")):
+        with log_of(tmp_path, rank, job=f"job-{name}", world=1):
+            pass
+        process = next(folder for folder in folders(tmp_path / "rings") if folder.name.startswith(f"{rank}-"))
+        (process / name).unlink(missing_ok=True)
+        os.mkfifo(process / name)
+    code = (
+        "import sys; from pathlib import Path; from tests.producers.live.test_host import host_at, step\n"
+        "host = host_at(Path(sys.argv[1])); step(host), step(host)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True, timeout=60
+    ).stderr
+    assert "registration.json is no regular file" in told
+    assert "ring-9 is no ring" in told
+
+
+def test_what_another_user_put_among_the_rings_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log, monkeypatch.context() as other:
+        train(log, 0, 1)
+        other.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        assert [*step(host), *step(host)] == []
+        [told] = warnings(caplog)
+        assert "is another user's" in told
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # as root the agent reads them all
+    with log_of(tmp_path, 0, job="second", world=1) as log:
+        train(log, 0, 1)
+        assert [s["iteration"] for s in rows(step(host), ITERATION_SUMMARIES)] == [0]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_process_whose_lock_may_not_be_read_ends_no_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, begun: bool
+) -> None:
+    opened = os.open
+
+    def refused(path: Any, *given: Any, **named: Any) -> int:
+        if Path(path).parent == shut and Path(path).name == "alive":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *given, **named)
+
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, job="shut", world=1), log_of(tmp_path, 0, world=1) as log:
+        shut = next(at for at in folders(tmp_path / "rings") if Registration.read(at).job == "shut")
+        train(log, 0)
+        if begun:
+            step(host)
+        monkeypatch.setattr(os, "open", refused)
+        train(log, 1)
+        told = [*step(host), *step(host)]
+        assert {s["iteration"] for s in rows(told, ITERATION_SUMMARIES)} == {0}
+    assert [str(shut / "alive") in told for told in warnings(caplog)] == [True]
+
+
+def test_what_an_agent_keeps_is_for_its_user_alone(tmp_path: Path) -> None:
+    host = Host(tmp_path / "rings", tmp_path / "agent" / "jobs", 1 << 24, nobody, lambda job: job.ranks[:1], name="h0")
+    before = os.umask(0)
+    try:
+        with log_of(tmp_path, 0, world=1) as log:
+            train(log, 0, 1)
+            spool = Spool(tmp_path / "agent" / "spool", 1 << 20)
+            for message in host.step():
+                spool.append(message)
+            spool.delivered(0)
+    finally:
+        os.umask(before)
+    made = [tmp_path / "agent", *(tmp_path / "agent").rglob("*")]
+    assert {path.name for path in made} >= {"agent", "jobs", "job", "spool", "delivered"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_dir()} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made if path.is_file()} == {0o600}
 
 
 def test_operators_of_which_nothing_is_known_are_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
