@@ -9,11 +9,15 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from producers.live.host import Host
+from producers.log_agent import LogAgent
 from producers.spool import Spool
-from schemas import metrics
+from schemas import catalogue, metrics
 
 if TYPE_CHECKING:
     from offbeat.agent import Line
+
+_PUBLISHED = tuple(topic.name for topic in (catalogue.JOBS, *LogAgent.writes))
+"""Each has its series from the start: one that appears with the first drop shows Prometheus no increase."""
 
 
 class AgentFigures(Collector):
@@ -31,7 +35,7 @@ class AgentFigures(Collector):
             kept.add_metric([job.job], job.kept_iterations)
             closed.add_metric([job.job], job.closed)
         lost = metrics.AGENT_SPOOL_DROPPED.family()
-        for topic, count in self._spool.dropped.items():
+        for topic, count in (dict.fromkeys(_PUBLISHED, 0) | dict(self._spool.dropped)).items():
             lost.add_metric([topic], count)
         yield from (operators, dropped, kept, closed, lost)
         for declared, value in (

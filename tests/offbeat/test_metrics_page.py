@@ -67,6 +67,8 @@ def test_an_agent_tells_its_figures_under_their_labels() -> None:
     made = exposing("agent")
     assert made.get_sample_value("offbeat_agent_dropped_operators_total", {"training_job": "a"}) == 2
     assert made.get_sample_value("offbeat_agent_spool_dropped_total", {"topic": "t"}) == 1
+    for topic in ("control.jobs", "telemetry.iteration_summaries", "telemetry.comm_ops", "telemetry.operator_windows"):
+        assert made.get_sample_value("offbeat_agent_spool_dropped_total", {"topic": topic}) == 0
     assert made.get_sample_value("offbeat_agent_spool_messages") == 6
 
 
