@@ -188,6 +188,9 @@ class Settings(BaseSettings):
         _check_protocol(self.kafka)
         if self.monitor.delta <= 1:
             raise ValueError(f"{_variable('monitor', 'delta')} is {self.monitor.delta}; give more than 1")
+        for name in ("window", "least_baseline"):
+            if getattr(self.monitor, name) < 1:
+                raise ValueError(f"{_variable('monitor', name)} is {getattr(self.monitor, name)}; give 1 or more")
         if self.model is not None and self.search.locate.search != "algorithm_1":
             search = _variable("search", "locate", "search")
             raise ValueError(

@@ -59,7 +59,8 @@ class Tuning:
         try:
             self.settings, texts = overridden(self._given, file=file, groups=GROUPS)
         except SettingsError as error:
-            raise SettingsError(str(error) if str(file) in str(error) else f"{file}: {error}") from error
+            told = str(error) if str(file) in str(error) else f"{file}: {error}"
+            raise SettingsError(f"OFFBEAT_WORKER__TUNING: {told}") from error
         told = ", ".join(f"{name}={text}" for name, text in sorted(texts.items()))
         log.info("%s sets %s", file, told or "nothing: all is as the environment says")
 

@@ -100,7 +100,7 @@ def apply(
 
 
 def check(bus: Bus, together: Collection[Topic], others: Iterable[Topic] = (), *, within_s: float = 10.0) -> int:
-    """Make sure that topics can be worked with; the partition count of those that are read ``together``.
+    """Make sure that topics can be worked with; the partition count of those that are read ``together``, 0 of none.
 
     Raises ``BusError`` where the broker does not answer, a topic is missing, or topics that are read together
     differ in their number of partitions.
@@ -113,7 +113,7 @@ def check(bus: Bus, together: Collection[Topic], others: Iterable[Topic] = (), *
     if len(set(found.values())) > 1:
         listed = ", ".join(f"{name} has {count}" for name, count in sorted(found.items()))
         raise BusError(f"topics that are read together must have the same number of partitions: {listed}")
-    return next(iter(found.values()))
+    return next(iter(found.values()), 0)
 
 
 def session_bounds_s(bus: Bus, *, within_s: float = 10.0) -> tuple[float, float]:

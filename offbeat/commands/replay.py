@@ -23,6 +23,7 @@ from offbeat.commands.parameters import (
 if TYPE_CHECKING:
     from offbeat.comparison import Difference
     from offbeat.replay import Replayed
+    from streams.bus import Bus
 
 
 def replay(
@@ -75,7 +76,7 @@ def replay(
         )
         about |= {"source": "topics", "since_ns": window.since_ns, "until_ns": window.until_ns}
     result_sets.require_free(live.store, name, replace=replace)
-    past = None if paths else replaying.of_topics(wiring.bus(live.kafka), window, now_ns=now_ns)
+    past = None if paths else replaying.of_topics(_checked(wiring.bus(live.kafka)), window, now_ns=now_ns)
     with result_sets.made(live.store, name, about, replace=replace) as store:
         sinks = [wiring.store_sink(store, result_sets.place(live.store, name))]
         if past is None:
@@ -86,6 +87,15 @@ def replay(
         terminal.print_json({**about, **_answer(done)})
     else:
         _print(done, name)
+
+
+def _checked(bus: Bus) -> Bus:
+    """The bus, once it has answered: a client that follows a topic would go on asking for half a minute."""
+    from schemas import catalogue
+    from streams import topics
+
+    topics.check(bus, (), (catalogue.JOBS,))
+    return bus
 
 
 def _ns(at: datetime) -> int:

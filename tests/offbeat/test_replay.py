@@ -206,3 +206,10 @@ def test_settings_come_from_a_file_and_the_command_line_counts_more(tmp_path: Pa
     file.write_text("MONITOR__DELTA=1.5\n")
     says = refusal(offbeat("replay", EXAMPLE, "--as", "x", "--settings", file, "--data-dir", tmp_path / "data"))
     assert says.endswith("other.env:1: give lines as OFFBEAT_MONITOR__DELTA=1.2")
+
+
+def test_without_a_broker_one_line_says_so(tmp_path: Path) -> None:
+    asked = ("--as", "x", "--since", "2026-01-01T00:00:00", "--bootstrap", "127.0.0.1:1")
+    said = refusal(offbeat("replay", *asked, "--data-dir", tmp_path / "data"))
+    assert "no broker answers at 127.0.0.1:1" in said
+    assert not list(tmp_path.iterdir())

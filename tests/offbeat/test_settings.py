@@ -49,6 +49,8 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
     [
         ("OFFBEAT_MONITOR__DELTA", "a lot", "OFFBEAT_MONITOR__DELTA: input should be a valid number"),
         ("OFFBEAT_MONITOR__DELTA", "1", "OFFBEAT_MONITOR__DELTA is 1.0; give more than 1"),
+        ("OFFBEAT_MONITOR__WINDOW", "0", "OFFBEAT_MONITOR__WINDOW is 0; give 1 or more"),
+        ("OFFBEAT_MONITOR__LEAST_BASELINE", "0", "OFFBEAT_MONITOR__LEAST_BASELINE is 0; give 1 or more"),
         ("OFFBEAT_MONITOR__DELTA", "nan", "OFFBEAT_MONITOR__DELTA is nan; give 0 or more"),
         ("OFFBEAT_MONITOR__WINDOW", "-1", "OFFBEAT_MONITOR__WINDOW is -1; give 0 or more"),
         ("OFFBEAT_SEARCH__LOCATE__MIXED_SHARE", "-1", "OFFBEAT_SEARCH__LOCATE__MIXED_SHARE is -1.0; give 0 or more"),
