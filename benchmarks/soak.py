@@ -50,6 +50,7 @@ def run(
             began = time.monotonic()
             for look in range(looks):
                 time.sleep(max(0.0, began + (look + 1) * every_s - time.monotonic()))
+                told.check()
                 for name, role in deployed.roles.items():
                     samples[name].append(role.sample())
                 shown.advance(look + 1)

@@ -23,7 +23,7 @@ _LOOK_EVERY_S = 0.1
 
 @dataclass
 class Told:
-    """What has been published so far. ``behind_s``: by how much an iteration came too late, at most."""
+    """What the ``running`` jobs have published. ``behind_s``: by how much an iteration came too late, at most."""
 
     jobs: int = 0
     iterations: int = 0
@@ -31,6 +31,13 @@ class Told:
     messages: int = 0
     behind_s: float = 0.0
     _lock: Lock = field(default_factory=Lock)
+    running: list[Future[None]] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Raise what ended the publishing of a job, if anything did."""
+        for job in self.running:
+            if job.done():
+                job.result()
 
     def add(self, **amounts: int) -> None:
         """Count further jobs, iterations, operators and messages."""
@@ -63,17 +70,14 @@ def steady_load(settings: Settings, *, side_by_side: int, ranks: int, iteration_
             told.add(jobs=1, messages=done.messages, operators=run.table.num_rows)
 
     with ThreadPoolExecutor(side_by_side, thread_name_prefix="job") as pool:
-        jobs: list[Future[None]] = [pool.submit(train) for _ in range(side_by_side)]
+        told.running += [pool.submit(train) for _ in range(side_by_side)]
         try:
             while not begun.wait(_LOOK_EVERY_S):
-                for job in jobs:
-                    if job.done():
-                        job.result()
+                told.check()
             yield told
         finally:
             stopped.set()
-    for job in jobs:
-        job.result()
+    told.check()
 
 
 class _Pace:
