@@ -180,7 +180,7 @@ def test_a_worker_that_is_stopped_while_it_joins_its_group_ends_at_once(stage: S
     """Another member of the group holds the rebalance up: it is stopped, and its session lasts longer than the end."""
     messages = numbers(stage)
     stage.send([*job_records(stage), *messages])
-    other = stage.start()
+    other = stage.start(session_timeout_s=30.0)
     stage.await_rows(stage.topics.sums, expected_sums(stage, messages))
     other.process.send_signal(signal.SIGSTOP)
     [port] = free_ports(1)
