@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 _FAILED = 1
 
+_GUESSES = ("Has not committed", "Aiokafka has not ", "Stream has not started", "Stream stopped processing")
+"""How those begin that Faust logs about workers that it takes for stuck; /live tells which are."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
@@ -233,6 +236,11 @@ class _Seldom(logging.Filter):
         return True
 
 
+def _no_guess(record: logging.LogRecord) -> bool:
+    """Whether a record is no guess of Faust's that a worker is stuck: it takes those that are idle for stuck."""
+    return not str(record.msg).strip().startswith(_GUESSES)
+
+
 def _quieten() -> None:
     """Leave of the libraries' logs what is worth reading."""
     for name in ("aiokafka", "faust", "mode"):
@@ -240,7 +248,7 @@ def _quieten() -> None:
     logging.getLogger("mode.timers").setLevel(logging.ERROR)  # a sink may take longer than a cycle
     for name in ("faust.agents.actor", "faust.worker"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # a crash, which is raised in the end as well
-    logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.CRITICAL + 1)  # calls idle workers stuck
+    logging.getLogger("faust.transport.drivers.aiokafka").addFilter(_no_guess)
     while_away = [name for name in logging.Logger.manager.loggerDict if name.startswith("aiokafka.")]
     for name in (*while_away, "librdkafka"):
         logging.getLogger(name).addFilter(_Seldom(30.0))  # together 70 errors a second while a broker is away

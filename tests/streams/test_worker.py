@@ -1,5 +1,6 @@
 """Faust workers as processes on a real broker: what comes out is the same as in process, whatever befalls them."""
 
+import logging
 import re
 import signal
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from faust.transport.drivers import aiokafka
 
 from local.kafka import LocalKafka
 from local.service import free_ports
@@ -18,6 +20,7 @@ from schemas.message import Message, decode
 from streams import topics as on_broker
 from streams.control_view import Jobs
 from streams.in_process import run
+from streams.worker import _no_guess
 from tests.streams.examples import END, FATAL, Sums, job_record, number, value_of
 from tests.streams.stage import Stage, awaited, staged
 
@@ -188,6 +191,16 @@ def test_a_worker_that_is_stopped_while_it_joins_its_group_ends_at_once(stage: S
     awaited(lambda: _lives(port), "the worker's start")
     worker.process.send_signal(signal.SIGTERM)
     assert worker.ended() == 0
+
+
+@pytest.mark.parametrize("name", [name for name in vars(aiokafka) if name.startswith("SLOW_PROCESSING_NO_")])
+def test_what_faust_guesses_of_idle_workers_is_not_logged(name: str) -> None:
+    guess = f"{getattr(aiokafka, name)} There are multiple possible explanations"
+    told = logging.LogRecord("faust", logging.ERROR, "", 0, guess, (), None)
+    of_the_broker = name in {"SLOW_PROCESSING_NO_RECENT_FETCH", "SLOW_PROCESSING_NO_RECENT_RESPONSE"}
+    of_the_broker |= name == "SLOW_PROCESSING_NO_HIGHWATER_SINCE_START"
+    assert _no_guess(told) == of_the_broker
+    assert _no_guess(logging.LogRecord("faust", logging.ERROR, "", 0, "Got exception: %r", (1,), None))
 
 
 @pytest.mark.kafka
