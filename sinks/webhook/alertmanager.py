@@ -19,7 +19,7 @@ RESENDING = Resending(every_s=60.0, linger_s=900.0)
 LASTS_NS = 15 * 60 * 10**9
 """An alert that is not sent again is over after so long: more than a worker's patience and a restart together."""
 
-_PATH = "/api/v2/alerts"
+_PATH = b"/api/v2/alerts"
 
 
 class Alertmanager(Receiver):
@@ -56,5 +56,6 @@ def alerts_url(url: str) -> str:
     Raises ``SettingsError`` for what is no URL.
     """
     parsed = read_url(url)
-    path = parsed.path.rstrip("/")
-    return str(parsed.copy_with(path=path if path.endswith(_PATH) else path + _PATH))
+    path, mark, query = parsed.raw_path.partition(b"?")
+    path = path.rstrip(b"/").removesuffix(_PATH) + _PATH
+    return str(parsed.copy_with(raw_path=path + mark + query))

@@ -37,6 +37,7 @@ _OF_THE_PAGE = frozenset({409, 500})
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_UP_TO_THE_HOST = re.compile(r"^[^/?#]*//[^/?#]*")
 
 
 class ReceiverAway(ReceiverError):
@@ -157,7 +158,15 @@ class Delivery:
 
 
 def read_url(url: str) -> httpx.URL:
-    """A URL's parts. Raises ``SettingsError`` for what is no URL, without a part of it: any may be of a password."""
+    """A URL's parts. Raises ``SettingsError`` for what is no URL, without a part of it: any may be of a password.
+
+    So is one with an @ behind the host: of ``https://user:12/34@host`` the host would be ``user``, and its port 12.
+    """
+    if "@" in _UP_TO_THE_HOST.sub("", url, count=1):
+        raise SettingsError(
+            "webhook: the URL has an @ behind its host: percent-encode what is special in its user and password, as / "
+            "to %2F; an @ that belongs to the path or the query is written %40"
+        )
     try:
         return httpx.URL(url)
     except httpx.InvalidURL:  # its text, in a traceback too, names what it takes for a port

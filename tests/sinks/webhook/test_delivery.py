@@ -171,10 +171,29 @@ def test_a_url_that_is_none_is_a_wrong_setting(url: str) -> None:
 
 @pytest.mark.parametrize("read", [Delivery, alerts_url])
 def test_a_password_that_is_taken_for_a_port_is_not_told(read: Callable[[str], object]) -> None:
-    url = "https://user:s3cr3t/x@host"
+    url = "https://user:s3cr3t/x"
     with pytest.raises(SettingsError, match="the URL cannot be read: check its host and port") as caught:
         read(url)
     assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("read", [Delivery, alerts_url])
+@pytest.mark.parametrize("rest", ["12/34@host/x", "12?34@host", "12#34@host", "12@host/a@b"])
+def test_a_password_that_begins_like_a_port_is_not_told(read: Callable[[str], object], rest: str) -> None:
+    with pytest.raises(SettingsError, match="an @ behind its host") as caught:
+        read(f"https://user:{rest}")
+    assert not any(part in str(caught.value) for part in ("12", "34"))
+    assert caught.value.__context__ is None
+
+
+def test_a_password_of_digits_is_no_port() -> None:
+    with Delivery("https://user:8443@host/%40team?to=a%40b") as delivery:
+        assert delivery.place == "https://host"
+
+
+def test_the_address_of_an_alertmanager_keeps_what_is_percent_encoded() -> None:
+    assert alerts_url("http://host/%40a%2Fb/?q=1") == "http://host/%40a%2Fb/api/v2/alerts?q=1"
+    assert alerts_url("http://host/api/v2/alerts") == "http://host/api/v2/alerts"
 
 
 def test_an_empty_secret_is_a_wrong_setting() -> None:
