@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from diagnosis.ranking.devices import RankingSettings
 from offbeat import report, tables, terminal, wiring
 from offbeat.answer import Gathered, Row, Verdicts, as_json, incident_json
-from offbeat.settings import Settings
+from offbeat.settings import Settings, WebhookSettings
 from producers.importers.tidy import tidy
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from schemas.errors import MessageError, ReceiverError, SettingsError
@@ -44,24 +44,24 @@ _LOOK_FURTHER = (
 class Demonstrated:
     """The answer of the diagnosis with what was ``injected``, the ``ranking`` and the ``data_dir``.
 
-    ``unpaged`` is why the receiver was not told; None: it was, or none was named.
+    ``unpaged`` is why the receiver was not told; None: it was, or was not to be.
     """
 
     answer: dict[str, Any]
     unpaged: ReceiverError | None
 
 
-def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, page_to: str | None) -> Demonstrated:
+def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, page: bool) -> Demonstrated:
     """Simulate a job, diagnose it and store what is found; incidents are told on stderr as they open and end.
 
-    Raises ``OffbeatError``.
+    With ``page`` the receiver that is set hears of them as well. Raises ``OffbeatError``.
     """
     scenario = demo_scenario(seed, ranks)
     with terminal.progress(f"simulating {ranks} GPUs on {ranks // _GPUS_PER_HOST} hosts, {ITERATIONS} iterations"):
         simulated = simulate(scenario)
     folder = data_dir or Path(tempfile.mkdtemp(prefix="offbeat-demo-"))
     of_folder = settings.store.in_folder(folder)
-    with wiring.opened(of_folder) as store, _paging(settings, page_to, simulated) as pages:
+    with wiring.opened(of_folder) as store, _paging(settings.webhook, simulated, page=page) as pages:
         gathered = _watched(simulated, settings, [wiring.store_sink(store, of_folder), *pages])
         ranking = tables.rows_of(tables.device_ranking(store, RankingSettings(), simulated.job.job))
     verdicts = Verdicts.of(settings.monitor, settings.incidents)
@@ -169,22 +169,20 @@ class _Pages:
             self._sink.flush()
         except ReceiverError as error:
             why = error.__cause__ or error  # no topic keeps the pages here, as the sink says of a deployed one
-            self.failure = ReceiverError(f"not every incident was paged: {why}; give a --page-to that answers")
+            self.failure = ReceiverError(f"not every incident was paged: {why}; mend what it names, or leave --page out")
 
 
 @contextmanager
-def _paging(settings: Settings, page_to: str | None, simulated: SimulatedRun) -> Iterator[list[_Pages]]:
-    """The sink that pages the URL; none without one: what OFFBEAT_WEBHOOK__URL names must not hear of a simulation."""
-    if page_to is None:
+def _paging(webhook: WebhookSettings, simulated: SimulatedRun, *, page: bool) -> Iterator[list[_Pages]]:
+    """The sink that pages the receiver that is set; none unasked: who is on call must not hear of a simulation."""
+    if not page:
         yield []
         return
     from prometheus_client import CollectorRegistry
-    from pydantic import SecretStr
 
     from offbeat.paging import paging
     from sinks.webhook.retry import RetryPolicy
 
-    webhook = settings.webhook.model_copy(update={"url": SecretStr(page_to)})
     policy = RetryPolicy(patience_s=_PAGING_PATIENCE_S)
     with paging(webhook, _refused, CollectorRegistry(), policy=policy) as make:
         yield [_Pages(make({simulated.job.job: simulated.job}))]

@@ -57,13 +57,13 @@ def demo(
     data_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The chDB folder to fill; a new temporary one if none is given.")
     ] = None,
-    page_to: Annotated[str | None, typer.Option(metavar="URL", help="Page the incidents to this webhook.")] = None,
+    page: Annotated[bool, typer.Option("--page", help="Page the incidents to the receiver that is set.")] = False,
     as_json: Json = False,
 ) -> None:
     """Name the slow GPU and the slow NIC of a simulated job."""
     from offbeat import demo as demonstration
 
-    shown = demonstration.run(settings_with(), ranks=ranks, seed=seed, data_dir=data_dir, page_to=page_to)
+    shown = demonstration.run(settings_with(), ranks=ranks, seed=seed, data_dir=data_dir, page=page)
     if as_json:
         terminal.print_json(shown.answer)
     else:

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 from typer.testing import Result
 
-from offbeat.demo import ITERATIONS, LASTS, demo_scenario
-from producers.simulation import Kind
+from offbeat.demo import ITERATIONS, LASTS, _paging, demo_scenario
+from offbeat.settings import WebhookSettings
+from producers.simulation import Kind, Scenario, simulate
 from tests.offbeat.command_line import offbeat, refusal
 from tests.sinks.webhook.local_receiver import LocalReceiver
 
@@ -26,9 +28,8 @@ def receiver() -> Iterator[LocalReceiver]:
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory, receiver: LocalReceiver) -> Result:
     folder = tmp_path_factory.mktemp("demo") / "data"
-    # A receiver that is configured for real incidents must hear nothing of a simulation.
-    configured = {"OFFBEAT_WEBHOOK__URL": "http://127.0.0.1:1/"}
-    result = offbeat("demo", "--data-dir", folder, "--page-to", receiver.url, settings=configured)
+    configured = {"OFFBEAT_WEBHOOK__URL": receiver.url}
+    result = offbeat("demo", "--data-dir", folder, "--page", settings=configured)
     assert result.exit_code == 0, result.output
     return result
 
@@ -106,11 +107,25 @@ def test_other_numbers_of_ranks_are_refused(ranks: int) -> None:
 
 def test_a_receiver_that_is_away_costs_only_the_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("offbeat.demo._PAGING_PATIENCE_S", 0.1)
-    away = "http://127.0.0.1:1/hook"
-    result = offbeat("demo", "--ranks", 16, "--data-dir", tmp_path / "data", "--page-to", away)
+    away = {"OFFBEAT_WEBHOOK__URL": "http://127.0.0.1:1/hook"}
+    result = offbeat("demo", "--ranks", 16, "--data-dir", tmp_path / "data", "--page", settings=away)
     assert result.exit_code == 2
     for part in ("1. ", "\ninjected:\n", "named beyond these: ", "(SQL view device_ranking):\n", "look further:\n"):
         assert part in result.stdout
     last = result.stderr.splitlines()[-1]
     assert last.startswith("not every incident was paged: http://127.0.0.1:1: ConnectError: ")
-    assert last.endswith("; give a --page-to that answers")
+    assert last.endswith("; mend what it names, or leave --page out")
+
+
+def test_without_page_a_receiver_that_is_set_hears_nothing() -> None:
+    webhook = WebhookSettings(url=SecretStr("http://127.0.0.1:1/hook"))
+    simulated = simulate(Scenario(1, tp=2, pp=1, dp=1, layers=1, microbatches=1, iterations=2))
+    with _paging(webhook, simulated, page=False) as pages:
+        assert pages == []
+    with _paging(webhook, simulated, page=True) as pages:
+        assert len(pages) == 1
+
+
+def test_paging_nobody_is_refused(tmp_path: Path) -> None:
+    line = refusal(offbeat("demo", "--ranks", 16, "--data-dir", tmp_path / "data", "--page"))
+    assert line == "OFFBEAT_WEBHOOK__URL is not set: it names who is told of incidents"
