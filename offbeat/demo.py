@@ -169,7 +169,9 @@ class _Pages:
             self._sink.flush()
         except ReceiverError as error:
             why = error.__cause__ or error  # no topic keeps the pages here, as the sink says of a deployed one
-            self.failure = ReceiverError(f"not every incident was paged: {why}; mend what it names, or leave --page out")
+            self.failure = ReceiverError(
+                f"not every incident was paged: {why}; mend what it names, or leave --page out"
+            )
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import sys
 from dataclasses import asdict
@@ -56,7 +57,7 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def print_rows(table: pa.Table, form: Form) -> None:
-    """Print rows on stdout: aligned for people, or as JSON or CSV for programs."""
+    """Print rows on stdout: aligned for people, or as JSON or CSV, whose nested cells are JSON, for programs."""
     rows = rows_of(table)
     match form:
         case "json":
@@ -64,7 +65,7 @@ def print_rows(table: pa.Table, form: Form) -> None:
         case "csv":
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(table.column_names)
-            writer.writerows([_text(value) for value in row.values()] for row in rows)
+            writer.writerows([_cell(value) for value in row.values()] for row in rows)
         case "table":
             print_aligned(rows)
 
@@ -93,10 +94,18 @@ def print_aligned(rows: list[dict[str, Any]]) -> None:
             out.print(f"   {name}: {_text(value)}")
 
 
+def _cell(value: Any) -> str:
+    """A value for programs: what is nested as JSON."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else _text(value)
+
+
 def _text(value: Any) -> str:
+    """A value for people."""
     if value is None:
         return ""
-    return ", ".join(_text(item) for item in value) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -44,7 +44,7 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT; parameters are {name:Type}.")],
     param: Annotated[list[str] | None, typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter.")] = None,
     max_rows: Annotated[int, typer.Option(min=1, help="Answer with at most so many rows.")] = 10_000,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header; nested values as JSON.")] = False,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:

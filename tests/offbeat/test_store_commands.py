@@ -1,5 +1,6 @@
 """`offbeat store migrate`, `sql` and `rank`, on a chDB folder that `diagnose --data-dir` filled."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,17 @@ def test_people_get_a_table_and_programs_csv(folder: Path) -> None:
         "nothing",
     ]
     assert offbeat("sql", query, "--csv", "--data-dir", folder).stdout == (
-        'number,text,list,nothing\n1,"a,b","1, 2",\n'
+        'number,text,list,nothing\n1,"a,b","[1, 2]",\n'
     )
+
+
+def test_nested_values_are_json_in_csv(folder: Path) -> None:
+    query = "SELECT map('at', 'häst') AS pairs, [tuple(1, 'b')::Tuple(rank Int32, host String)] AS hosts"
+    [header, line] = csv.reader(offbeat("sql", query, "--csv", "--data-dir", folder).stdout.splitlines())
+    assert header == ["pairs", "hosts"]
+    [row] = rows(folder, query)
+    assert [json.loads(cell) for cell in line] == [row["pairs"], row["hosts"]]
+    assert "häst" in line[0]
 
 
 def test_values_that_json_lacks_have_a_form(folder: Path) -> None:
