@@ -27,6 +27,10 @@ class Format(Protocol):
         """Whether a file's name is one of this format."""
         ...
 
+    def begins(self, path: Path) -> bool:
+        """Whether a file begins like one of this format, whatever its name."""
+        ...
+
     def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
         """All rows of the files, in the files' order, in the columns of telemetry.comm_ops and a column host."""
         ...
@@ -60,13 +64,32 @@ def recognise(paths: Sequence[Path], name: str | None = None) -> Recognised:
         files = tuple(file for file in found if format_.matches(file) or (name is not None and file in given))
         if files and all(file in files for file in given):
             fitting.append(Recognised(format_, files))
+    if name is not None:
+        _check(FORMATS[name], fitting[0].files if fitting else found)
+        if not fitting:
+            raise InputError(f"{paths[0]}: no telemetry as {name}, which is {FORMATS[name].what}")
     if not fitting:
         strange = next((file for file in given if not any(f.matches(file) for f in FORMATS.values())), paths[0])
+        if (alike := _alike(strange)) is not None:
+            known = f"{alike.name}, but is none by its name ({alike.what})"
+            raise InputError(f"{strange}:1: begins like {known}: give --format {alike.name}")
         raise InputError(f"{strange}: no telemetry in a known format; known are {_known()}")
     if len(fitting) > 1:
         names = ", ".join(f.format.name for f in fitting)
         raise InputError(f"{paths[0]}: holds files of several formats ({names}); name one with --format")
     return fitting[0]
+
+
+def _check(named: Format, files: Sequence[Path]) -> None:
+    """Raises ``InputError`` where files are in another format than the one that was named."""
+    for file in files:
+        alike = None if named.begins(file) else _alike(file)
+        if alike is not None:
+            raise InputError(f"{file}:1: begins like {alike.name}, not like {named.name}: give --format {alike.name}")
+
+
+def _alike(path: Path) -> Format | None:
+    return next((format_ for format_ in FORMATS.values() if path.is_file() and format_.begins(path)), None)
 
 
 def _known() -> str:

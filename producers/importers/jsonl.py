@@ -6,6 +6,7 @@ block that could not be read, or holds impossible values, are looked at one by o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from producers.importers.columns import ALIASES, COLUMNS, SCHEMA, check, conform, plain
-from producers.importers.files import Block, Limits, in_order, line_blocks
+from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks
 from producers.importers.json_fault import find_fault
 from schemas.errors import ImpossibleValue, InputError
 
@@ -36,6 +37,14 @@ class JsonLines:
     def matches(self, path: Path) -> bool:
         """Whether a file's name is one of this format."""
         return path.name.endswith((".jsonl", ".jsonl.gz"))
+
+    def begins(self, path: Path) -> bool:
+        """Whether the first line is an object that names an operator."""
+        try:
+            row = json.loads(next(iter(first_lines(path)), ""))
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(row, dict) and "op" in row
 
     def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
         """All rows of the files, in the files' order.

@@ -54,8 +54,10 @@ class Megatrace:
 
     def matches(self, path: Path) -> bool:
         """Whether a file is of this format, by its name and its first line."""
-        if not path.name.endswith((".log", ".log.gz")):
-            return False
+        return path.name.endswith((".log", ".log.gz")) and self.begins(path)
+
+    def begins(self, path: Path) -> bool:
+        """Whether one of the first lines is one of this format."""
         return any(LINE.match(line) for line in first_lines(path))
 
     def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:

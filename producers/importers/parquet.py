@@ -28,6 +28,8 @@ ROWS_A_GROUP = 1 << 17
 MOST_ROWS = 16 << 20
 """Rows of a row group that is read."""
 
+_MAGIC = b"PAR1"
+
 _DAMAGED = (OSError, pa.ArrowException, UnicodeDecodeError)
 """What reading damaged files raises."""
 
@@ -55,6 +57,14 @@ class Parquet:
         except _DAMAGED:
             return True
         return bool(_OWN & (names | set(partitions(path))))
+
+    def begins(self, path: Path) -> bool:
+        """Whether a file begins as all Parquet does."""
+        try:
+            with path.open("rb") as file:
+                return file.read(len(_MAGIC)) == _MAGIC
+        except OSError:
+            return False
 
     def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
         """All rows of the files, in the files' order; ``communicator`` may be null.

@@ -1,11 +1,17 @@
 """Which files of which format make up a recording."""
 
+import re
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from producers.importers.formats import recognise
 from schemas.errors import InputError
+
+TESTDATA = Path(__file__).parent / "testdata"
 
 
 @pytest.fixture
@@ -47,6 +53,45 @@ def test_one_strange_file_among_good_ones_is_named(folder: Path) -> None:
 def test_an_unknown_format_is_refused_with_what_is_known(folder: Path) -> None:
     with pytest.raises(InputError, match="unknown format 'csv'; known are jsonl"):
         recognise([folder], "csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "fits"),
+    [
+        ("jsonl.good.jsonl", "megatrace", "jsonl"),
+        ("jsonl.good.jsonl", "parquet", "jsonl"),
+        ("megatrace.good.log", "jsonl", "megatrace"),
+    ],
+)
+def test_a_file_of_another_format_than_the_named_is_told_with_the_one_that_fits(
+    tmp_path: Path, name: str, asked: str, fits: str
+) -> None:
+    file = Path(shutil.copy(TESTDATA / name, tmp_path))
+    (tmp_path / "job.json").write_text('{"job": "j"}')
+    said = re.escape(f"{file}:1: begins like {fits}, not like {asked}: give --format {fits}")
+    for path in (file, tmp_path):
+        with pytest.raises(InputError, match=f"^{said}$"):
+            recognise([path], asked)
+
+
+def test_a_parquet_file_is_not_read_as_lines(tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"op": ["send"]}), file)
+    with pytest.raises(InputError, match="begins like parquet, not like jsonl: give --format parquet"):
+        recognise([file], "jsonl")
+
+
+def test_a_file_under_another_name_is_told_with_the_format_that_fits(tmp_path: Path) -> None:
+    file = tmp_path / "rank0.log"
+    shutil.copy(TESTDATA / "jsonl.good.jsonl", file)
+    with pytest.raises(InputError, match=r"rank0\.log:1: begins like jsonl, .*: give --format jsonl"):
+        recognise([file])
+    assert recognise([file], "jsonl").files == (file,)
+
+
+def test_a_folder_without_the_named_format_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"no telemetry as megatrace, which is \*\.log"):
+        recognise([folder], "megatrace")
 
 
 def test_what_is_not_there_is_refused(folder: Path) -> None:
