@@ -8,6 +8,7 @@ from pathlib import Path
 
 from diagnosis.job import Layout
 from offbeat import terminal
+from producers.importers import kept
 from producers.importers.files import expand
 from producers.importers.formats import FORMATS
 from producers.importers.recording import Recording, load
@@ -26,11 +27,13 @@ class Reading:
     iteration_end: str | None = None
 
 
-def read(paths: Sequence[Path], reading: Reading) -> Recording:
+def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Recording:
     """Read one recording; where others lie in folders of a folder it is said that these are not read.
 
-    Raises ``InputError`` where the recording cannot be read.
+    What agents keep is found in the folders of a folder: it lies so. ``noting`` tells what of it is gone, for a caller
+    that does not. Raises ``InputError`` where the recording cannot be read.
     """
+    paths = [folder for path in paths for folder in _resolved(path)]
     for folder in paths:
         inner = _recordings_in(folder) if folder.is_dir() else []
         if not inner:
@@ -38,8 +41,16 @@ def read(paths: Sequence[Path], reading: Reading) -> Recording:
         if not _holds_telemetry(folder):
             raise InputError(f"{folder}: folders in a folder are not read; name one of them, as {inner[0]}")
         terminal.note(f"{folder}: folders in a folder are not read: {', '.join(each.name for each in inner)}")
+    end, layout = reading.iteration_end, reading.layout
     with terminal.progress("reading"):
-        return load(paths, format_name=reading.format_name, layout=reading.layout, iteration_end=reading.iteration_end)
+        recording = load(paths, format_name=reading.format_name, layout=layout, iteration_end=end)
+    for line in recording.gone if noting else ():
+        terminal.note(f"gone: {line}")
+    return recording
+
+
+def _resolved(path: Path) -> Sequence[Path]:
+    return kept.folders(path) if path.is_dir() and not _holds_telemetry(path) else (path,)
 
 
 def _recordings_in(folder: Path) -> list[Path]:

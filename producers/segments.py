@@ -16,7 +16,7 @@ from pathlib import Path
 _FRAME = struct.Struct("<4sIIq")
 """Magic, bytes of the payload, checksum of number and payload, number."""
 _MAGIC = b"OFB1"
-_SUFFIX = ".frames"
+SUFFIX = ".frames"
 _FILES = 16
 """The bound is shared by so many files: what goes at once is a part of what is kept."""
 
@@ -45,7 +45,7 @@ class Segments:
         self._sizes: dict[Path, int] = {}
         self.cut_bytes = 0
         self.frames: list[Frame] = []
-        for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
             self._open(path)
         self._bound()
 
@@ -60,7 +60,7 @@ class Segments:
         Raises ``OSError`` where the disk takes it not; then nothing was added.
         """
         if self._file is None or self._sizes[self._file] + len(payload) > self._max_bytes // _FILES:
-            self._file = self._folder / f"{number:020d}{_SUFFIX}"
+            self._file = self._folder / f"{number:020d}{SUFFIX}"
         path, offset = self._file, self._sizes.get(self._file, 0)
         try:
             with open(path, "ab", opener=private) as file:
@@ -111,13 +111,13 @@ class Segments:
             self._file = None
 
     def _open(self, path: Path) -> None:
-        content = path.read_bytes()
-        end = 0
-        for frame in _whole(path, content, self.frames[-1].number if self.frames else -1):
-            self.frames.append(frame)
-            end = frame.offset + frame.size
-        if end < len(content):
-            self.cut_bytes += len(content) - end
+        size, end = path.stat().st_size, 0
+        try:
+            for frame, _ in read_frames(path, self.frames[-1].number if self.frames else -1):
+                self.frames.append(frame)
+                end = frame.offset + frame.size
+        except ValueError:
+            self.cut_bytes += size - end
             os.truncate(path, end)
         if end:
             self._sizes[path] = end
@@ -137,17 +137,30 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _whole(path: Path, content: bytes, last: int) -> Iterator[Frame]:
-    """The frames up to the first that is damaged."""
-    at = 0
-    while at + _FRAME.size <= len(content):
-        magic, size, checksum, number = _FRAME.unpack_from(content, at)
-        at += _FRAME.size
-        payload = content[at : at + size]
-        if magic != _MAGIC or len(payload) < size or number <= last or checksum != _checksum(number, payload):
-            return
-        yield Frame(number, path, at, size)
-        at, last = at + size, number
+def read_frames(path: Path, last: int = -1) -> Iterator[tuple[Frame, bytes]]:
+    """The frames of a file and what they hold, one at a time; the file is left as it is.
+
+    ``last`` is the number before the first. Raises ``ValueError`` where a frame is damaged or not written to its end:
+    of what follows it nothing is known. Raises ``OSError`` where the file cannot be read.
+    """
+    with path.open("rb") as file:
+        size, at = os.fstat(file.fileno()).st_size, 0
+        while at < size:
+            header = file.read(_FRAME.size)
+            magic, length, checksum, number = _FRAME.unpack(header) if len(header) == _FRAME.size else (b"", 0, 0, -1)
+            begin = at + _FRAME.size
+            whole = magic == _MAGIC and number > last and begin + length <= size
+            payload = file.read(length) if whole else b""
+            if not whole or len(payload) < length or checksum != _checksum(number, payload):
+                raise ValueError(f"{path}: its last {size - at} bytes are damaged, or are being written")
+            yield Frame(number, path, begin, length), payload
+            at, last = begin + length, number
+
+
+def begins_with(path: Path, bytes_: int) -> bytes:
+    """The first bytes of a file's first payload; fewer where there are none. Raises ``OSError``."""
+    with path.open("rb") as file:
+        return file.read(_FRAME.size + bytes_)[_FRAME.size :]
 
 
 def _checksum(number: int, payload: bytes) -> int:

@@ -24,19 +24,20 @@ _MAX_METADATA_TABLES = 1_000
 """Fields and key-value pairs of one message; the largest schema of the catalogue has 100."""
 
 
-def decoded_bytes(stream: bytes) -> int:
+def decoded_bytes(stream: bytes, *, max_metadata_bytes: int = _MAX_METADATA_BYTES) -> int:
     """Bytes that the buffers of a stream occupy after decompression.
 
     Raises ``ValueError`` where the stream is cut short, its lengths contradict each other, or its metadata is
-    larger than that of any topic.
+    larger than ``max_metadata_bytes``, which no topic's is.
     """
     try:
-        return sum(_message_bytes(metadata, body) for metadata, body in _messages(memoryview(stream)))
+        messages = _messages(memoryview(stream), max_metadata_bytes)
+        return sum(_message_bytes(metadata, body) for metadata, body in messages)
     except (struct.error, IndexError, OverflowError) as error:
         raise ValueError(f"not an Arrow IPC stream: {error}") from error
 
 
-def _messages(stream: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+def _messages(stream: memoryview, max_metadata_bytes: int) -> Iterator[tuple[bytes, memoryview]]:
     """The metadata and the body of each message."""
     at = 0
     while at + 8 <= len(stream):
@@ -45,8 +46,8 @@ def _messages(stream: memoryview) -> Iterator[tuple[bytes, memoryview]]:
             raise ValueError("not an Arrow IPC stream: no message starts where one must")
         if size == 0:
             return
-        if size > _MAX_METADATA_BYTES:
-            raise ValueError(f"{size} bytes of metadata, at most {_MAX_METADATA_BYTES} are read")
+        if size > max_metadata_bytes:
+            raise ValueError(f"{size} bytes of metadata, at most {max_metadata_bytes} are read")
         metadata = bytes(stream[at + 8 : at + 8 + size])
         if len(metadata) < size:
             raise ValueError("not an Arrow IPC stream: cut short in a message's metadata")

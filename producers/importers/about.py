@@ -6,7 +6,7 @@ Parquet keeps that metadata, so that a converted recording says the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,13 +20,15 @@ class About:
     """``lost_lines`` are known to be missing beyond what holes in the sequence numbers show.
 
     ``job`` is a row of control.jobs. ``iterations_source`` is set where the rows have been labelled already; then
-    ``name`` is the recording's own and ``duplicates`` were dropped from it.
+    ``name`` is the recording's own and ``duplicates`` were dropped from it. ``gone`` says in words what else is
+    missing.
     """
 
     lost_lines: int = 0
     duplicates: int = 0
     job: Mapping[str, Any] | None = None
     iterations_source: str | None = None
+    gone: Sequence[str] = ()
 
 
 def described(table: pa.Table, about: About) -> pa.Table:
@@ -44,8 +46,9 @@ def about(schema: pa.Schema) -> About:
         found = About(**said)
         whole = found.lost_lines >= 0 and found.duplicates >= 0
         sourced = found.iterations_source in {None, "given", "inferred"}
+        told = isinstance(found.gone, (list, tuple)) and all(isinstance(line, str) for line in found.gone)
     except TypeError as error:
         raise ValueError(f"the metadata is not Offbeat's: {error}") from error
-    if not (whole and sourced and (found.job is None or isinstance(found.job, dict))):
+    if not (whole and sourced and told and (found.job is None or isinstance(found.job, dict))):
         raise ValueError("the metadata is not Offbeat's")
     return found

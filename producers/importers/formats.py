@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from producers.importers.files import Limits, expand
 from producers.importers.jsonl import JsonLines
+from producers.importers.kept import KEPT
 from producers.importers.megatrace import Megatrace
 from producers.importers.parquet import Parquet
 from schemas.errors import InputError
@@ -36,7 +37,7 @@ class Format(Protocol):
         ...
 
 
-FORMATS: dict[str, Format] = {format_.name: format_ for format_ in (JsonLines(), Parquet(), Megatrace())}
+FORMATS: dict[str, Format] = {format_.name: format_ for format_ in (JsonLines(), Parquet(), Megatrace(), KEPT)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from diagnosis.communicator_use import communicator_uses, membership
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout
 from diagnosis.unseen_members import in_doubt
+from producers.segments import private
 from schemas.catalogue import JOBS
 from schemas.errors import InputError, MessageError
 from schemas.message import decode, encode
@@ -42,6 +43,14 @@ def read_job_file(folder: Path) -> Job | None:
         return job_of_row(row)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
+
+
+def write_job_file(folder: Path, job: Job) -> None:
+    """Describe a folder's job for ``read_job_file``; nobody but this user may read it. Raises ``OSError``."""
+    written = folder / f"{JOB_FILE}.new"
+    with open(written, "w", encoding="utf-8", opener=private) as file:
+        json.dump(job.to_row(), file)
+    written.replace(folder / JOB_FILE)
 
 
 def job_of_row(row: Mapping[str, Any]) -> Job:

@@ -37,6 +37,8 @@ class Recording:
     iterations_source: str
     """"given" or "inferred"."""
     files: tuple[Path, ...]
+    gone: tuple[str, ...] = ()
+    """What is known to be missing beyond that, in words."""
 
     @property
     def layout(self) -> Layout | None:
@@ -85,6 +87,7 @@ def load(
         duplicates=said.duplicates + tidied.duplicates,
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
+        gone=tuple(said.gone),
     )
 
 
@@ -93,5 +96,6 @@ def write(recording: Recording, path: Path) -> None:
 
     Raises ``OSError`` where it cannot be written.
     """
-    what = About(recording.lost_lines, recording.duplicates, recording.job.to_row(), recording.iterations_source)
+    job, source = recording.job.to_row(), recording.iterations_source
+    what = About(recording.lost_lines, recording.duplicates, job, source, recording.gone)
     parquet.write(recording.table, path, what)

@@ -13,13 +13,14 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from diagnosis.job import Job
+from producers.importers.job_of_rows import write_job_file
 from producers.job_source import JobSource
 from producers.live.description import describe, has_begun, is_whole, with_news
 from producers.live.live_store import LiveStore
 from producers.live.rank_log import RankLog
 from producers.live.registration import folders, is_ours
 from producers.log_agent import LogAgent
-from producers.segments import Segments
+from producers.segments import SUFFIX, Segments
 from schemas.message import Message
 
 log = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class LiveJob:
 
     def _was_begun(self) -> bool:
         """Whether an agent before this one has kept iterations of the job."""
-        return self._folder.is_dir() and any(self._folder.iterdir())
+        return any(self._folder.glob(f"*{SUFFIX}"))
 
     def _begin(self, job: Job, pivots: Pivots, host: str) -> None:
         here = sorted({rank_log.rank for rank_log in self.logs})
@@ -142,6 +143,7 @@ class LiveJob:
         self._store = LiveStore(job, sorted({*here, *job.ranks_of_host.get(name, ())}), segments)
         for rank_log in self.logs:
             self._store.add(rank_log)
+        self._describe(job)
         self._agent = LogAgent(self._store, name, pivots(job))
         if job.ranks and job.ranks[0] in self._store.ranks:  # of all agents one tells of the job itself
             self._source = JobSource(job, [self._agent])
@@ -154,7 +156,15 @@ class LiveJob:
         if job is self._store.job:
             return []
         self._store.job = job
+        self._describe(job)
         return [self._source.redescribe(job)]
+
+    def _describe(self, job: Job) -> None:
+        """Say beside what is kept whose it is: whoever reads it later has nobody to ask."""
+        try:
+            write_job_file(self._folder, job)
+        except OSError as error:  # iterations matter more: if they cannot be kept either, that ends the agent
+            log.warning("%s: what is kept is not described: %s", self.name, error)
 
     def _of_source(self) -> list[Message]:
         return (self._source.advance() or []) if self._source is not None else []

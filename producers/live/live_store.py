@@ -6,7 +6,6 @@ the order and with the positions of ``LogIndex``; of what was closed before, tha
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,8 @@ import pyarrow as pa
 
 from diagnosis.columns import Ints, codes, integers
 from diagnosis.job import Job
+from producers import kept_iterations
+from producers.kept_iterations import UNREADABLE
 from producers.live.losses import Losses
 from producers.live.rank_log import RankLog
 from producers.log_index import LogIndex
@@ -33,12 +34,7 @@ WANTED_ITERATIONS = 100
 SILENT_AFTER = 3
 """A rank that logs nothing is awaited until another one is so many iterations ahead: ranks move in lockstep."""
 
-_ABOUT = b"offbeat.iteration"
 _WINDOW = 2
-_UNREADABLE = (OSError, pa.ArrowException, ValueError, TypeError, LookupError, OverflowError, RecursionError)
-"""What reading a damaged iteration raises, or one of another version."""
-_WRITE = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
-_READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +178,12 @@ class LiveStore:
         self._first = iteration if self._first is None else self._first
         self.watermark_ns = max([self.watermark_ns, *blocks.latest_ns[own].tolist()])
         about = {
-            **{name: getattr(spans, name).tolist() for name in ("rank", "start_ns", "end_ns", "lost")},
             "watermark_ns": self.watermark_ns,
             "first": self._first,
             "calls": list(self._calls.items()),
             **self._losses.note(table, iteration),
         }
-        payload = _payload(
-            table.replace_schema_metadata({_ABOUT: json.dumps(about)}), blocks.last[own] - blocks.first[own]
-        )
+        payload = kept_iterations.encode(table, blocks.last[own] - blocks.first[own], spans, about)
         try:
             gone = self._segments.append(iteration, payload)
         except OSError as error:
@@ -231,13 +224,11 @@ class LiveStore:
     def _recall(self, frame: Frame) -> None:
         """Know an iteration of an earlier life again."""
         try:
-            with pa.ipc.open_file(self._segments.read(frame)) as file:
-                about = json.loads(file.schema.metadata[_ABOUT])
-            spans = Spans(*(np.array(about[name], dtype=np.int64) for name in ("rank", "start_ns", "end_ns", "lost")))
+            spans, about = kept_iterations.about(self._segments.read(frame))
             calls = {int(rank): int(count) for rank, count in about["calls"]}
             watermark_ns, first = int(about["watermark_ns"]), int(about["first"])
             self._losses.recall(about, frame.number)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             self._lose(frame.number, error)
             return
         self._kept[frame.number] = _Kept(frame, spans)
@@ -253,36 +244,19 @@ class LiveStore:
         """``_rows_of`` a kept iteration; None where it turns out to be damaged, and is no longer kept."""
         try:
             return self._rows_of(iteration, ranks)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             self._lose(iteration, error)
             return None
 
     def _rows_of(self, iteration: int, ranks: Sequence[int]) -> pa.Table:
         """The rows of some ranks in a kept iteration, by rank and call order; of others nothing is decoded."""
         kept = self._kept[iteration]
-        places = np.flatnonzero(np.isin(kept.spans.rank, ranks)).tolist()
+        places = np.flatnonzero(np.isin(kept.spans.rank, ranks))
         for recent, table in self._recent:
             if recent == iteration:
                 low, high = np.searchsorted(integers(table, "rank"), kept.spans.rank[places] + [[0], [1]])
                 return _joined([table.slice(a, b - a) for a, b in zip(low, high, strict=True)])
-        with pa.ipc.open_file(self._segments.read(kept.frame), options=_READ) as file:
-            batches = [file.get_batch(place) for place in places]
-            table = pa.Table.from_batches(batches, file.schema).replace_schema_metadata(None)
-        if not table.schema.equals(COMM_OPS.schema):
-            raise ValueError("its columns are those of another version")
-        table.validate(full=True)
-        return table
-
-
-def _payload(table: pa.Table, rows: Ints) -> bytes:
-    """An Arrow file, a batch a rank; ``rows`` says how many each has."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=_WRITE) as writer:
-        for first, count in zip(np.cumsum(rows) - rows, rows, strict=True):
-            for batch in table.slice(first, count).to_batches():
-                writer.write_batch(batch)
-    payload: bytes = sink.getvalue().to_pybytes()
-    return payload
+        return kept_iterations.rows_of(self._segments.read(kept.frame), places)
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:

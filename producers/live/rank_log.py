@@ -167,27 +167,32 @@ class RankLog:
     def _table(self, records: Records) -> pa.Table:
         if len(records) and records["communicator"].max() >= len(self.registration.groups):
             self.ask_again()
-        names = [group.communicator for group in self.registration.groups]
-        readable = (records["communicator"] < len(names)) & (records["op"] < len(OPS))
-        records = records[readable & (records["phase"] <= len(PHASES)) & (records["call_ns"] <= LATEST_NS)]
-        records = records[records["call_ns"] >= 0]
-        call, start, end = (records[name].astype(np.int64) for name in ("call_ns", "start_ns", "end_ns"))
-        # Times may be given by hand, and clocks be set back: what lies before the call was not seen.
-        ended = (end >= call) & (end <= LATEST_NS)
-        started = (start >= call) & (start <= np.where(ended, end, LATEST_NS))
-        columns = {
-            "rank": np.full(len(records), self.rank, dtype=np.int32),
-            "communicator": _named(records["communicator"], names),
-            "op": _named(records["op"], OPS),
-            "phase": _named(records["phase"].astype(np.int32) - 1, PHASES),
-            "call_ns": call,
-            "start_ns": pa.array(start, mask=~started),
-            "end_ns": pa.array(end, mask=~ended),
-        }
-        for name in ("seq", "bytes", "p2p_seq", "iteration", "peer", "microbatch"):
-            values = records[name].astype(np.int64)
-            columns[name] = nullable(values, (values >= 0) & (values <= _MOST[name]), COMM_OPS.schema.field(name).type)
-        return pa.Table.from_batches([COMM_OPS.batch(columns)])
+        return table_of(records, self.registration)
+
+
+def table_of(records: Records, who: Registration) -> pa.Table:
+    """Records as rows of telemetry.comm_ops; those that cannot be are left out."""
+    names = [group.communicator for group in who.groups]
+    readable = (records["communicator"] < len(names)) & (records["op"] < len(OPS))
+    records = records[readable & (records["phase"] <= len(PHASES)) & (records["call_ns"] <= LATEST_NS)]
+    records = records[records["call_ns"] >= 0]
+    call, start, end = (records[name].astype(np.int64) for name in ("call_ns", "start_ns", "end_ns"))
+    # Times may be given by hand, and clocks be set back: what lies before the call was not seen.
+    ended = (end >= call) & (end <= LATEST_NS)
+    started = (start >= call) & (start <= np.where(ended, end, LATEST_NS))
+    columns = {
+        "rank": np.full(len(records), who.rank, dtype=np.int32),
+        "communicator": _named(records["communicator"], names),
+        "op": _named(records["op"], OPS),
+        "phase": _named(records["phase"].astype(np.int32) - 1, PHASES),
+        "call_ns": call,
+        "start_ns": pa.array(start, mask=~started),
+        "end_ns": pa.array(end, mask=~ended),
+    }
+    for name in ("seq", "bytes", "p2p_seq", "iteration", "peer", "microbatch"):
+        values = records[name].astype(np.int64)
+        columns[name] = nullable(values, (values >= 0) & (values <= _MOST[name]), COMM_OPS.schema.field(name).type)
+    return pa.Table.from_batches([COMM_OPS.batch(columns)])
 
 
 def _named(codes: NDArray[np.generic], names: list[str] | tuple[str, ...]) -> pa.DictionaryArray:

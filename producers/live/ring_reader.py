@@ -37,13 +37,14 @@ _LOOK = 4096
 class RingReader:
     """Reads what has been appended from ``tail``, the next number that is needed, to ``head`` (excluded).
 
-    The tail is in the shared memory: whoever reads after this process goes on there.
+    The tail is in the shared memory: whoever reads after this process goes on there. ``for_reading`` leaves it alone:
+    then only ``snapshot`` is of use.
     Raises ``InputError`` for a file that is no ring, and ``OSError`` for one that cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, for_reading: bool = False) -> None:
         self._path = path
-        self._memory = self._mapped()
+        self._memory = self._mapped(for_reading=for_reading)
         magic, record_bytes, self.capacity = HEADER.unpack_from(self._memory, 0)
         whole = HEADER_BYTES + self.capacity * RECORD_BYTES == len(self._memory)
         if magic != MAGIC or record_bytes != RECORD.itemsize or self.capacity < 1 or not whole:
@@ -99,6 +100,22 @@ class RingReader:
         copied["end_ns"][unfinished] = 0
         return copied
 
+    def snapshot(self) -> Records:
+        """A copy of what has not been released by now, taken beside the agent whose ring it is.
+
+        Like ``records``; what the writer may have written over meanwhile is left out.
+        """
+        number, done = self._slots["number"].copy(), self._slots["done"].copy()  # before what they stand for
+        fence()
+        copied: Records = self._slots.copy()
+        fence()
+        whole = (number > self.tail) & (number <= self.tail + self.capacity)
+        whole &= (number - 1) % self.capacity == np.arange(self.capacity)
+        copied["start_ns"][done != number] = 0
+        copied["end_ns"][done != number] = 0
+        kept: Records = copied[whole]
+        return kept
+
     def release(self, number: int) -> None:
         """Let the writer have the slots of all records before a number."""
         self._words[TAIL_AT // 8] = min(max(number, self.tail), self._head)
@@ -110,12 +127,13 @@ class RingReader:
             return slots[low:high]
         return np.concatenate([slots[low:], slots[:high]])
 
-    def _mapped(self) -> mmap.mmap:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    def _mapped(self, *, for_reading: bool) -> mmap.mmap:
+        how, access = (os.O_RDONLY, mmap.ACCESS_READ) if for_reading else (os.O_RDWR, mmap.ACCESS_WRITE)
+        descriptor = os.open(self._path, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             size = os.fstat(descriptor).st_size
             if size < HEADER_BYTES:
                 raise InputError(f"{self._path} is no ring: it has {size} bytes")
-            return mmap.mmap(descriptor, size)
+            return mmap.mmap(descriptor, size, access=access)
         finally:
             os.close(descriptor)

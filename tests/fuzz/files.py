@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest import mock
 
 import pyarrow as pa
@@ -43,7 +44,7 @@ from schemas.message import Message, decode, encode
 from sinks.webhook.signing import sign, verify
 from tests.diagnosis.irregularity.drawn_samples import drawn
 from tests.fuzz.target import Target, Trial
-from tests.producers.importers import megatrace_log
+from tests.producers.importers import kept_log, megatrace_log
 from tests.producers.live.made import live_store, write_rank
 
 PLENTY = 1 << 24
@@ -64,6 +65,8 @@ def targets() -> Iterator[Target]:
         "recording megatrace.gz", partial(_recording, "rank_0.log.gz", lambda: list(map(_packed, _megatrace())))
     )
     yield Target("recording parquet", partial(_recording, "rows.parquet", _parquet))
+    yield Target("recording kept", partial(_recording, "0.frames", _kept_file))
+    yield Target("recording kept iteration", weight=1, make=_kept_recording)
     yield Target("importer parquet", _parquet_reader)
     yield Target("job.json", _job_file)
     yield Target("labels", _labels)
@@ -124,6 +127,29 @@ def _recording(name: str, seeds: Callable[[], list[bytes]], folder: Path) -> Tri
         load([path.parent])
 
     return Trial(seeds(), feed)
+
+
+def _kept_file() -> list[bytes]:
+    with TemporaryDirectory() as folder:
+        kept_log.write(Path(folder), _run().table)
+        return [path.read_bytes() for path in Path(folder).iterdir()]
+
+
+def _kept_recording(folder: Path) -> Trial:
+    """One iteration damaged before its checksum was made, beside one that is whole."""
+    kept_log.write(folder / "made", _run().table)
+    segments = Segments(folder / "made", PLENTY)
+    payloads = [segments.read(frame) for frame in segments.frames]
+    kept = folder / "kept"
+
+    def feed(data: bytes) -> None:
+        shutil.rmtree(kept, ignore_errors=True)
+        damaged = Segments(kept, PLENTY)
+        damaged.append(0, payloads[0])
+        damaged.append(1, data)
+        load([kept])
+
+    return Trial(payloads[:2], feed)
 
 
 def _parquet_reader(folder: Path) -> Trial:

@@ -6,17 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from producers import kept_iterations
 from producers.importers.columns import COLUMNS, SCHEMA, check
 from producers.importers.files import Limits
 from producers.importers.formats import FORMATS, Format, recognise
 from producers.importers.recording import Recording, load, write
+from producers.log_store import Spans
+from producers.segments import Segments
 from schemas.catalogue import COMM_OPS
 from schemas.errors import InputError
-from tests.producers.importers import megatrace_log
+from tests.producers.importers import kept_log, megatrace_log
 from tests.recordings import EXAMPLE
 
 DATA = Path(__file__).parent / "testdata"
@@ -50,6 +54,20 @@ def _bad_megatrace(path: Path) -> None:
     path.write_text(good + (DATA / "megatrace.bad.txt").read_text().splitlines()[0].split("\t")[1] + "\n")
 
 
+def _kept(rank: int) -> Callable[[Path], object]:
+    """An iteration of an operator of one rank."""
+    row = {"rank": rank, "communicator": "dp", "call_order": 0, "op": "barrier", "call_ns": 1, "iteration": 3}
+    one = np.ones(1, dtype=np.int64)
+    table = pa.Table.from_batches([COMM_OPS.from_rows([row])])
+    payload = kept_iterations.encode(table, one, Spans(one * rank, one, one, one * 0), {"first": 3})
+
+    def written(path: Path) -> None:
+        Segments(path.parent, 1 << 20).append(3, payload)
+        next(path.parent.glob("*.frames")).rename(path)
+
+    return written
+
+
 def _copied(path: Path, _: Recording) -> None:
     for file in EXAMPLE.glob("*.gz"):
         (path / file.name).write_bytes(file.read_bytes())
@@ -70,6 +88,13 @@ SAMPLES = {
         _bad_megatrace,
         "time",
         lambda path, recording: megatrace_log.write(path, recording.table),
+    ),
+    "kept": Sample(
+        "a.frames",
+        _kept(0),
+        _kept(-1),
+        "iteration 3: telemetry.comm_ops: column rank",
+        lambda path, recording: kept_log.write(path, recording.table),
     ),
 }
 
@@ -131,7 +156,7 @@ def test_a_bad_record_is_named_with_its_file_and_field(tmp_path: Path, format_: 
 def test_what_is_damaged_or_gone_is_refused_by_name(tmp_path: Path, format_: Format, good: Path) -> None:
     packed = tmp_path / f"{good.name}.gz"
     packed.write_bytes(gzip.compress(good.read_bytes())[:-20] + b"x" * 12)
-    broken = packed if format_.name != "parquet" else good
+    broken = packed if format_.name not in {"parquet", "kept"} else good
     if broken is good:
         good.write_bytes(good.read_bytes()[:-20])
     for path in (broken, tmp_path / "gone"):
@@ -142,6 +167,8 @@ def test_what_is_damaged_or_gone_is_refused_by_name(tmp_path: Path, format_: For
 def test_a_file_without_records_has_no_rows(tmp_path: Path, format_: Format, good: Path) -> None:
     if format_.name == "parquet":
         pq.write_table(SCHEMA.empty_table(), good)
+    elif format_.name == "kept":
+        good.write_bytes(b"")
     else:
         good.write_bytes(b"\n\n")
     assert format_.read([good], Limits()).num_rows == 0

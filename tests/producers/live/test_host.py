@@ -16,6 +16,7 @@ import pytest
 
 from diagnosis.job import Communicator, Job, Layout, Place
 from offbeat.operator_log import OperatorLog
+from producers.importers.recording import load
 from producers.live import host as host_module
 from producers.live.host import Host
 from producers.live.registration import Registration, folders
@@ -75,6 +76,9 @@ def test_a_job_of_this_host_alone_is_described_told_and_ended(tmp_path: Path) ->
         assert (job["training"]["tp"], job["ended_ns"]) == (2, None)
         assert [(s["rank"], s["iteration"]) for s in rows(messages, ITERATION_SUMMARIES)] == [(0, 0), (1, 0)]
         assert {row["rank"] for row in rows(messages, COMM_OPS)} == {0}
+        kept = load([tmp_path / "kept" / "job"])  # what is kept says whose it is, to whoever reads it without the agent
+        assert (kept.job.job, kept.job.place[1]) == ("job", Place(1, "h0", 1))
+        assert stat.S_IMODE((tmp_path / "kept" / "job" / "job.json").stat().st_mode) == 0o600
         assert [host.ended] == [False]
         [answer] = host.process(request())
         assert answer.headers["ranks"] == "0,1"
