@@ -12,11 +12,12 @@ TOPIC = Topic(
     name="control.state",
     version=1,
     key=Key.PROCESSOR_JOB,
-    doc="Saved states; the record with the highest offsets counts; an ended job's state is a tombstone.",
+    doc="Saved states; the record with the highest offsets counts; an ended job's state is a tombstone. Under "
+    "processor#partition: how many bad messages there were in a row.",
     compacted=True,
     columns=(
         Column("processor", pa.string(), "Whose state."),
-        Column("job", pa.string(), "Of which job."),
+        Column("job", pa.string(), "Of which job; none where it is of none."),
         Column("offsets", pa.list_(OFFSET), "Next offset needed of each input; messages below it are skipped."),
         Column("format", pa.string(), "Name and version of the state's form."),
         Column("state", pa.binary(), "The state."),

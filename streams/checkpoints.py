@@ -4,6 +4,9 @@ A state is written after the outputs it already counted in and before the offset
 below its offsets are skipped after a restart. The record with the highest offsets counts, not the last: a worker
 whose partition was taken away may still be writing. The state of an ended job is a tombstone, written only after
 its last messages are committed, so that none of them is ever processed again without the state.
+
+How many bad messages a partition number has brought in a row goes the same way, whether its processor has states or
+not.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 
 _PARTITION = "partition"
+_NO_JOB = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,8 @@ class Checkpoints:
     """The states of one processor that count, built by taking the records of control.state in their order."""
 
     def __init__(self, processor: str) -> None:
-        self._prefix = f"{processor}/"
+        self._processor = processor
+        self._prefix = _key(processor, "")
         self._saved: dict[str, _Saved] = {}
 
     def take(self, message: Message) -> None:
@@ -43,11 +48,10 @@ class Checkpoints:
         Raises ``BusError`` for a record of this processor that cannot be read: to go on without it would be to
         forget a job's past.
         """
-        if not message.key.startswith(self._prefix):
+        if not message.key.startswith((self._prefix, _counted_key(self._processor, ""))):
             return
-        job = message.key.removeprefix(self._prefix)
         if message.value is None:
-            self._saved.pop(job, None)
+            self._saved.pop(message.key, None)
             return
         try:
             saved = _decoded(message)
@@ -56,13 +60,22 @@ class Checkpoints:
                 f"{message.topic} partition {message.partition} offset {message.offset}: the saved state of "
                 f"{message.key} cannot be read: {error}. Write a tombstone under this key to start the job anew"
             ) from error
-        known = self._saved.get(job)
+        known = self._saved.get(message.key)
         if known is None or saved.progress >= known.progress:
-            self._saved[job] = saved
+            self._saved[message.key] = saved
 
     def of(self, partition: int) -> dict[str, SavedState]:
         """The states by job that the instance of a partition number saved."""
-        return {job: saved.state for job, saved in self._saved.items() if saved.partition == partition}
+        return {
+            key.removeprefix(self._prefix): saved.state
+            for key, saved in self._saved.items()
+            if saved.partition == partition and key.startswith(self._prefix)
+        }
+
+    def bad_in_a_row(self, partition: int) -> SavedState | None:
+        """The bad messages in a row that the instance of a partition number has counted; None: it never met any."""
+        saved = self._saved.get(_counted_key(self._processor, partition))
+        return None if saved is None else saved.state
 
 
 def state_record(processor: str, job: str, partition: int, saved: SavedState, *, now_ns: int = 0) -> Message:
@@ -70,6 +83,15 @@ def state_record(processor: str, job: str, partition: int, saved: SavedState, *,
 
     Raises ``MessageTooLarge`` for a state beyond the topic's bound: a programming error of its processor.
     """
+    return _record(_key(processor, job), processor, job, partition, saved, now_ns)
+
+
+def counted_record(processor: str, partition: int, saved: SavedState, *, now_ns: int = 0) -> Message:
+    """The record of control.state that saves how many bad messages a partition number has brought in a row."""
+    return _record(_counted_key(processor, partition), processor, _NO_JOB, partition, saved, now_ns)
+
+
+def _record(key: str, processor: str, job: str, partition: int, saved: SavedState, now_ns: int) -> Message:
     row = {
         "processor": processor,
         "job": job,
@@ -81,7 +103,7 @@ def state_record(processor: str, job: str, partition: int, saved: SavedState, *,
         catalogue.STATE,
         catalogue.STATE.from_rows([row]),
         job=job,
-        key=f"{processor}/{job}",
+        key=key,
         watermark_ns=now_ns,
         headers={_PARTITION: str(partition)},
     )
@@ -89,13 +111,22 @@ def state_record(processor: str, job: str, partition: int, saved: SavedState, *,
 
 def tombstone(processor: str, job: str) -> Message:
     """The record of control.state that drops an ended job's state."""
-    return Message(catalogue.STATE.name, f"{processor}/{job}", None, {"schema": catalogue.STATE.schema_id, "job": job})
+    return Message(catalogue.STATE.name, _key(processor, job), None, {"schema": catalogue.STATE.schema_id, "job": job})
 
 
 def skipped_below(states: Mapping[str, SavedState], message: Message) -> bool:
     """Whether the state of the message's job has counted the message in already."""
     saved = states.get(message.job)
     return saved is not None and message.offset < saved.offsets.get(message.topic, 0)
+
+
+def _key(processor: str, job: str) -> str:
+    return f"{processor}/{job}"
+
+
+def _counted_key(processor: str, partition: int | str) -> str:
+    """No job's key: builds that know of none pass it over."""
+    return f"{processor}#{partition}"
 
 
 def _decoded(message: Message) -> _Saved:

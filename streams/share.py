@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas.message import Message
-from schemas.processor import Processor, SavedState, Stateful
+from schemas.processor import Processor, Stateful
 from streams.bus import Outbox
+from streams.checkpoints import Checkpoints
 from streams.control_view import Jobs
 from streams.losses import Losses
 from streams.metrics import Metrics
@@ -38,7 +39,7 @@ class Share:
     """The processors of one assignment. An instance is made when the first message of its partition number comes, or
     when it is opened.
 
-    ``saved`` gives the states that an instance starts from, by partition number; only asked for stateful ones.
+    ``saved`` gives the checkpoints that an instance starts from, as they are by then.
     ``reached`` tells of the inputs that have brought something, ``holding`` of the partition numbers whose offsets
     were held when last delivered, because their processor waits for others. Any thread may read these.
     """
@@ -48,7 +49,7 @@ class Share:
         make_processor: Callable[[Context], Processor],
         *,
         jobs: Jobs,
-        saved: Callable[[int], Mapping[str, SavedState]],
+        saved: Callable[[], Checkpoints],
         outbox: Outbox,
         metrics: Metrics,
     ) -> None:
@@ -119,8 +120,13 @@ class Share:
     def _step(self, partition: int) -> Step:
         if partition not in self._steps:
             processor = self._make_processor(Context(partition, self._jobs))
-            saved = self._saved(partition) if isinstance(processor, Stateful) else None
-            self._steps[partition] = Step(processor, partition=partition, saved=saved)
+            saved = self._saved()
+            self._steps[partition] = Step(
+                processor,
+                partition=partition,
+                saved=saved.of(partition) if isinstance(processor, Stateful) else None,
+                bad_in_a_row=saved.bad_in_a_row(partition),
+            )
         return self._steps[partition]
 
     def _send(self, messages: Sequence[Message]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from schemas.errors import MessageError
 from schemas.message import Message
 from schemas.processor import Processor, SavedState, Sink, Stateful, Waiting
-from streams.checkpoints import skipped_below, state_record, tombstone
+from streams.checkpoints import counted_record, skipped_below, state_record, tombstone
 from streams.dead_letters import MOST_IN_A_ROW, DeadLetters
 
 
@@ -28,10 +28,11 @@ class Step:
         *,
         partition: int = 0,
         saved: Mapping[str, SavedState] | None = None,
+        bad_in_a_row: SavedState | None = None,
         most_in_a_row: int = MOST_IN_A_ROW,
     ) -> None:
         self.processor = processor
-        self.dead_letters = DeadLetters(processor.name, most_in_a_row=most_in_a_row)
+        self.dead_letters = DeadLetters(processor.name, most_in_a_row=most_in_a_row, saved=bad_in_a_row)
         self.now_ns = 0
         self._partition = partition
         self._saved = dict(saved or {})
@@ -49,6 +50,7 @@ class Step:
 
         Raises ``TooMuchPoison``, and whatever the processor raises that is not the message's fault.
         """
+        self.dead_letters.meet(message)
         outputs = [] if skipped_below(self._saved, message) else self._processed(message)
         self._next[message.topic] = message.offset + 1  # not before: what raised was not passed
         self.now_ns = message.timestamp_ns
@@ -69,17 +71,19 @@ class Step:
             self._sink.flush()
 
     def changed_states(self) -> list[Message]:
-        """Records of control.state for the states that changed; ended jobs are only noted (see ``committed``)."""
-        if self._stateful is None:
-            return []
-        records = []
-        for job, saved in self._stateful.changed_states().items():
+        """Records of control.state for what changed: states, and how many bad messages there were in a row.
+
+        Ended jobs are only noted (see ``committed``).
+        """
+        name, records = self.processor.name, []
+        for job, saved in ({} if self._stateful is None else self._stateful.changed_states()).items():
             if saved is None:
                 self._ended[job] = dict(self._next)
             else:
                 self._ended.pop(job, None)
-                name = self.processor.name
                 records.append(state_record(name, job, self._partition, saved, now_ns=self.now_ns))
+        if (counted := self.dead_letters.changed(self._next)) is not None:
+            records.append(counted_record(name, self._partition, counted, now_ns=self.now_ns))
         return records
 
     def offsets(self) -> dict[str, int]:
@@ -110,7 +114,7 @@ class Step:
             outputs = self._declared(list(self.processor.process(message)))
         except MessageError as error:
             return [self.dead_letters.bury(message, error)]
-        self.dead_letters.good()
+        self.dead_letters.good(message)
         self._last_good[message.topic] = message.offset
         return outputs
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from schemas import catalogue
 from schemas.errors import BusError, SettingsError
-from schemas.processor import Processor, SavedState
+from schemas.processor import Processor
 from schemas.topic import Topic
 from streams import topics
 from streams.agent import REQUEST_TIMEOUT_S, Agent, Pace, make_app
@@ -100,7 +100,7 @@ def run_worker(
             app,
             [topic.name for topic in reads],
             settings.pace,
-            begin=lambda: Share(make_processor, jobs=jobs, saved=states.of, outbox=outbox, metrics=metrics),
+            begin=lambda: Share(make_processor, jobs=jobs, saved=states.caught_up, outbox=outbox, metrics=metrics),
             follow=follow,
             on_failure=ending.due,
             metrics=metrics,
@@ -138,10 +138,10 @@ class _States:
         self._follower = follower
         self._checkpoints = Checkpoints(processor)
 
-    def of(self, partition: int) -> Mapping[str, SavedState]:
+    def caught_up(self) -> Checkpoints:
         for message in self._follower.catch_up():
             self._checkpoints.take(message)
-        return self._checkpoints.of(partition)
+        return self._checkpoints
 
 
 class _Ending:

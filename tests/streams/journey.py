@@ -109,7 +109,8 @@ class Journey:
         checkpoints = Checkpoints(processor.name)
         for state in self.states:
             checkpoints.take(state)
-        return Step(processor, saved=checkpoints.of(0) if isinstance(processor, Stateful) else None)
+        saved = checkpoints.of(0) if isinstance(processor, Stateful) else None
+        return Step(processor, saved=saved, bad_in_a_row=checkpoints.bad_in_a_row(0))
 
     def _next(self) -> Message | None:
         reads = {topic.name for topic in self.step.processor.reads}

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import catalogue
-from schemas.errors import ImpossibleValue, TooMuchPoison, UndecodableMessage
+from schemas.errors import ImpossibleValue, TooMuchPoison, UndecodableMessage, WrongSchema
 from schemas.message import Message, decode
+from schemas.processor import SavedState
+from streams.checkpoints import Checkpoints, counted_record
 from streams.dead_letters import DeadLetters, dead_letter, revived
 
 texts = st.text(max_size=20)
@@ -71,8 +73,121 @@ def test_only_bad_messages_in_a_row_stop_the_worker(bad: list[bool], most: int) 
         if is_bad:
             letters.bury(message, UndecodableMessage("no"))
         else:
-            letters.good()
+            letters.good(message)
     assert letters.count == sum(bad)
+
+
+def at(offset: int, topic: str = "numbers") -> Message:
+    return Message(topic, "a", b"?", {"job": "a"}, partition=3, offset=offset)
+
+
+class Lives:
+    """One partition number, whose worker is started again and again from what was saved."""
+
+    def __init__(self, most: int) -> None:
+        self.checkpoints = Checkpoints("monitor")
+        self._most = most
+        self._following: dict[str, int] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        saved = self.checkpoints.bad_in_a_row(3)
+        self._letters = DeadLetters("monitor", most_in_a_row=self._most, saved=saved)
+
+    def take(self, message: Message, *, bad: bool) -> None:
+        self._letters.meet(message)
+        if bad:
+            self._letters.bury(message, UndecodableMessage("no"))
+        else:
+            self._letters.good(message)
+        self._following[message.topic] = message.offset + 1
+
+    def save(self) -> bool:
+        changed = self._letters.changed(self._following)
+        if changed is not None:
+            self.checkpoints.take(counted_record("monitor", 3, changed))
+        return changed is not None
+
+
+@given(
+    lives=st.lists(st.lists(st.booleans(), max_size=6), max_size=8),
+    again=st.lists(st.integers(0, 3), min_size=8, max_size=8),
+    most=st.integers(2, 6),
+)
+def test_bad_messages_in_a_row_are_counted_over_restarts(lives: list[list[bool]], again: list[int], most: int) -> None:
+    """However little each life takes, and though the last messages before a restart come again after it."""
+    worker, taken = Lives(most), list[bool]()
+    for life, repeated in zip(lives, again, strict=False):
+        worker.begin()
+        for offset in range(max(len(taken) - repeated, 0), len(taken)):
+            worker.take(at(offset), bad=taken[offset])
+        for bad in life:
+            taken.append(bad)
+            if taken[-most:] == [True] * most:
+                with pytest.raises(TooMuchPoison):
+                    worker.take(at(len(taken) - 1), bad=True)
+                return
+            worker.take(at(len(taken) - 1), bad=bad)
+        worker.save()
+
+
+def test_a_worker_that_stopped_stops_at_the_same_message_until_it_is_passed_by() -> None:
+    worker = Lives(3)
+    for offset in (4, 5):
+        worker.take(at(offset), bad=True)
+        worker.save()
+    for _ in range(2):
+        worker.begin()
+        with pytest.raises(TooMuchPoison, match="3 bad messages in a row, the last at numbers partition 3 offset 6"):
+            worker.take(at(6), bad=True)
+    worker.begin()
+    worker.take(at(7), bad=True)
+    worker.take(at(8), bad=True)
+    with pytest.raises(TooMuchPoison):
+        worker.take(at(9), bad=True)
+
+
+def test_bad_messages_of_all_inputs_are_in_one_row() -> None:
+    worker = Lives(3)
+    worker.take(at(7, "more_numbers"), bad=True)
+    worker.take(at(4), bad=True)
+    worker.save()
+    worker.begin()
+    with pytest.raises(TooMuchPoison):
+        worker.take(at(8, "more_numbers"), bad=True)
+    worker.begin()
+    worker.take(at(5), bad=False)
+    worker.take(at(8, "more_numbers"), bad=True)
+    assert worker.save()
+    saved = worker.checkpoints.bad_in_a_row(3)
+    assert saved is not None
+    assert (saved.state, saved.offsets) == (b"1", {"numbers": 6, "more_numbers": 9})
+
+
+def test_a_stream_without_bad_messages_saves_nothing() -> None:
+    worker = Lives(3)
+    worker.take(at(0), bad=False)
+    assert not worker.save()
+    worker.take(at(1), bad=True)
+    assert worker.save()
+    assert not worker.save()
+    worker.take(at(2), bad=False)
+    assert worker.save()
+    worker.take(at(3), bad=False)
+    assert not worker.save()
+
+
+@pytest.mark.parametrize(
+    ("saved", "error"),
+    [
+        (SavedState({}, "bad_in_a_row/1", b"-1"), UndecodableMessage),
+        (SavedState({}, "bad_in_a_row/1", b"many"), UndecodableMessage),
+        (SavedState({}, "bad_in_a_row/2", b"1"), WrongSchema),
+    ],
+)
+def test_a_count_that_cannot_be_read_is_refused(saved: SavedState, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        DeadLetters("monitor", saved=saved)
 
 
 def test_letters_tell_their_time_in_the_messages_time() -> None:

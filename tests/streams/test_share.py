@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from schemas import catalogue
-from schemas.errors import DeliveryError, ReceiverError
+from schemas.errors import DeliveryError, ReceiverError, TooMuchPoison
 from schemas.message import Message
 from schemas.processor import SavedState
+from streams.checkpoints import Checkpoints, counted_record, state_record
 from streams.control_view import Jobs
 from streams.metrics import Metrics
 from streams.share import Context, Share
@@ -58,9 +59,14 @@ class World:
         self.events: list[str] = []
         self.made: list[int] = []
         self.outbox = FakeOutbox(self.events)
-        self.saved = saved or {}
+        self.checkpoints = Checkpoints("sums")
+        for job, state in (saved or {}).items():
+            self.checkpoints.take(state_record("sums", job, 0, state))
         self.metrics = Metrics("sums")
-        self.share = Share(self.make, jobs=Jobs(), saved=lambda _: self.saved, outbox=self.outbox, metrics=self.metrics)
+        self.share = Share(self.make, jobs=Jobs(), saved=self.saved, outbox=self.outbox, metrics=self.metrics)
+
+    def saved(self) -> Checkpoints:
+        return self.checkpoints
 
     def make(self, context: Context) -> Sums:
         self.made.append(context.partition)
@@ -144,9 +150,24 @@ def test_an_instance_starts_from_what_was_saved() -> None:
     assert world.happened() == [f"send {SUMS}"]
 
 
+def test_an_instance_goes_on_counting_bad_messages_in_a_row() -> None:
+    world = World()
+    world.checkpoints.take(counted_record("sums", 2, SavedState({NUMBERS: 5}, "bad_in_a_row/1", b"48")))
+    world.share.take([replace(at(2, 5), value=b"?")])
+    assert world.share.deliver(now_ns=0) == {(NUMBERS, 2): 6}
+    assert f"send {STATE}" in world.happened()
+    with pytest.raises(TooMuchPoison, match="50 bad messages in a row"):
+        world.share.take([replace(at(2, 6), value=b"?")])
+    world.share.take([replace(at(1, 6), value=b"?")])
+
+
 def test_who_waits_for_an_answer_is_known_to_hold_its_offset() -> None:
     share = Share(
-        lambda _: Asker(within_ns=10), jobs=Jobs(), saved=lambda _: {}, outbox=FakeOutbox([]), metrics=Metrics("asker")
+        lambda _: Asker(within_ns=10),
+        jobs=Jobs(),
+        saved=lambda: Checkpoints("asker"),
+        outbox=FakeOutbox([]),
+        metrics=Metrics("asker"),
     )
     share.take([at(3, 0)])
     share.deliver(now_ns=0)
@@ -158,7 +179,7 @@ def test_ticks_come_with_the_time_and_are_delivered() -> None:
     share = Share(
         lambda _: Asker(within_ns=10),
         jobs=Jobs(),
-        saved=lambda _: {},
+        saved=lambda: Checkpoints("asker"),
         outbox=FakeOutbox(events),
         metrics=Metrics("asker"),
     )

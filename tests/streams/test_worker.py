@@ -165,6 +165,25 @@ def test_too_much_poison_stops_the_worker_loudly_and_passes_nothing(stage: Stage
 
 
 @pytest.mark.kafka
+def test_poison_that_trickles_in_stops_the_worker_though_it_is_started_again(stage: Stage) -> None:
+    """A sink, which saves no state of its own: what was committed before it ended counts."""
+    [job, *_] = jobs_of(stage)
+    junk = replace(number(stage.topics.numbers, job, 1), value=b"junk")
+    stage.send([*job_records(stage), *[junk] * 30])
+    first = stage.start(processor="line_sink")
+    stage.await_all_committed("line_sink", stage.topics.numbers)
+    first.kill()
+    passed = stage.committed("line_sink", stage.topics.numbers)
+    assert list(passed.values()) == [30]
+    stage.send([junk] * 25)
+    for _ in range(2):
+        worker = stage.start(processor="line_sink")
+        assert worker.ended() == 1
+        assert re.search(r"^TooMuchPoison: .*: 50 bad messages in a row, .* offset 49: ", worker.log(), re.MULTILINE)
+        assert max(stage.committed("line_sink", stage.topics.numbers).values()) < 50
+
+
+@pytest.mark.kafka
 def test_sigterm_is_bounded_and_a_restart_gives_the_same(stage: Stage) -> None:
     messages = numbers(stage)
     half = len(messages) // 2
