@@ -1,5 +1,6 @@
 """prometheus/: promtool takes configuration and rules, each alert fires where it should, and names what there is."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 import yaml
 
 from local.debian import program
+from offbeat.doctor.bus import roles
+from offbeat.settings import Settings
 from tests.deploy.dockerfile import ROOT
 from tests.deploy.expressions import check_names
 from tests.services import skipped_where_unavailable
@@ -39,6 +42,14 @@ def test_an_alert_asks_for_what_there_is_and_says_what_to_do(rule: dict[str, obj
     assert isinstance(annotations, dict)
     assert labels["severity"] in {"warning", "critical"}
     assert set(annotations) == {"summary", "description"}
+
+
+def test_every_role_of_the_pipeline_is_missed() -> None:
+    [missing] = [str(rule["expr"]) for rule in RULES if rule["alert"] == "OffbeatRoleMissing"]
+    commands = {command for command, _ in roles(Settings()).values()}
+    assert {
+        f"offbeat {role}" for role in re.findall(r'absent\(offbeat_build_info{role="([^"]+)"}\)', missing)
+    } == commands
 
 
 def test_every_alert_is_seen_to_fire() -> None:
