@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnosis.columns import Ints
 from producers.log_store import Spans
 from schemas.catalogue import COMM_OPS
+from schemas.errors import ImpossibleValue
 from schemas.ipc_bounds import decoded_bytes
 
 UNREADABLE = (OSError, pa.ArrowException, ValueError, TypeError, LookupError, OverflowError, RecursionError)
@@ -68,13 +70,28 @@ def decode(payload: bytes, most_bytes: int) -> tuple[Spans, Mapping[str, Any], p
 
     Raises one of ``UNREADABLE``; ``TooLarge`` where it is larger.
     """
-    stream = payload.removeprefix(_MAGIC)
-    size = decoded_bytes(stream, max_metadata_bytes=_MAX_METADATA_BYTES)
-    if size > most_bytes:
-        raise TooLarge(f"{size} bytes decompressed, at most {most_bytes} are read")
-    with pa.ipc.open_stream(stream, options=_READ) as reader:
+    require_bounded(payload, most_bytes)
+    with pa.ipc.open_stream(payload.removeprefix(_MAGIC), options=_READ) as reader:
         spans, said = _about(reader.schema)
         return spans, said, _checked(reader.read_all())
+
+
+def require_bounded(payload: bytes, most_bytes: int) -> None:
+    """Raise ``TooLarge`` where an iteration is larger once decoded, ``ValueError`` where that cannot be told."""
+    size = decoded_bytes(payload.removeprefix(_MAGIC), max_metadata_bytes=_MAX_METADATA_BYTES)
+    if size > most_bytes:
+        raise TooLarge(f"{size} bytes decompressed, at most {most_bytes} are read")
+
+
+def require_possible(table: pa.Table, iteration: int) -> None:
+    """Raise ``ImpossibleValue`` where the rows of an iteration hold what cannot be."""
+    for batch in table.to_batches():
+        for column in COMM_OPS.columns:
+            column.check(batch.column(column.name), COMM_OPS.name)
+        if COMM_OPS.check is not None:
+            COMM_OPS.check(batch)
+    if not pc.all(pc.equal(table.column("iteration"), iteration)).as_py():
+        raise ImpossibleValue(f"column iteration is not {iteration} in all rows")
 
 
 def _about(schema: pa.Schema) -> tuple[Spans, Mapping[str, Any]]:

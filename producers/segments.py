@@ -15,7 +15,7 @@ from pathlib import Path
 
 _FRAME = struct.Struct("<4sIIq")
 """Magic, bytes of the payload, checksum of number and payload, number."""
-_MAGIC = b"OFB1"
+MAGIC = b"OFB1"
 SUFFIX = ".frames"
 _FILES = 16
 """The bound is shared by so many files: what goes at once is a part of what is kept."""
@@ -64,7 +64,7 @@ class Segments:
         path, offset = self._file, self._sizes.get(self._file, 0)
         try:
             with open(path, "ab", opener=private) as file:
-                file.write(_FRAME.pack(_MAGIC, len(payload), _checksum(number, payload), number) + payload)
+                file.write(_FRAME.pack(MAGIC, len(payload), _checksum(number, payload), number) + payload)
         except OSError:
             if path.exists():
                 os.truncate(path, offset)
@@ -75,12 +75,7 @@ class Segments:
 
     def read(self, frame: Frame) -> bytes:
         """A frame's payload. Raises ``OSError`` where it can no longer be read."""
-        with frame.path.open("rb") as file:
-            file.seek(frame.offset - _FRAME.size)
-            header, payload = file.read(_FRAME.size), file.read(frame.size)
-        if len(payload) < frame.size or _FRAME.unpack(header)[2] != _checksum(frame.number, payload):
-            raise OSError(f"{frame.path}: the frame {frame.number} is damaged")
-        return payload
+        return read_frame(frame)
 
     def discard(self, before: int) -> None:
         """Let go of the frames whose numbers are below; their files go once none of their frames is needed."""
@@ -149,12 +144,22 @@ def read_frames(path: Path, last: int = -1) -> Iterator[tuple[Frame, bytes]]:
             header = file.read(_FRAME.size)
             magic, length, checksum, number = _FRAME.unpack(header) if len(header) == _FRAME.size else (b"", 0, 0, -1)
             begin = at + _FRAME.size
-            whole = magic == _MAGIC and number > last and begin + length <= size
+            whole = magic == MAGIC and number > last and begin + length <= size
             payload = file.read(length) if whole else b""
             if not whole or len(payload) < length or checksum != _checksum(number, payload):
                 raise ValueError(f"{path}: its last {size - at} bytes are damaged, or are being written")
             yield Frame(number, path, begin, length), payload
             at, last = begin + length, number
+
+
+def read_frame(frame: Frame) -> bytes:
+    """A frame's payload. Raises ``OSError`` where it can no longer be read."""
+    with frame.path.open("rb") as file:
+        file.seek(frame.offset - _FRAME.size)
+        header, payload = file.read(_FRAME.size), file.read(frame.size)
+    if len(payload) < frame.size or _FRAME.unpack(header)[2] != _checksum(frame.number, payload):
+        raise OSError(f"{frame.path}: the frame {frame.number} is damaged")
+    return payload
 
 
 def begins_with(path: Path, bytes_: int) -> bytes:

@@ -14,17 +14,18 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from diagnosis.job import Communicator, Job, Layout, Place
 from producers import kept_iterations
 from producers.importers.about import About, described
-from producers.importers.columns import SCHEMA, check
+from producers.importers.columns import SCHEMA
 from producers.importers.files import Limits, common_folder
 from producers.importers.job_of_rows import read_job_file
 from producers.live.rank_log import table_of
 from producers.live.registration import REGISTRATION, RING, Registration
+from producers.live.ring import MAGIC
 from producers.live.ring_reader import RECORD, RingReader
+from producers.segments import MAGIC as FRAMES_MAGIC
 from producers.segments import SUFFIX, begins_with, read_frames
 from schemas.errors import ImpossibleValue, InputError
 from schemas.topic import ID
@@ -51,6 +52,14 @@ class Kept:
         except OSError:  # to be refused by name
             return True
 
+    def begins(self, path: Path) -> bool:
+        """Whether a file begins as kept iterations and rings do."""
+        try:
+            with path.open("rb") as file:
+                return file.read(8).startswith((FRAMES_MAGIC, MAGIC))
+        except OSError:
+            return False
+
     def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
         """All rows of the files, in the files' order; what is gone is in the metadata (about.py).
 
@@ -74,15 +83,19 @@ def folders(path: Path) -> list[Path]:
 
     The folder itself where there are none. Raises ``InputError`` where they are those of several jobs.
     """
-    found = list(_below(path, _DEPTH))
-    jobs: dict[str, Path] = {}
-    for folder in found:
-        jobs.setdefault(_name(folder), folder)
+    jobs = folders_by_job(path)
     if len(jobs) > 1:
-        names = ", ".join(sorted(jobs)[:MOST_TOLD])
-        example = next(iter(jobs.values()))
+        names, [example, *_] = ", ".join(sorted(jobs)[:MOST_TOLD]), next(iter(jobs.values()))
         raise InputError(f"{path}: holds logs of several jobs ({names}); name the folders of one, as {example}")
-    return found or [path]
+    return next(iter(jobs.values()), [path])
+
+
+def folders_by_job(path: Path) -> dict[str, list[Path]]:
+    """The folder itself, or those within it, that hold what agents keep, by job."""
+    jobs: dict[str, list[Path]] = {}
+    for folder in [path] if _holds_any(path) else _below(path, _DEPTH):
+        jobs.setdefault(_name(folder), []).append(folder)
+    return jobs
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:
@@ -186,12 +199,8 @@ class _Found:
     def _take_iteration(self, path: Path, number: int, payload: bytes) -> None:
         _, about, table = kept_iterations.decode(payload, self.limits.decoded_bytes - self.decoded_bytes)
         first = int(about["first"])
-        table = table.append_column("host", pa.nulls(table.num_rows, ID))
-        for batch in table.to_batches():
-            check(batch)
-        if not pc.all(pc.equal(table.column("iteration"), number)).as_py():
-            raise ImpossibleValue(f"field iteration is not {number} in all rows")
-        self._add(path, table)
+        kept_iterations.require_possible(table, number)
+        self._add(path, table.append_column("host", pa.nulls(table.num_rows, ID)))
         self.first[path.parent] = min(first, self.first.get(path.parent, first))
         self.oldest[path.parent] = min(number, self.oldest.get(path.parent, number))
 
