@@ -2,14 +2,20 @@
 
 In process it is fed like any other processor; under Kafka it reads the topic whole before the worker starts, and
 follows it. A record of a job that is not known makes it catch up once, and is then poison.
+
+Jobs stay known after their end, since records of them may come late. As an object a job takes 1 kB a rank, many times
+its record: of those that have ended, records alone are kept.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from diagnosis.job import Job
@@ -20,13 +26,20 @@ from schemas.topic import Topic
 
 log = logging.getLogger(__name__)
 
+MOST_RANKS_AT_HAND = 1 << 16
+"""Ranks of all jobs that are at hand as objects. More than a large cluster has: nothing that runs is read twice."""
+
+MOST_ENDED_AT_HAND = 4
+"""Jobs among them that have ended."""
+
 _ASK_AGAIN_S = 1.0
 
 
 class Jobs(Mapping[str, Job]):
     """The jobs by id; itself a processor that reads control.jobs and publishes nothing.
 
-    Looking up a job that is not known raises ``UnknownJob``, which is poison and a ``KeyError``.
+    Looking up a job that is not known raises ``UnknownJob``, which is poison and a ``KeyError``. Those that were looked
+    up last are at hand; another one is made from its record again. Any thread may look up.
     """
 
     name = "jobs"
@@ -34,27 +47,42 @@ class Jobs(Mapping[str, Job]):
     writes: tuple[Topic, ...] = ()
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
+        self._records: dict[str, Message] = {}
+        self._at_hand: OrderedDict[str, Job] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __getitem__(self, job: str) -> Job:
-        try:
-            return self._jobs[job]
-        except KeyError:
-            raise UnknownJob(f"job {job!r} is not in {catalogue.JOBS.name}: publish it before its records") from None
+        with self._lock:
+            if job in self._at_hand:
+                self._at_hand.move_to_end(job)
+                return self._at_hand[job]
+            if job not in self._records:
+                raise UnknownJob(f"job {job!r} is not in {catalogue.JOBS.name}: publish it before its records")
+            known = _job(self._records[job])
+            self._put_at_hand(known)
+            return known
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._jobs)
+        return iter(self._records)
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._records)
+
+    @property
+    def at_hand(self) -> list[str]:
+        """The jobs that are kept as objects, the one looked up last at the end."""
+        with self._lock:
+            return list(self._at_hand)
 
     def process(self, message: Message) -> Iterable[Message]:
         """Take a record of control.jobs; a tombstone drops the job. Raises ``MessageError`` for a bad one."""
-        if message.value is None:
-            self._jobs.pop(message.key, None)
-        else:
-            job = _job(message)
-            self._jobs[job.job] = job
+        job = message.key if message.value is None else _job(message).job
+        with self._lock:
+            self._at_hand.pop(job, None)
+            if message.value is None:
+                self._records.pop(job, None)
+            else:
+                self._records[job] = _kept(message)
         return ()
 
     def tick(self, now_ns: int) -> Iterable[Message]:
@@ -62,6 +90,16 @@ class Jobs(Mapping[str, Job]):
 
     def safe_offsets(self) -> Mapping[Topic, int]:
         return {}
+
+    def _put_at_hand(self, job: Job) -> None:
+        """Make a job the newest at hand, and let go of the oldest beyond the bounds."""
+        self._at_hand[job.job] = job
+        ended = [name for name, known in self._at_hand.items() if known.ended_ns is not None]
+        for name in ended[:-MOST_ENDED_AT_HAND]:
+            del self._at_hand[name]
+        ranks = sum(len(known.places) for known in self._at_hand.values())
+        while ranks > MOST_RANKS_AT_HAND and len(self._at_hand) > 1:
+            ranks -= len(self._at_hand.popitem(last=False)[1].places)
 
 
 class Followed(Protocol):
@@ -86,7 +124,7 @@ class FollowedJobs(Jobs):
         self._asked: dict[str, float] = {}
 
     def __getitem__(self, job: str) -> Job:
-        if job not in self._jobs and self._clock() - self._asked.get(job, -math.inf) >= _ASK_AGAIN_S:
+        if job not in self._records and self._clock() - self._asked.get(job, -math.inf) >= _ASK_AGAIN_S:
             self.catch_up()
             self._asked[job] = self._clock()
         return super().__getitem__(job)
@@ -107,6 +145,11 @@ class FollowedJobs(Jobs):
                 self.process(message)
             except MessageError as error:  # every worker reads it at every start: not a dead letter each time
                 log.warning("control.jobs partition %d offset %d: %s", message.partition, message.offset, error)
+
+
+def _kept(message: Message) -> Message:
+    """A record without what is told of its way."""
+    return replace(message, headers={name: message.headers[name] for name in ("schema", "job")})
 
 
 def _job(message: Message) -> Job:

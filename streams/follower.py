@@ -58,13 +58,15 @@ class Follower:
         self.cut: frozenset[int] = frozenset()
         try:
             self._reached = self._starts(since_ns)
-            self._consumer.assign([TopicPartition(topic, p, offset) for p, offset in self._reached.items()])
+            self._go_on()
         except KafkaException as error:
             self._consumer.close()
             raise self._failed(error) from error
 
     def catch_up(self) -> Iterator[Message]:
         """Everything that the topic holds by now beyond what was read, a partition's messages in their order."""
+        if self._resting:
+            self._go_on()
         deadline = time.monotonic() + self._within_s
         ends = self._offsets(self._reached, LATEST)
         while any(self._reached[partition] < end for partition, end in ends.items()):
@@ -74,8 +76,13 @@ class Follower:
             if record is not None and (message := self._take(record)) is not None:
                 yield message
 
+    def rest(self) -> None:
+        """Fetch nothing until the next ``catch_up``: what is fetched and not polled would fill the client's queue."""
+        self._consumer.unassign()
+        self._resting = True
+
     def poll(self) -> Iterator[Message]:
-        """What has arrived already; does not wait."""
+        """What has arrived already, while it does not rest; does not wait."""
         while (record := self._consumer.poll(0)) is not None:
             if (message := self._take(record)) is not None:
                 yield message
@@ -90,6 +97,10 @@ class Follower:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _go_on(self) -> None:
+        self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in self._reached.items()])
+        self._resting = False
 
     def _starts(self, since_ns: int | None) -> dict[int, int]:
         metadata = self._consumer.list_topics(self._topic, timeout=self._within_s).topics[self._topic]

@@ -136,11 +136,13 @@ class _States:
 
     def __init__(self, follower: Follower, processor: str) -> None:
         self._follower = follower
+        self._follower.rest()  # until an assignment asks, which may be days away
         self._checkpoints = Checkpoints(processor)
 
     def caught_up(self) -> Checkpoints:
         for message in self._follower.catch_up():
             self._checkpoints.take(message)
+        self._follower.rest()
         return self._checkpoints
 
 

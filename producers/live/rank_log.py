@@ -41,6 +41,7 @@ class RankLog:
         self.alive = True
         self.forgotten = 0
         """Operators that were taken out and never belonged to an iteration that was closed."""
+        self._removed = 0, 0
         self._rings: dict[Path, RingReader] = {}
         self._unreadable: set[Path] = set()
         self._taken = np.zeros(0, dtype=RECORD)
@@ -55,12 +56,12 @@ class RankLog:
     @property
     def appended(self) -> int:
         """Operators that were logged so far."""
-        return sum(ring.head for ring in self._rings.values())
+        return self._removed[0] + sum(ring.head for ring in self._rings.values())
 
     @property
     def dropped(self) -> int:
         """Operators that found a ring full."""
-        return sum(ring.dropped for ring in self._rings.values())
+        return self._removed[1] + sum(ring.dropped for ring in self._rings.values())
 
     @property
     def newest(self) -> int:
@@ -133,7 +134,9 @@ class RankLog:
             log.warning("rank %d of %s: %s", self.rank, self.registration.job, error)
 
     def remove(self) -> None:
-        """Clear away what a process has left that is no more."""
+        """Clear away what a process has left that is no more: its folder, and the memory of its rings."""
+        self._removed = self.appended, self.dropped
+        self._rings.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _runs(self) -> bool:

@@ -8,7 +8,8 @@ import pytest
 from schemas import catalogue
 from schemas.errors import ImpossibleValue, MessageError, UndecodableMessage, UnknownJob, WrongSchema
 from schemas.message import Message, encode
-from streams.control_view import FollowedJobs, Jobs
+from streams import control_view
+from streams.control_view import MOST_ENDED_AT_HAND, FollowedJobs, Jobs
 from tests.streams.examples import job_record
 
 
@@ -43,6 +44,57 @@ def test_bad_records_are_refused_and_change_nothing() -> None:
     with pytest.raises(UndecodableMessage):
         jobs.process(replace(job_record("a"), value=b"?"))
     assert jobs["a"].ranks == (0,)
+
+
+def ended(job: str, ended_ns: int = 9) -> Message:
+    jobs = Jobs()
+    jobs.process(job_record(job))
+    row = jobs[job].to_row() | {"ended_ns": ended_ns}
+    return encode(catalogue.JOBS, catalogue.JOBS.from_rows([row]), job=job, watermark_ns=1)
+
+
+def test_of_the_jobs_that_have_ended_a_handful_are_kept_as_objects() -> None:
+    jobs = Jobs()
+    jobs.process(job_record("runs"))
+    assert jobs["runs"].ended_ns is None
+    for number in range(20):
+        job = f"ended-{number}"
+        jobs.process(job_record(job))
+        assert jobs[job].ended_ns is None
+        jobs.process(ended(job))
+        assert jobs[job].ended_ns == 9
+        assert len(jobs.at_hand) <= 1 + MOST_ENDED_AT_HAND
+    assert len(jobs) == 21
+    assert "runs" in jobs.at_hand
+    assert jobs["ended-0"].ended_ns == 9  # made from its record again
+    assert jobs["ended-0"] is jobs["ended-0"]
+
+
+def test_a_job_that_nobody_looks_up_is_never_an_object() -> None:
+    jobs = Jobs()
+    jobs.process(job_record("a"))
+    jobs.process(ended("a"))
+    assert not jobs.at_hand
+
+
+def test_jobs_that_vanished_without_an_end_give_way_to_those_looked_up_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_view, "MOST_RANKS_AT_HAND", 3)
+    jobs = Jobs()
+    for job in "abcd":
+        jobs.process(job_record(job))
+        assert jobs[job].ranks == (0,)
+    assert jobs.at_hand == ["b", "c", "d"]
+    assert jobs["b"].ranks == (0,)
+    assert jobs["a"].ranks == (0,)
+    assert jobs.at_hand == ["d", "b", "a"]
+
+
+def test_a_job_that_comes_back_after_its_end_runs_again() -> None:
+    jobs = Jobs()
+    jobs.process(ended("a"))
+    assert jobs["a"].ended_ns == 9
+    jobs.process(job_record("a"))
+    assert jobs["a"].ended_ns is None
 
 
 class FakeFollower:

@@ -60,6 +60,22 @@ def test_it_reads_everything_once_and_goes_on(bus: Bus, topic: Topic, publisher:
         assert places(list(another.catch_up())) == places(first + second)
 
 
+def test_while_it_rests_nothing_is_fetched_and_then_it_goes_on(bus: Bus, topic: Topic, publisher: Publisher) -> None:
+    def send(value: int) -> None:
+        publisher.send(number(topic, f"job{value}", value))
+        publisher.flush()
+
+    with Follower(bus, topic.name) as follower, Follower(bus, topic.name) as another:
+        send(1)
+        first = list(follower.catch_up())
+        follower.rest()
+        send(2)
+        assert len(list(another.catch_up())) == 2
+        assert list(follower.poll()) == []
+        second = list(follower.catch_up())
+        assert len(set(places(first + second))) == len(first + second) == 2
+
+
 def test_messages_come_as_they_were_sent_with_the_brokers_time(bus: Bus, topic: Topic, publisher: Publisher) -> None:
     sent = number(topic, "a", 7)
     publisher.send(sent)

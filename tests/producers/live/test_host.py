@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -18,8 +19,10 @@ from diagnosis.job import Communicator, Job, Layout, Place
 from offbeat.operator_log import OperatorLog
 from producers.importers.recording import load
 from producers.live import host as host_module
+from producers.live import rank_log
 from producers.live.host import Host
 from producers.live.registration import Registration, folders
+from producers.live.ring_reader import RingReader
 from producers.spool import Spool
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS
 from schemas.message import Message, decode, encode
@@ -92,6 +95,26 @@ def test_a_job_of_this_host_alone_is_described_told_and_ended(tmp_path: Path) ->
     assert host.ended
     assert list(folders(tmp_path / "rings")) == []
     assert step(host) == []
+
+
+def test_the_memory_of_rings_goes_with_their_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = weakref.WeakSet[RingReader]()
+
+    class Seen(RingReader):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            readers.add(self)
+
+    monkeypatch.setattr(rank_log, "RingReader", Seen)
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1)
+        step(host)
+        assert len(readers) == 1
+    step(host)
+    assert host.ended
+    assert len(readers) == 0
+    assert [(job.operators, job.dropped) for job in host.jobs] == [(4, 0)]
 
 
 def request_all() -> Message:
