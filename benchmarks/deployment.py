@@ -9,15 +9,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Self
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from benchmarks.pages import OnCall
 from local.clickhouse import LocalClickHouse
 from local.kafka import LocalKafka
 from local.service import LocalService, LocalServiceError, free_ports
@@ -28,6 +26,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "incidents": ("worker", "incidents"),
     "sink": ("sink",),
     "alert": ("alert",),
+    "agent": ("agent",),
 }
 """How each role is started."""
 
@@ -67,57 +66,32 @@ class Role(LocalService):
 
     def sample(self) -> Sample:
         """What it tells now; raises ``httpx.HTTPError`` where it does not."""
-        page = httpx.get(f"http://127.0.0.1:{self._port}/metrics", timeout=_WITHIN_S).raise_for_status().text
-        values: dict[str, list[float]] = {}
-        for family in text_string_to_metric_families(page):
-            values.setdefault(family.name, []).extend(sample.value for sample in family.samples)
+        values = self._values()
         lags = values.get("offbeat_lag_seconds", [])
         return Sample(values["process_resident_memory_bytes"][0], max(lags, default=None))
 
+    def total(self, counter: str) -> int:
+        """A counter of all its series; raises ``httpx.HTTPError`` where it does not tell."""
+        return int(sum(self._values().get(counter, [])))
 
-class OnCall:
-    """Takes every page, and counts them."""
-
-    def __init__(self) -> None:
-        self.pages = 0
-        taken = self
-
-        class Taking(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                taken.pages += 1
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
-        self._thread = Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def url(self) -> str:
-        """Where pages are taken."""
-        return f"http://127.0.0.1:{self._server.server_port}/"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def _values(self) -> dict[str, list[float]]:
+        page = httpx.get(f"http://127.0.0.1:{self._port}/metrics", timeout=_WITHIN_S).raise_for_status().text
+        values: dict[str, list[float]] = {}
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                values.setdefault(sample.name, []).append(sample.value)
+        return values
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The roles that run, what they are set to, and who is paged."""
+    """The roles that run, what they are set to, and who is paged; the agent's host logs into ``rings``."""
 
     roles: Mapping[str, Role]
     kafka: LocalKafka
     clickhouse: LocalClickHouse
     on_call: OnCall
+    rings: Path
 
     def drain(self) -> None:
         """Wait until no role is behind its inputs; raises ``LocalServiceError`` where one stays behind for minutes."""
@@ -142,6 +116,7 @@ def deployment(folder: Path) -> Iterator[Deployment]:
         kafka = stack.enter_context(LocalKafka())
         clickhouse = stack.enter_context(LocalClickHouse())
         on_call = stack.enter_context(OnCall())
+        rings = folder / "rings"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("OFFBEAT_")} | {
             "OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
             "OFFBEAT_STORE__ENGINE": "clickhouse",
@@ -150,13 +125,15 @@ def deployment(folder: Path) -> Iterator[Deployment]:
             "OFFBEAT_STORE__USER": clickhouse.user,
             "OFFBEAT_STORE__PASSWORD": clickhouse.password,
             "OFFBEAT_WEBHOOK__URL": on_call.url,
+            "OFFBEAT_LIVE__RINGS": str(rings),
+            "OFFBEAT_LIVE__FOLDER": str(folder / "kept"),
         }
         for prepared in (("topics", "apply"), ("store", "migrate")):
             _once(prepared, environment)
         roles = {
             name: stack.enter_context(Role(arguments, environment, folder / name)) for name, arguments in ROLES.items()
         }
-        yield Deployment(roles, kafka, clickhouse, on_call)
+        yield Deployment(roles, kafka, clickhouse, on_call, rings)
 
 
 def _once(arguments: Sequence[str], environment: Mapping[str, str]) -> None:

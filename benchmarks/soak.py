@@ -1,4 +1,4 @@
-"""Whether memory and lag stay flat under a steady load."""
+"""Whether memory and lag stay flat under a steady load, and whether every page comes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from offbeat import terminal
 
 if TYPE_CHECKING:  # heavy: loaded when it begins
     from benchmarks.deployment import Sample
+    from benchmarks.pages import OnCall
+    from streams.bus import Bus
 
 _MB = 1e6
+_DELIVERED_WITHIN_S = 60.0
+_GROWS = "how much more memory a role has in the last quarter than in the second, as a share"
 
 
 def run(
@@ -27,22 +31,34 @@ def run(
     ranks: Annotated[int, typer.Option(min=16, help="GPUs of each.")] = 64,
     iteration_s: Annotated[float, typer.Option(min=0.05, help="Seconds between two iterations of a job.")] = 1.0,
     every_s: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks at each role.")] = 5.0,
+    rss_grows: Annotated[float, typer.Option(help=f"At most: {_GROWS}.")] = 0.02,
+    lag_p50_s: Annotated[float, typer.Option(help="At most: a role's median lag in a quarter.")] = 2.0,
+    lag_most_s: Annotated[float, typer.Option(help="At most: a role's lag, after the first quarter.")] = 30.0,
+    pages_lost: Annotated[int, typer.Option(help="At most: pages that nobody got.")] = 0,
 ) -> dict[str, Any]:
     """Load the whole pipeline steadily, and see what grows.
 
     A broker, a ClickHouse and every role run as processes of their own. Jobs of 60 iterations with two faults each
-    come and go. Of each role: memory and lag, in the four quarters of the time.
+    come and go; one host of each logs live, into the rings of an agent. Of each role: memory and lag, in the four
+    quarters of the time. Where a bound does not hold the exit code is 1.
     """
+    from benchmarks.bounds import Bounds
     from benchmarks.deployment import deployment
     from benchmarks.steady_load import steady_load
+    from offbeat import wiring
     from offbeat.settings import Settings
     from sinks.clickhouse.driver import DriverStore, ServerAddress
 
+    bounds = Bounds(rss_grows, lag_p50_s, lag_most_s, pages_lost)
     settings = Settings.load()
     with tempfile.TemporaryDirectory(prefix="offbeat-soak-") as folder, deployment(Path(folder)) as deployed:
         kafka = settings.kafka.model_copy(update={"bootstrap_servers": deployed.kafka.bootstrap_servers})
         load = steady_load(
-            settings.model_copy(update={"kafka": kafka}), side_by_side=jobs, ranks=ranks, iteration_s=iteration_s
+            settings.model_copy(update={"kafka": kafka}),
+            side_by_side=jobs,
+            ranks=ranks,
+            iteration_s=iteration_s,
+            rings=deployed.rings,
         )
         samples: dict[str, list[Sample]] = {name: [] for name in deployed.roles}
         looks = max(4, round(minutes * 60 / every_s))
@@ -65,7 +81,11 @@ def run(
             ).to_pylist()
         finally:
             store.close()
+        lost = _pages_lost(wiring.bus(kafka), deployed.on_call)
+        roles = {name: quarters(of_role) for name, of_role in samples.items()}
+        verdicts = list(bounds.judge(roles, len(lost)))
         return {
+            "holds": all(verdict.holds for verdict in verdicts),
             "minutes": round(lasted_s / 60, 1),
             "load": {
                 "jobs_at_a_time": jobs,
@@ -76,10 +96,42 @@ def run(
                 "messages": told.messages,
                 "late_by_at_most_s": round(told.behind_s, 1),
             },
+            "agent": {
+                "operators": deployed.roles["agent"].total("offbeat_agent_operators_total"),
+                "dropped": deployed.roles["agent"].total("offbeat_agent_dropped_operators_total"),
+            },
             "stored": stored,
-            "pages": deployed.on_call.pages,
-            "roles": {name: quarters(of_role) for name, of_role in samples.items()},
+            "pages": {
+                "taken": deployed.on_call.taken.total(),
+                "repeated": deployed.on_call.taken.total() - len(deployed.on_call.taken),
+                "lost": lost,
+            },
+            "roles": roles,
+            "verdicts": [verdict.to_row() for verdict in verdicts],
         }
+
+
+def _pages_lost(bus: Bus, on_call: OnCall) -> list[str]:
+    """The incidents that were published and that nobody was told of to the end, once there was time to."""
+    from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+    from benchmarks import pages
+    from schemas.catalogue import INCIDENTS, JOBS
+    from streams.control_view import Jobs
+    from streams.follower import Follower
+
+    jobs = Jobs()
+    with Follower(bus, JOBS.name) as described, Follower(bus, INCIDENTS.name) as published:
+        for message in described.catch_up():
+            jobs.process(message)
+        due = pages.due(published.catch_up(), jobs)
+    in_time = Retrying(
+        retry=retry_if_result(bool),
+        stop=stop_after_delay(_DELIVERED_WITHIN_S),
+        wait=wait_fixed(1.0),
+        retry_error_callback=lambda state: state.outcome and state.outcome.result(),
+    )
+    return list(in_time(lambda: pages.lost(due, list(on_call.taken))) or ())
 
 
 def quarters(samples: Sequence[Sample]) -> Mapping[str, Any]:

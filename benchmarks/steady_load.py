@@ -1,4 +1,4 @@
-"""Jobs that train at a steady pace, one after the other, each with a fault; beside others."""
+"""Jobs that train at a steady pace, one after the other, each with two faults; beside others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from threading import Event, Lock
 
+from benchmarks.live_host import LiveHost
 from offbeat.demo import demo_scenario
 from offbeat.produce import produce
 from offbeat.settings import Settings
@@ -52,11 +54,13 @@ class Told:
 
 
 @contextmanager
-def steady_load(settings: Settings, *, side_by_side: int, ranks: int, iteration_s: float) -> Iterator[Told]:
+def steady_load(
+    settings: Settings, *, side_by_side: int, ranks: int, iteration_s: float, rings: Path
+) -> Iterator[Told]:
     """Let so many jobs train at a time, an iteration every ``iteration_s``, until the block is left.
 
-    The block begins with the first iteration. Each job has an id of its own, other noise, and two faults elsewhere.
-    Raises what publishing raises.
+    The block begins with the first iteration. Each job has an id of its own, other noise, and two faults elsewhere. One
+    host of each logs into ``rings``, where an agent has to tell of it. Raises what publishing raises.
     """
     told, stopped, begun, numbers = Told(), Event(), Event(), count()
 
@@ -64,9 +68,21 @@ def steady_load(settings: Settings, *, side_by_side: int, ranks: int, iteration_
         while not stopped.is_set():
             number = next(numbers)
             run = simulate(demo_scenario(number, ranks))
-            pace = _Pace(iteration_s, stopped, told, begun)
             job = replace(run.job, job=f"steady-{number}")
-            done = produce(job, run.table, settings, linger_s=_LINGER_S, stopped=stopped, on_round=pace)
+            live = LiveHost(job, run.table, rings)
+            pace = _Pace(iteration_s, stopped, told, begun, live)
+            try:
+                done = produce(
+                    job,
+                    run.table,
+                    settings,
+                    linger_s=_LINGER_S,
+                    stopped=stopped,
+                    on_round=pace,
+                    elsewhere=(live.name,),
+                )
+            finally:
+                live.end()
             told.add(jobs=1, messages=done.messages, operators=run.table.num_rows)
 
     with ThreadPoolExecutor(side_by_side, thread_name_prefix="job") as pool:
@@ -81,16 +97,18 @@ def steady_load(settings: Settings, *, side_by_side: int, ranks: int, iteration_
 
 
 class _Pace:
-    """Called after each iteration: waits until it is time for the next."""
+    """Called after each iteration: the live host goes on to the next, for which it waits until it is time."""
 
-    def __init__(self, iteration_s: float, stopped: Event, told: Told, begun: Event) -> None:
+    def __init__(self, iteration_s: float, stopped: Event, told: Told, begun: Event, live: LiveHost) -> None:
         self._iteration_s = iteration_s
         self._stopped = stopped
         self._told = told
         self._begun = begun
+        self._live = live
         self._due = time.monotonic()
 
-    def __call__(self, _: int) -> None:
+    def __call__(self, iterations: int) -> None:
+        self._live.train(iterations + 1)  # that it is in the next one shows that the last one is over
         self._told.add(iterations=1)
         self._begun.set()
         self._due += self._iteration_s

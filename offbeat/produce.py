@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import Protocol
@@ -51,16 +51,17 @@ def produce(
     linger_s: float | None,
     stopped: Event,
     on_round: Callable[[int], None] = lambda _: None,
+    elsewhere: Collection[str] = (),
 ) -> Produced:
     """Publish a job's log as its hosts' agents would, as fast as Kafka takes it.
 
     Once the log has ended, requests are answered until none came for ``linger_s`` seconds (None: for ever), or
-    ``stopped`` is set. Raises ``BusError`` or ``DeliveryError``.
+    ``stopped`` is set. The agents of hosts ``elsewhere`` run by themselves. Raises ``BusError`` or ``DeliveryError``.
     """
     bus = wiring.bus(settings.kafka)
     topics.check(bus, LogAgent.writes, (catalogue.JOBS, *LogAgent.reads), within_s=_BROKER_WITHIN_S)
     ended_before = _has_ended(bus, job.job)
-    agents = wiring.log_agents(job, table, settings)
+    agents = [agent for agent in wiring.log_agents(job, table, settings) if agent.host not in elsewhere]
     publisher = wiring.publisher(settings.kafka, "log-agents")
     # A request may have been made while no agent was there to answer it.
     since_ns = time.time_ns() - settings.search.answer_within_ns

@@ -1,7 +1,8 @@
 """bench: what benchmarks/ measures.
 
 A benchmark is a module there with a function ``run`` that returns its figures; the function's parameters are the
-command's options. Modules are loaded when they are asked for.
+command's options. One that judges its figures says with ``holds`` whether all is well: the exit code is 1 where it is
+not. Modules are loaded when they are asked for.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def _printing(run: Callable[..., Mapping[str, Any]]) -> Callable[..., None]:
             terminal.print_json(figures)
         else:
             _print_figures(figures)
+        if not figures.get("holds", True):
+            raise typer.Exit(1)
 
     as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
     signature = inspect.signature(run, eval_str=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import soak
+from benchmarks import pages, soak
+from benchmarks.bounds import Bounds
 from benchmarks.deployment import ROLES, Sample
 from tests.services import skipped_where_unavailable
+from tests.sinks.webhook.incidents import incident, record
 
 
 def test_quarters_tell_growth_and_what_is_not_known() -> None:
@@ -19,12 +21,49 @@ def test_quarters_tell_growth_and_what_is_not_known() -> None:
     }
 
 
+def test_each_figure_is_judged_beside_its_bound() -> None:
+    bounds = Bounds(rss_grows=0.02, lag_p50_s=1.0, lag_most_s=5.0, pages_lost=0)
+    flat = {
+        "rss_mb": [9.0] * 4,
+        "rss_grows": 0.02,
+        "lag_p50_s": [8.0, 0.0, 1.0, None],
+        "lag_most_s": [90.0, 1.0, 5.0, 2.0],
+    }
+    silent = {"rss_mb": [9.0] * 4, "rss_grows": 0.03, "lag_p50_s": [None] * 4, "lag_most_s": [None] * 4}
+    verdicts = list(bounds.judge({"sink": flat, "agent": silent}, pages_lost=1))
+    assert [(verdict.what, verdict.figure, verdict.bound, verdict.holds) for verdict in verdicts] == [
+        ("sink rss_grows", 0.02, 0.02, True),
+        ("sink lag_p50_s", 1.0, 1.0, True),
+        ("sink lag_most_s", 5.0, 5.0, True),
+        ("agent rss_grows", 0.03, 0.02, False),
+        ("pages_lost", 1, 0, False),
+    ]
+
+
+def test_a_page_is_lost_whose_last_revision_nobody_got() -> None:
+    asked = {"told": 2, "old": 2, "untold": 1}
+    assert pages.lost(asked, ["told/1", "told/2", "told/2", "old/1", "other/1"]) == ["old", "untold"]
+
+
+def test_the_pages_that_are_due_are_those_that_paging_sends() -> None:
+    opened, resolved = incident("fault", 1), incident("fault", 2, "resolved")
+    assert pages.due([record(opened, offset=0), record(resolved, offset=1)], {}) == {"fault": 2}
+
+
 @pytest.mark.kafka
 @pytest.mark.clickhouse
 def test_a_short_soak_takes_jobs_from_their_agents_to_the_store() -> None:
     with skipped_where_unavailable():
         told = soak.run(minutes=0.1, jobs=1, ranks=16, iteration_s=0.1, every_s=0.5)
-    assert set(told["roles"]) == set(ROLES)
+    assert (
+        set(told["roles"])
+        == {verdict["what"].split()[0] for verdict in told["verdicts"]} - {"pages_lost"}
+        == set(ROLES)
+    )
+    assert told["holds"] == all(verdict["holds"] for verdict in told["verdicts"])
+    assert told["pages"]["lost"] == []
+    assert told["agent"]["operators"] > 0
+    assert told["agent"]["dropped"] == 0
     for of_role in told["roles"].values():
         assert min(of_role["rss_mb"]) > 10
     assert told["load"]["iterations_a_second"] > 0
