@@ -56,13 +56,21 @@ class Tuning:
             step.tune(getattr(self.settings, self._name))
 
     def _read(self, file: Path) -> None:
-        try:
-            self.settings, texts = overridden(self._given, file=file, groups=GROUPS)
-        except SettingsError as error:
-            told = str(error) if str(file) in str(error) else f"{file}: {error}"
-            raise SettingsError(f"OFFBEAT_WORKER__TUNING: {told}") from error
+        self.settings, texts = tuned(self._given, file)
         told = ", ".join(f"{name}={text}" for name, text in sorted(texts.items()))
         log.info("%s sets %s", file, told or "nothing: all is as the environment says")
+
+
+def tuned(settings: Settings, file: Path) -> tuple[Settings, dict[str, str]]:
+    """The settings under those of a file, and what it sets: text by dotted name.
+
+    Raises ``SettingsError`` where it cannot be read, or sets what may not change while a step runs.
+    """
+    try:
+        return overridden(settings, file=file, groups=GROUPS)
+    except SettingsError as error:
+        told = str(error) if str(file) in str(error) else f"{file}: {error}"
+        raise SettingsError(f"OFFBEAT_WORKER__TUNING: {told}") from error
 
 
 def _stamp(file: Path) -> object:

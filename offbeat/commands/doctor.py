@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from offbeat import terminal
-from offbeat.commands.parameters import Bootstrap, DataDir, Json, settings_with
+from offbeat.commands.parameters import Bootstrap, DataDir, Json, given_settings
 from offbeat.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -22,13 +22,17 @@ def doctor(bootstrap: Bootstrap = None, data_dir: DataDir = None, as_json: Json 
 
     Nothing is changed, and nobody is paged. The exit code is 1 where a check failed; its line says what to do.
     """
+    from offbeat import logs
     from offbeat.doctor import examine
     from offbeat.doctor.checked import State
+    from offbeat.doctor.settled import settle
 
-    settings = settings_with(bootstrap=bootstrap, data_dir=data_dir)
+    settled = settle(given_settings(bootstrap=bootstrap, data_dir=data_dir))
+    if settled.settings is not None:
+        logs.configure(settled.settings.log_level)
     with terminal.progress("looking") as shown:
         checks = []
-        for count, check in enumerate(examine(settings), start=1):
+        for count, check in enumerate(examine(settled), start=1):
             checks.append(check)
             shown.advance(count)
     terminal.print_json([asdict(check) for check in checks]) if as_json else _print(checks)

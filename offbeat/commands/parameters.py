@@ -54,6 +54,13 @@ def settings_with(*, bootstrap: str | None = None, data_dir: Path | None = None,
     from offbeat import logs
     from offbeat.settings import Settings
 
+    settings = Settings.load(**given_settings(bootstrap=bootstrap, data_dir=data_dir, **worker))
+    logs.configure(settings.log_level)
+    return settings
+
+
+def given_settings(*, bootstrap: str | None = None, data_dir: Path | None = None, **worker: Any) -> dict[str, Any]:
+    """What the command line gives, as groups of settings; ``worker`` are fields of that group."""
     given: dict[str, Any] = {}
     if bootstrap is not None:
         given["kafka"] = {"bootstrap_servers": bootstrap}
@@ -62,6 +69,4 @@ def settings_with(*, bootstrap: str | None = None, data_dir: Path | None = None,
     of_worker = {name: value for name, value in worker.items() if value is not None}
     if of_worker:
         given["worker"] = of_worker
-    settings = Settings.load(**given)
-    logs.configure(settings.log_level)
-    return settings
+    return given

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from offbeat.doctor import bus, machine, paging, store
-from offbeat.doctor.checked import Checked
-from offbeat.settings import Settings
+from offbeat.doctor.checked import Checked, skipped
+from offbeat.doctor.settled import Settled
 
 
-def examine(settings: Settings) -> Iterator[Checked]:
+def examine(settled: Settled) -> Iterator[Checked]:
     """What there is to say, one after the other; a service that is away fails its own checks and no others."""
+    yield from settled.amiss
+    settings = settled.settings
+    if settings is None:
+        yield skipped("everything else", "what to look at is in the settings")
+        return
     yield from machine.examine(settings)
-    yield from bus.examine(settings)
-    yield from store.examine(settings.store)
-    yield from paging.examine(settings.webhook)
+    for group, what, checks in (
+        ("kafka", "brokers", bus.examine(settings)),
+        ("store", "store", store.examine(settings.store)),
+        ("webhook", "receiver of pages", paging.examine(settings.webhook)),
+    ):
+        yield from [skipped(what, "its secret is missing")] if group in settled.without else checks

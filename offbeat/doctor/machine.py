@@ -13,9 +13,12 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from offbeat.doctor.checked import Checked, failed, ok, skipped, warning
+from offbeat.doctor.checked import Checked, failed, ok, refused, skipped, warning
 from offbeat.secret_files import SECRETS, SUFFIX
 from offbeat.settings import LiveSettings, Settings
+from offbeat.tuning import tuned
+from producers.live.registration import folders, is_ours
+from schemas.errors import SettingsError
 
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?==(?P<version>[^;,\s]+)$")
 
@@ -24,6 +27,7 @@ def examine(settings: Settings) -> Iterator[Checked]:
     """The checks that need no service."""
     yield of_versions(requires("offbeat") or ())
     yield from of_secret_files(secret_files(settings))
+    yield from of_tuning(settings)
     yield from of_live(settings.live)
 
 
@@ -72,6 +76,20 @@ def of_secret_files(files: Iterable[Path]) -> Iterator[Checked]:
             yield ok("secret file", f"{path} (mode {mode:o})")
 
 
+def of_tuning(settings: Settings) -> Iterator[Checked]:
+    """The file of settings that a step would go by, where one is named."""
+    file = settings.worker.tuning
+    if file is None:
+        return
+    try:
+        _, texts = tuned(settings, file)
+    except SettingsError as error:
+        yield refused("tuning", error)
+        return
+    told = ", ".join(f"{name}={text}" for name, text in sorted(texts.items()))
+    yield ok("tuning", f"{file} sets {told or 'nothing'}")
+
+
 def of_live(live: LiveSettings) -> Iterator[Checked]:
     """The folders of the host's log agent, where processes log on this host."""
     if not live.rings.is_dir():
@@ -85,17 +103,17 @@ def _rings(rings: Path) -> Checked:
     mode = rings.stat().st_mode
     if not os.access(rings, os.R_OK | os.X_OK):
         return failed("rings", f"{rings} cannot be read", "run the agent as the user that trains, or as root")
-    processes = [entry for entry in rings.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    shut = [entry.name for entry in processes if not os.access(entry, os.R_OK | os.X_OK)]
-    if shut:
-        return failed(
-            "rings",
-            f"{rings}: {len(shut)} of {len(processes)} processes log as another user, as {shut[0]}",
-            "run the agent as the user that trains, or as root",
-        )
+    processes = list(folders(rings))
+    others = [] if os.geteuid() == 0 else [folder for folder in processes if not is_ours(folder)]
+    if others and len(others) == len(processes):
+        found = f"{rings}: {len(others)} processes, all of other users, as {others[0].name}"
+        return failed("rings", found, "run the agent as the user that trains, or as root")
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         found = f"{rings} is open to everyone without the sticky bit (mode {stat.S_IMODE(mode):o})"
         return failed("rings", found, f"chmod 1777 {rings}, or others may move a process's rings away")
+    if others:  # an agent passes them over; anybody may put a folder there
+        found = f"{rings}: {len(others)} of {len(processes)} processes are of other users, as {others[0].name}"
+        return warning("rings", found, "leave it if these are no training, else run an agent as their user, or as root")
     return ok("rings", f"{rings}: {len(processes)} processes")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from offbeat.doctor.checked import CLOCK_WITHIN_S, Checked, failed, ok, refused, skipped
 from offbeat.settings import StoreSettings
 from schemas.errors import StoreError
+from sinks.clickhouse.folder_lock import FolderHeld
 from sinks.clickhouse.store import Store
 
 LEAST_FREE = 0.1
@@ -21,6 +22,9 @@ def examine(settings: StoreSettings) -> Iterator[Checked]:
     try:
         with wiring.opened(settings, existing=True) as store:
             yield from of_store(store, str(settings.path) if settings.engine == "chdb" else settings.host, settings)
+    except FolderHeld as held:  # as it must be while a sink fills it: one process at a time
+        who = "another process" if held.process is None else f"process {held.process}"
+        yield skipped("store", f"{held.folder} is held by {who}, which works with it: stop that one to look inside")
     except StoreError as error:
         yield refused("store", error)
 

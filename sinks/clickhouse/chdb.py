@@ -6,7 +6,6 @@ process that has imported it must not fork.
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import StoreError
+from sinks.clickhouse.folder_lock import require_free
 from sinks.clickhouse.native import native_block
 from sinks.clickhouse.reason import reason
 from sinks.clickhouse.store import INSERT_SETTINGS, Parameters, Settings, insertable, parameter_text, quoted
@@ -51,7 +51,10 @@ class ChdbStore:
                 f"chDB folder {self.folder}: this process has {ChdbStore._open} open, and chDB serves one folder a "
                 "process; pass that store on, or close it first"
             )
-        _require_free(self.folder)
+        try:
+            require_free(self.folder)
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
         self._connection: Connection | None = self._connect()
         ChdbStore._open = self.folder
 
@@ -173,22 +176,6 @@ class ChdbStore:
 
 def _assigned(settings: Settings) -> str:
     return ", ".join(f"{name} = {quoted(value)}" for name, value in settings.items())
-
-
-def _require_free(folder: Path) -> None:
-    """Raise ``StoreError`` where another process has the folder open: the engine itself would only say "error"."""
-    try:
-        with (folder / "status").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return
-    except BlockingIOError as error:
-        raise StoreError(
-            f"chDB folder {folder}: another process holds it ({error.strerror}); end that one, give another folder, "
-            "or serve both with ClickHouse"
-        ) from error
-    except OSError as error:
-        raise _unusable(folder, error) from error
 
 
 def _unusable(folder: Path, error: OSError) -> StoreError:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from pydantic import SecretStr
 
 from local.clickhouse import LocalClickHouse
 from local.kafka import LocalKafka
-from offbeat.doctor import bus, machine, paging, store
+from offbeat.doctor import bus, examine, machine, paging, store
 from offbeat.doctor.checked import Checked, State, refused
+from offbeat.doctor.settled import settle
 from offbeat.settings import LiveSettings, Settings, StoreSettings, WebhookSettings
 from schemas import catalogue
 from schemas.errors import BusError, StoreError
@@ -191,15 +193,90 @@ def test_a_host_that_trains(tmp_path: Path) -> None:
 
 
 def test_rings_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an agent sees them that is not root: root may read everything, and tests may run as root."""
+    """As the doctor of another user sees them; who owns a folder cannot be changed without being root."""
     settings = live(tmp_path)
     (settings.rings / "0-abc").mkdir(parents=True, mode=0o700)
     settings.rings.chmod(0o1777)
-    monkeypatch.setattr(os, "access", lambda path, mode: bool(stat.S_IMODE(Path(path).stat().st_mode) & 0o7))
+    others = {"0-abc"}
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(machine, "is_ours", lambda folder: folder.name not in others)
     rings, _ = machine.of_live(settings)
     assert state(rings) is State.FAILED
-    assert rings.found.endswith("1 of 1 processes log as another user, as 0-abc")
+    assert rings.found.endswith("1 processes, all of other users, as 0-abc")
     assert rings.todo == "run the agent as the user that trains, or as root"
+    (settings.rings / "1-def").mkdir(mode=0o700)
+    rings, _ = machine.of_live(settings)
+    assert state(rings) is State.WARNING
+    assert rings.found.endswith("1 of 2 processes are of other users, as 0-abc")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert state(next(machine.of_live(settings))) is State.OK
+
+
+def test_the_tuning_file_is_read_as_a_step_would(tmp_path: Path) -> None:
+    file = tmp_path / "tuning"
+    settings = Settings(worker={"tuning": str(file)})
+    assert list(machine.of_tuning(Settings())) == []
+
+    def check(text: str | None) -> Checked:
+        if text is not None:
+            file.write_text(text)
+        [check] = machine.of_tuning(settings)
+        return check
+
+    missing = check(None)
+    assert state(missing) is State.FAILED
+    assert missing.found.startswith(f"OFFBEAT_WORKER__TUNING: {file}: ")
+    good = check("OFFBEAT_MONITOR__DELTA=1.2")
+    assert (state(good), good.found) == (State.OK, f"{file} sets monitor.delta=1.2")
+    for wrong in ("delta: 1.2", "OFFBEAT_MONITOR__DELTA=much", "OFFBEAT_KAFKA__PASSWORD=a", "OFFBEAT_PIVOTS=3"):
+        assert state(check(wrong)) is State.FAILED
+
+
+def test_a_secret_file_that_is_missing_costs_its_own_service_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    for variable, value in {
+        "OFFBEAT_STORE__PASSWORD_FILE": str(tmp_path / "gone"),
+        "OFFBEAT_WEBHOOK__URL_FILE": str(empty),
+        "OFFBEAT_LIVE__RINGS": str(tmp_path / "rings"),
+    }.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(bus, "examine", lambda _: iter([Checked("brokers", State.OK, "asked")]))
+    checks = list(examine(settle({})))
+    found = {check.what: state(check) for check in checks}
+    assert [check.found for check in checks if check.what == "secret file"] == [
+        f"OFFBEAT_STORE__PASSWORD_FILE: {tmp_path}/gone: no such file or directory",
+        f"OFFBEAT_WEBHOOK__URL_FILE: {empty} does not hold one line",
+    ]
+    assert found["secret file"] is State.FAILED
+    assert (found["store"], found["receiver of pages"]) == (State.SKIPPED, State.SKIPPED)
+    assert (found["brokers"], found["rings"]) == (State.OK, State.SKIPPED)
+
+
+def test_settings_that_cannot_be_are_a_failed_check() -> None:
+    result = offbeat("doctor", "--json", settings={"OFFBEAT_STORE__PORT": "many"})
+    assert result.exit_code == 1
+    settings, rest = json.loads(result.stdout)
+    assert (settings["what"], settings["state"]) == ("settings", "failed")
+    assert settings["found"].startswith("OFFBEAT_STORE__PORT: ")
+    assert rest["state"] == "skipped"
+
+
+def test_a_folder_that_a_sink_fills_is_left_to_it(tmp_path: Path) -> None:
+    (tmp_path / "status").touch()
+    holding = (
+        "import fcntl, sys; f = open(sys.argv[1], 'rb'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", holding, str(tmp_path / "status")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as sink:
+        assert sink.stdout is not None
+        sink.stdout.readline()
+        [check] = store.examine(StoreSettings(engine="chdb", path=tmp_path))
+        sink.communicate(b"\n")
+    assert state(check) is State.SKIPPED
+    assert check.found.startswith(f"{tmp_path} is held by process {sink.pid}, ")
 
 
 def test_paging_is_judged_by_its_settings_alone() -> None:
