@@ -251,6 +251,6 @@ def _quieten() -> None:
     for name in ("faust.agents.actor", "faust.worker"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # a crash, which is raised in the end as well
     logging.getLogger("faust.transport.drivers.aiokafka").addFilter(_no_guess)
-    while_away = [name for name in logging.Logger.manager.loggerDict if name.startswith("aiokafka.")]
+    while_away = [name for name in logging.Logger.manager.loggerDict if f"{name}.".startswith("aiokafka.")]
     for name in (*while_away, "librdkafka"):
         logging.getLogger(name).addFilter(_Seldom(30.0))  # together 70 errors a second while a broker is away

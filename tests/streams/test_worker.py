@@ -20,7 +20,7 @@ from schemas.message import Message, decode
 from streams import topics as on_broker
 from streams.control_view import Jobs
 from streams.in_process import run
-from streams.worker import _no_guess
+from streams.worker import _no_guess, _quieten
 from tests.streams.examples import END, FATAL, Sums, job_record, number, value_of
 from tests.streams.stage import Stage, awaited, staged
 
@@ -220,6 +220,21 @@ def test_what_faust_guesses_of_idle_workers_is_not_logged(name: str) -> None:
     of_the_broker |= name == "SLOW_PROCESSING_NO_HIGHWATER_SINCE_START"
     assert _no_guess(told) == of_the_broker
     assert _no_guess(logging.LogRecord("faust", logging.ERROR, "", 0, "Got exception: %r", (1,), None))
+
+
+def test_a_broker_that_is_away_is_not_told_of_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    """aiokafka says so ten times a second, most of it under its own bare name."""
+    loggers = [logging.getLogger(name) for name in ("aiokafka", "aiokafka.conn", "librdkafka")]
+    before = [list(logger.filters) for logger in loggers]
+    try:
+        _quieten()
+        for logger in loggers:
+            for _ in range(100):
+                logger.error("Unable connect to node with id 1")
+        assert [record.name for record in caplog.records] == ["aiokafka", "aiokafka.conn", "librdkafka"]
+    finally:
+        for logger, filters in zip(loggers, before, strict=True):
+            logger.filters[:] = filters
 
 
 @pytest.mark.kafka
