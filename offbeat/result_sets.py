@@ -21,7 +21,8 @@ from schemas.errors import SettingsError
 from sinks.clickhouse.store import Store
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_ABOUT = "CREATE TABLE replay (about String) ENGINE = MergeTree ORDER BY tuple()"
+_TABLE = "replay"
+_ABOUT = f"CREATE TABLE {_TABLE} (about String) ENGINE = MergeTree ORDER BY tuple()"
 
 
 def place(live: StoreSettings, name: str) -> StoreSettings:
@@ -43,30 +44,48 @@ def require_free(live: StoreSettings, name: str, *, replace: bool) -> None:
         return
     if not replace:
         raise SettingsError(f"there is a result set {name} already: name another, or give --replace")
-    with wiring.opened(own) as store:
-        if not store.query("EXISTS TABLE replay").column(0)[0].as_py():  # somebody's data, not ours to replace
-            where = own.path if own.engine == "chdb" else f"database {own.database}"
-            raise SettingsError(f"{where} is no result set of a replay: name another")
+    if not _is_result_set(own):  # somebody's data, not ours to replace
+        where = own.path if own.engine == "chdb" else f"database {own.database}"
+        raise SettingsError(f"{where} is no result set of a replay: name another")
 
 
 @contextmanager
 def made(live: StoreSettings, name: str, about: Mapping[str, Any], *, replace: bool) -> Iterator[Store]:
     """A new result set, which says of itself what it is ``about``; with ``replace`` one of this name goes first.
 
-    Raises what ``require_free`` does, and ``StoreError`` where it cannot be made.
+    One that is not filled to its end goes again. Raises what ``require_free`` does, and ``StoreError`` where it cannot
+    be made.
     """
     require_free(live, name, replace=replace)
     own = place(live, name)
+    _remove(live, own)
+    if own.engine != "chdb":
+        with wiring.opened(live) as store:
+            store.execute(f"CREATE DATABASE `{own.database}`")
+    try:
+        with wiring.opened(own) as store:
+            store.execute(_ABOUT)
+            store.insert(_TABLE, pa.table({"about": [json.dumps(about)]}), token=name)
+            yield store
+    except BaseException:
+        _remove(live, own)
+        raise
+
+
+def _remove(live: StoreSettings, own: StoreSettings) -> None:
     if own.engine == "chdb":
         shutil.rmtree(own.path, ignore_errors=True)
     else:
         with wiring.opened(live) as store:
             store.execute(f"DROP DATABASE IF EXISTS `{own.database}` SYNC")
-            store.execute(f"CREATE DATABASE `{own.database}`")
+
+
+def _is_result_set(own: StoreSettings) -> bool:
+    """Whether there is the table that ``made`` makes; a folder is asked without the engine, which would fill it."""
+    if own.engine == "chdb":
+        return (own.path / "metadata" / "default" / f"{_TABLE}.sql").is_file()
     with wiring.opened(own) as store:
-        store.execute(_ABOUT)
-        store.insert("replay", pa.table({"about": [json.dumps(about)]}), token=name)
-        yield store
+        return bool(store.query(f"EXISTS TABLE {_TABLE}").column(0)[0].as_py())
 
 
 def _exists(live: StoreSettings, own: StoreSettings) -> bool:

@@ -1,7 +1,10 @@
 """Logs as far as they have travelled: what topics still hold of them, for a diagnosis that can ask no agent.
 
 Two kinds of rows are known to be whole: those of the pivots, which are published unasked, and those that answered a
-request for whole iterations. Everything else may be a part of what a rank logged, and is not taken for more.
+request for whole iterations. Everything else may be a part of what a rank logged, and is not taken for more. What did
+not travel may be in folders that agents keep.
+
+Records are held as they came, compressed, up to a bound of bytes, and decoded when they are asked for.
 """
 
 from __future__ import annotations
@@ -9,14 +12,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.columns import integers
+from diagnosis.columns import Ints, integers
 from diagnosis.job import Job
+from producers.kept_folder import KeptFolder
 from producers.log_agent import LogAgent
 from producers.log_store import COMPLETE, OVERWRITTEN, PARTIAL, Spans
 from schemas import catalogue
@@ -30,8 +35,32 @@ _FILTERS = ("communicator", "seq_from", "seq_to", "positions")
 Request = tuple[tuple[tuple[str, Any], ...], ...]
 """The rows of a request without its deadline: what two requests must share for one's answer to be the other's."""
 
+Place = tuple[int, int]
+"""A rank and an iteration."""
+
 Stretch = tuple[int, int]
 """First and last of some iterations. They are never counted out: a message may name as many as an int32 holds."""
+
+
+_DECODED = 64
+"""Answers of which the rows are held decoded: a search asks for the same ones again and again."""
+
+_OVERHEAD_BYTES = 1024
+"""What a record takes in memory beside its bytes."""
+
+
+@dataclass
+class Room:
+    """The bytes that logs may take, those of all jobs together; ``refused`` counts the records that found none."""
+
+    bytes: int = 2 << 30
+    refused: int = 0
+
+    def take(self, size: int) -> bool:
+        """Take some; whether they were there."""
+        found = size <= self.bytes
+        self.bytes -= size if found else 0
+        return found
 
 
 class _Whose(NamedTuple):
@@ -48,58 +77,91 @@ class _Whose(NamedTuple):
 
 @dataclass
 class KeptLogs:
-    """The logs of one job, a ``LogStore`` over what ``take`` was given.
+    """The logs of one job, a ``LogStore`` over what ``take`` was given, and over what agents keep.
 
     ``asked`` and ``gone`` count ranks and iterations (pairs) whose rows were asked for, and those of them that are
     not kept whole.
     """
 
     job: Job
+    room: Room = field(default_factory=Room)
+    folder: KeptFolder | None = None
     closed: int = -1
     watermark_ns: int = 0
     ended: bool = True
-    asked: set[tuple[int, int]] = field(default_factory=set)
-    gone: set[tuple[int, int]] = field(default_factory=set)
+    asked: set[Place] = field(default_factory=set)
+    gone: set[Place] = field(default_factory=set)
     _requests: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _parts: dict[_Whose, dict[int, Message]] = field(default_factory=lambda: defaultdict(dict))
-    _spans: dict[int, dict[int, tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(dict))
-    _blocks: dict[tuple[int, int], pa.Table] = field(default_factory=dict)
+    _spans: dict[int, list[Ints]] = field(default_factory=lambda: defaultdict(list))
+    _answers: list[list[Message]] = field(default_factory=list)
+    _answer_of: dict[Place, int] = field(default_factory=dict)
     _whole: dict[int, set[Stretch]] = field(default_factory=lambda: defaultdict(set))
+
+    def __post_init__(self) -> None:
+        self._decoded = lru_cache(_DECODED)(self._decode)
 
     @property
     def ranks(self) -> tuple[int, ...]:
         return self.job.ranks
 
     def take(self, message: Message) -> None:
-        """Take a record of iteration_summaries, log_requests, comm_ops or operator_windows, in the order of its topic.
+        """Take a record of log_requests, comm_ops or operator_windows, in the order of its topic.
 
-        Raises ``MessageError`` for a bad one.
+        One that finds no room is not taken, and counted. Raises ``MessageError`` for a bad one.
         """
-        if message.topic == catalogue.ITERATION_SUMMARIES.name:
-            self._take_summaries(message)
-        elif message.topic == catalogue.LOG_REQUESTS.name:
-            for row in decode(message, catalogue.LOG_REQUESTS).to_pylist():
-                self._requests.setdefault(row["request_id"], []).append(row)
-        elif message.topic in _ANSWERS:
-            self._take_part(message)
+        if self.room.take(len(message.value or b"") + _OVERHEAD_BYTES):
+            if message.topic == catalogue.LOG_REQUESTS.name:
+                for row in decode(message, catalogue.LOG_REQUESTS).to_pylist():
+                    self._requests.setdefault(row["request_id"], []).append(row)
+            elif message.topic in _ANSWERS:
+                self._take_part(message)
+        else:
+            self.room.refused += 1
+            self._requests.pop(message.headers.get("request_id", ""), None)  # of its answer a part would be missing
+
+    def take_summaries(self, batch: pa.RecordBatch) -> None:
+        """Take a batch of iteration_summaries: when ranks began and ended iterations.
+
+        Where there is no room for it the oldest iterations' are let go.
+        """
+        table = pa.Table.from_batches([batch])
+        iteration = integers(table, "iteration")
+        columns = np.stack([integers(table, name) for name in ("rank", "start_ns", "end_ns", "lost_lines")], axis=1)
+        columns[:, 3] = np.maximum(columns[:, 3], 0)
+        for each in np.unique(iteration).tolist():
+            of_iteration = columns[iteration == each]
+            while not self.room.take(of_iteration.nbytes + _OVERHEAD_BYTES) and self._spans:
+                oldest = self._spans.pop(min(self._spans))
+                self.room.bytes += sum(part.nbytes + _OVERHEAD_BYTES for part in oldest)
+            self._spans[each].append(of_iteration)
+            self.closed = max(self.closed, each)
 
     def answers_to(self, request_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Message] | None:
         """What this very request was answered; None where it was another one, or is no longer known."""
         known = self._requests.get(request_id)
         if known is None or _request(known) != _request(rows):
             return None
-        kept = (parts for whose, parts in self._parts.items() if whose.request_id == request_id)
-        return [part for parts in kept for part in parts.values()]
+        kept = {whose: parts for whose, parts in self._parts.items() if whose.request_id == request_id}
+        found = [part for parts in kept.values() for part in parts.values()]
+        if self.folder is not None:  # what did not come then may be there
+            complete = {
+                whose.ranks for whose, parts in kept.items() if len(parts) == whose.parts and _is_complete(parts)
+            }
+            answered = {int(rank) for ranks in complete for rank in ranks.split(",") if rank}
+            if not answered >= {rank for row in rows for rank in row["ranks"] or ()}:
+                return None
+        return found
 
     def advance(self) -> bool:
         """Nothing more comes."""
         return False
 
     def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
-        of_rank = self._spans.get(iteration, {})
-        chosen = sorted(of_rank if ranks is None else set(of_rank) & set(ranks))
-        columns = np.array([(rank, *of_rank[rank]) for rank in chosen], dtype=np.int64).reshape(-1, 4)
-        return Spans(*columns.T)
+        told = self._spans.get(iteration, [])
+        rows = np.concatenate([np.zeros((0, 4), dtype=np.int64), *told])[::-1]  # what was told last counts
+        rows = rows[np.unique(rows[:, 0], return_index=True)[1]]
+        return Spans(*(rows if ranks is None else rows[np.isin(rows[:, 0], list(ranks))]).T)
 
     def rows(
         self,
@@ -112,20 +174,28 @@ class KeptLogs:
     ) -> tuple[pa.Table, str]:
         iterations = range(iteration_from, min(iteration_to, self.closed) + 1)
         wanted = [(rank, iteration) for rank in sorted(set(ranks) & set(self.ranks)) for iteration in iterations]
-        missing = {place for place in wanted if place not in self._blocks and not _within(place, self._whole)}
         self.asked.update(wanted)
+        blocks = {
+            place: self._decoded(answer)[place] for place in wanted if (answer := self._answer_of.get(place, -1)) >= 0
+        }
+        missing = {place for place in wanted if place not in blocks and not _within(place, self._whole)}
+        for place, rows, whole in self._of_folder(missing):
+            blocks[place] = rows
+            missing -= {place} if whole else set()
         self.gone |= missing
-        blocks = [self._blocks[place] for place in wanted if place in self._blocks]
-        table = pa.concat_tables([catalogue.COMM_OPS.schema.empty_table(), *blocks]).unify_dictionaries()
+        parts = [blocks[place] for place in wanted if place in blocks]
+        table = pa.concat_tables([catalogue.COMM_OPS.schema.empty_table(), *parts]).unify_dictionaries()
         table = _filtered(table.combine_chunks(), communicator, seq_from, seq_to)
-        return table, COMPLETE if not missing else OVERWRITTEN if len(missing) == len(wanted) else PARTIAL
+        return table, COMPLETE if not missing else OVERWRITTEN if not parts else PARTIAL
 
-    def _take_summaries(self, message: Message) -> None:
-        columns = ["rank", "iteration", "start_ns", "end_ns", "lost_lines"]
-        for row in decode(message, catalogue.ITERATION_SUMMARIES).select(columns).to_pylist():
-            end_ns = -1 if row["end_ns"] is None else row["end_ns"]
-            self._spans[row["iteration"]][row["rank"]] = (row["start_ns"], end_ns, row["lost_lines"] or 0)
-            self.closed = max(self.closed, row["iteration"])
+    def _of_folder(self, places: Iterable[Place]) -> Iterator[tuple[Place, pa.Table, bool]]:
+        """What agents keep of ranks and iterations, and whether it is all."""
+        of_iteration: dict[int, list[int]] = defaultdict(list)
+        for rank, iteration in places if self.folder is not None else ():
+            of_iteration[iteration].append(rank)
+        for iteration, ranks in of_iteration.items():
+            for rank, rows, whole in self.folder.rows(iteration, ranks) if self.folder is not None else ():
+                yield (rank, iteration), rows, whole
 
     def _take_part(self, message: Message) -> None:
         headers = message.headers
@@ -141,21 +211,25 @@ class KeptLogs:
         if len(kept) < parts or whose.topic != catalogue.COMM_OPS.name:
             return
         if not whose.request_id or kept[part].headers.get("outcome") == COMPLETE:
-            self._keep(whose, [decode(kept[number], catalogue.COMM_OPS) for number in sorted(kept)])
+            self._keep(whose, [kept[number] for number in sorted(kept)])
         if not whose.request_id:
             del self._parts[whose]
 
-    def _keep(self, whose: _Whose, batches: Sequence[pa.RecordBatch]) -> None:
-        """Keep the blocks of an answer that are whole, a rank and an iteration each."""
-        table = pa.Table.from_batches(batches).cast(catalogue.COMM_OPS.schema)
-        here = dict(_blocks(table))
+    def _keep(self, whose: _Whose, messages: list[Message]) -> None:
+        """Keep an answer for the blocks of it that are whole, a rank and an iteration each."""
+        here = set(_places(messages))
         if whose.request_id:
             wanted = self._asked_whole(whose)
             for rank, stretches in wanted.items():
                 self._whole[rank] |= stretches
-            here = {place: rows for place, rows in here.items() if _within(place, wanted)}
-        for place, rows in here.items():
-            self._blocks.setdefault(place, rows)
+            here = {place for place in here if _within(place, wanted)}
+        for place in here - set(self._answer_of):
+            self._answer_of[place] = len(self._answers)
+        self._answers.append(messages)
+
+    def _decode(self, answer: int) -> dict[Place, pa.Table]:
+        """The blocks of an answer; it was decoded when it was taken, so it can be."""
+        return dict(_blocks(_table(self._answers[answer])))
 
     def _asked_whole(self, whose: _Whose) -> Mapping[int, set[Stretch]]:
         """Iterations, by rank, that a request asked for without leaving anything of them out."""
@@ -180,7 +254,7 @@ class KeptAnswers:
 
     def __init__(self, logs: Mapping[str, KeptLogs]) -> None:
         self.logs = logs
-        self._agents = {job: LogAgent(kept, self.name, ()) for job, kept in logs.items()}
+        self._agents: dict[str, LogAgent] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
         rows = decode(message, catalogue.LOG_REQUESTS).to_pylist()
@@ -188,6 +262,8 @@ class KeptAnswers:
             return
         then = self.logs[message.job].answers_to(rows[0]["request_id"], rows) if rows else None
         if then is None:
+            if message.job not in self._agents:
+                self._agents[message.job] = LogAgent(self.logs[message.job], self.name, ())
             yield from self._agents[message.job].process(message)
         else:
             for answer in then:  # under the time of now, as an agent's
@@ -201,7 +277,11 @@ class KeptAnswers:
         return {}
 
 
-def _within(place: tuple[int, int], stretches: Mapping[int, Iterable[Stretch]]) -> bool:
+def _is_complete(parts: Mapping[int, Message]) -> bool:
+    return all(part.headers.get("outcome") == COMPLETE for part in parts.values())
+
+
+def _within(place: Place, stretches: Mapping[int, Iterable[Stretch]]) -> bool:
     """Whether a rank's stretches hold an iteration."""
     rank, iteration = place
     return any(first <= iteration <= last for first, last in stretches.get(rank, ()))
@@ -217,7 +297,20 @@ def _request(rows: Sequence[Mapping[str, Any]]) -> Request:
     )
 
 
-def _blocks(table: pa.Table) -> Iterator[tuple[tuple[int, int], pa.Table]]:
+def _table(parts: Sequence[Message]) -> pa.Table:
+    """The rows of an answer. Raises ``MessageError``."""
+    batches = [decode(part, catalogue.COMM_OPS) for part in parts]
+    return pa.Table.from_batches(batches).cast(catalogue.COMM_OPS.schema)
+
+
+def _places(parts: Sequence[Message]) -> Iterator[Place]:
+    """The ranks and iterations that an answer tells of. Raises ``MessageError``."""
+    for part in parts:
+        table = pa.Table.from_batches([decode(part, catalogue.COMM_OPS)])
+        yield from set(zip(integers(table, "rank").tolist(), integers(table, "iteration").tolist(), strict=True))
+
+
+def _blocks(table: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
     """The rows of each rank and iteration, in the order of their calls."""
     rank, iteration, order = (integers(table, name) for name in ("rank", "iteration", "call_order"))
     by = np.lexsort((order, iteration, rank))

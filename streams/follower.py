@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -67,14 +67,42 @@ class Follower:
         """Everything that the topic holds by now beyond what was read, a partition's messages in their order."""
         if self._resting:
             self._go_on()
-        deadline = time.monotonic() + self._within_s
+        yield from (message for message in self.up_to(self.ends()) if message is not None)
+
+    def ends(self, until_ns: int | None = None) -> dict[int, int]:
+        """The offset after what each partition holds by now; of ``until_ns`` the first that came then or later."""
         ends = self._offsets(self._reached, LATEST)
-        while any(self._reached[partition] < end for partition, end in ends.items()):
+        if until_ns is None:
+            return ends
+        found = self._offsets(self._reached, OffsetSpec.for_timestamp(-(-until_ns // 1_000_000)))
+        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+
+    def up_to(self, ends: Mapping[int, int]) -> Iterator[Message | None]:
+        """What comes until each partition has been read to its end, and maybe a little more.
+
+        None now and then while nothing comes: whoever has asked a partition to ``wait`` sees to it then.
+        """
+        deadline = time.monotonic() + self._within_s
+        while self.behind(ends):
             if time.monotonic() > deadline:
-                raise BusError(f"{self._topic} was not read to its end within {self._within_s:g} s: are brokers away?")
+                raise BusError(f"{self._topic}: nothing came for {self._within_s:g} s: are brokers away?")
             record = self._consumer.poll(0.1)
-            if record is not None and (message := self._take(record)) is not None:
-                yield message
+            message = None if record is None else self._take(record)
+            yield message
+            if message is not None:
+                deadline = time.monotonic() + self._within_s
+
+    def behind(self, ends: Mapping[int, int]) -> frozenset[int]:
+        """The partitions that have not been read to their ends."""
+        return frozenset(partition for partition, end in ends.items() if self._reached[partition] < end)
+
+    def wait(self, partition: int) -> None:
+        """Bring nothing more of a partition, but for what is under way, until it may ``follow_on``."""
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def follow_on(self, partition: int) -> None:
+        """Bring what comes of a partition again."""
+        self._consumer.resume([TopicPartition(self._topic, partition)])
 
     def rest(self) -> None:
         """Fetch nothing until the next ``catch_up``: what is fetched and not polled would fill the client's queue."""

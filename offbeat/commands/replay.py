@@ -21,7 +21,7 @@ from offbeat.commands.parameters import (
 )
 
 if TYPE_CHECKING:
-    from offbeat.comparison import Difference
+    from offbeat.comparison import Difference, Row
     from offbeat.replay import Replayed
     from streams.bus import Bus
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 def replay(
     name: Annotated[str, typer.Option("--as", metavar="NAME", help="Keep what is found as this result set.")],
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH]...", help="A recorded run; without one, what topics hold.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="A recorded run, or what agents keep of it; without, what topics hold."
+        ),
     ] = None,
     changed: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting, as monitor.delta=1.2.")
@@ -43,6 +46,13 @@ def replay(
         float, typer.Option(min=0, metavar="MINUTES", help="Learn what is usual from so long before.")
     ] = 30.0,
     job: Annotated[list[str] | None, typer.Option(metavar="JOB", help="Of the topics: only this job.")] = None,
+    logs: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Beside topics: what agents keep on their hosts, or copies of it."),
+    ] = None,
+    memory: Annotated[
+        float, typer.Option(min=0.01, metavar="GIB", help="Hold so much of the topics' logs at most.")
+    ] = 2.0,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the result set of this name.")] = False,
     format_name: FormatName = None,
     layout: LayoutText = None,
@@ -55,34 +65,39 @@ def replay(
 
     What is found goes into a result set of its own, beside the live rows; nobody is paged.
     """
-    from offbeat import options, overrides, result_sets, wiring
+    from offbeat import options, overrides, past, result_sets, wiring
     from offbeat import replay as replaying
-    from offbeat.reading import Reading
+    from offbeat.reading import Reading, read
+    from producers.kept_logs import Room
 
     live = settings_with(bootstrap=bootstrap, data_dir=data_dir)
     settings, texts = overrides.overridden(live, changed or (), settings_file)
     about: dict[str, Any] = {"result_set": name, "settings": texts}
     if paths:
-        if since or until or job:
-            raise typer.BadParameter("--since, --until and --job are of topics; a recording is replayed whole")
+        if since or until or job or logs:
+            raise typer.BadParameter("--since, --until, --job and --logs are of topics; a recording is replayed whole")
         reading = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
         about |= {"source": [str(path) for path in paths]}
     else:
         if since is None:
             raise typer.BadParameter("give --since, or a recording")
         now_ns = time.time_ns()
-        window = replaying.Window(
-            _ns(since), now_ns if until is None else _ns(until), int(lead_in * 60e9), tuple(job or ())
-        )
+        until_ns = now_ns if until is None else _ns(until)
+        window = past.Window(_ns(since), until_ns, int(lead_in * 60e9), tuple(job or ()))
+        folders = {} if logs is None else past.folders_of_jobs(logs)
         about |= {"source": "topics", "since_ns": window.since_ns, "until_ns": window.until_ns}
     result_sets.require_free(live.store, name, replace=replace)
-    past = None if paths else replaying.of_topics(_checked(wiring.bus(live.kafka)), window, now_ns=now_ns)
+    if paths:
+        recording, held = read(paths, reading, noting=False), None
+    else:
+        bus = _checked(wiring.bus(live.kafka))
+        held = past.of_topics(bus, window, now_ns=now_ns, room=Room(int(memory * (1 << 30))), folders=folders)
     with result_sets.made(live.store, name, about, replace=replace) as store:
         sinks = [wiring.store_sink(store, result_sets.place(live.store, name))]
-        if past is None:
-            done = replaying.of_recording(paths or (), reading, live, settings, sinks)
+        if held is None:
+            done = replaying.of_recording(recording, live, settings, sinks)
         else:
-            done = replaying.again(past, settings, sinks)
+            done = replaying.again(held, settings, sinks)
     if as_json:
         terminal.print_json({**about, **_answer(done)})
     else:
@@ -106,6 +121,7 @@ def _answer(done: Replayed) -> dict[str, Any]:
     return {
         "iterations": done.iterations,
         "gone": list(done.gone),
+        "unjudged": list(done.unjudged),
         "refused": list(done.refused),
         **{f"{what}s": dict(counts) for what, counts in done.counts.items()},
         "differences": [_row(difference) for difference in done.differences if difference.verdict != "same"],
@@ -139,26 +155,49 @@ def _print(done: Replayed, name: str) -> None:
     from rich.table import Table
 
     from offbeat.comparison import SAME, VERDICTS
-    from offbeat.report import headline
 
     out = terminal.console()
-    for line in (*(f"gone: {what}" for what in done.gone), *(f"not used: {why}" for why in done.refused)):
-        out.print(terminal.printable(line), style="yellow")
+    for word, lines in (("gone", done.gone), ("not judged", done.unjudged), ("not used", done.refused)):
+        for line in lines:
+            out.print(terminal.printable(f"{word}: {line}"), style="yellow")
     table = Table("", *VERDICTS, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for what, counts in done.counts.items():
         table.add_row(f"{what}s", *(str(counts[verdict]) for verdict in VERDICTS))
     out.print(table)
     shown = Table("", "job", "iterations", "then", "now", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for difference in done.differences:
-        if difference.verdict == SAME:
-            continue
-        then, now = (_told(difference, row) for row in (difference.then, difference.now))
-        told = [("" if row is None else headline(row) if row["ranks"] else "nobody named") for row in (then, now)]
-        shown.add_row(f"{difference.verdict} {difference.what}", difference.job, _iterations(now or then or {}), *told)
+        if difference.verdict != SAME:
+            told = (_shown(difference, row) for row in (difference.then, difference.now))
+            where = _iterations(difference.row)
+            shown.add_row(f"{difference.verdict} {difference.what}", difference.job, where, *told)
     if shown.row_count:
         out.print(shown)
     out.print(f"{terminal.counted(done.iterations, 'iteration')} replayed; kept as result set {name}")
 
 
-def _iterations(row: dict[str, Any]) -> str:
+def _shown(difference: Difference, row: Row | None) -> str:
+    """Who is named; of what has changed the columns that differ alone."""
+    from offbeat.comparison import CHANGED
+    from offbeat.report import headline
+
+    if row is None:
+        return ""
+    if difference.verdict == CHANGED:
+        return "\n".join(f"{name.replace('_', ' ')}: {_value(name, row[name])}" for name in difference.columns)
+    return headline(_told(difference, row) or {}) if row["ranks"] else "nobody named"
+
+
+def _value(column: str, value: Any) -> str:
+    from sinks.webhook.content import names, ranges
+
+    if column == "devices":
+        return names([device["device"] for device in value]) or "none"
+    if column == "ranks":
+        return ranges(value) or "none"
+    if column == "candidates":
+        return " or ".join(ranges(ranks) for ranks in value) or "none"
+    return "none" if value is None else str(value)
+
+
+def _iterations(row: Row) -> str:
     return str(row["iteration"]) if "iteration" in row else f"{row['first_iteration']}-{row['last_iteration']}"

@@ -81,11 +81,15 @@ def test_what_was_kept_is_diagnosed_again(kafka: str, settings: dict[str, str], 
     assert (told["findings"]["same"], told["differences"]) == (4, [])
     [nonsense] = [line for line in told["gone"] if line.startswith("telemetry.iteration_summaries partition")]
     assert "header schema is" in nonsense
-    assert len(told["refused"]) == 1
+    assert told["refused"] == []
     found = server.query(f"SELECT ranks, cause FROM default_{SET}.incidents FINAL").to_pylist()
     assert found == [{"ranks": [1], "cause": "compute_slow"}]
 
     assert f"there is a result set {SET} already" in refusal(offbeat("replay", *options, settings=settings))
+    nobody = ("--as", f"{SET}_nobody", *options[2:4], "--job", "nope")
+    assert "job 'nope' is not described in control.jobs" in refusal(offbeat("replay", *nobody, settings=settings))
+    named = server.query(f"SELECT name FROM system.databases WHERE name LIKE 'default_{SET}%'").column(0).to_pylist()
+    assert named == [f"default_{SET}"]
     stricter = answer("--replace", "--set", "monitor.delta=4")
     assert stricter["incidents"] == {"same": 0, "changed": 0, "gone": 1, "new": 0}
     assert server.query(f"SELECT count() AS n FROM default_{SET}.incidents").to_pylist() == [{"n": 0}]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,17 +11,24 @@ from typing import Any
 
 import pytest
 
-from offbeat import replay, wiring
+from offbeat import past as pasts
+from offbeat import replay, result_sets, wiring
+from offbeat.commands.replay import _print as print_replayed
+from offbeat.comparison import Difference, Said, compare
 from offbeat.overrides import overridden
-from offbeat.replay import Past, Replayed
+from offbeat.past import Missing, Past, folders_of_jobs, past_of, require_known
+from offbeat.replay import Replayed
 from offbeat.settings import Settings
+from producers.kept_logs import Room
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from producers.simulation.recording import write
 from schemas import catalogue
+from schemas.errors import InputError, SettingsError
 from schemas.message import Message
 from schemas.topic import Topic
 from streams.control_view import Jobs
 from tests.offbeat.command_line import EXAMPLE, offbeat, refusal
+from tests.producers.importers import kept_log
 from tests.streams.examples import Listener
 
 SLOW = tuple(range(14, 22))
@@ -51,15 +58,20 @@ def of(*topics: Topic) -> list[Message]:
 
 
 def past(
-    since_ns: int = 0, logs: Sequence[Message] | None = None, jobs: Collection[str] = (JOB,), gone: Sequence[str] = ()
+    since_ns: int = 0,
+    logs: Sequence[Message] | None = None,
+    jobs: Collection[str] = (JOB,),
+    room: Room | None = None,
+    kept: Path | None = None,
 ) -> Past:
     known = Jobs()
     for message in of(catalogue.JOBS):
         if message.job in jobs:
             known.process(message)
-    kept = of(catalogue.LOG_REQUESTS, catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS) if logs is None else logs
+    travelled = of(catalogue.LOG_REQUESTS, catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS) if logs is None else logs
     said = of(catalogue.FINDINGS, catalogue.INCIDENTS)
-    return replay.past_of(known, of(catalogue.ITERATION_SUMMARIES), kept, said, since_ns, gone)
+    folders = None if kept is None else folders_of_jobs(kept)
+    return past_of(known, of(catalogue.ITERATION_SUMMARIES), travelled, said, since_ns, None, room, folders)
 
 
 def again(of_past: Past, *changed: str) -> Replayed:
@@ -73,7 +85,8 @@ def counts(replayed: Replayed) -> dict[str, dict[str, int]]:
 def test_the_same_settings_say_the_same() -> None:
     replayed = again(past())
     assert counts(replayed) == {"finding": {"same": 4}, "incident": {"same": 1}}
-    assert replayed.gone == (f"job {JOB}: iterations 0-9 were not judged: what is usual was not known yet",)
+    assert (replayed.gone, replayed.iterations) == ((), 30)
+    assert replayed.unjudged == (f"job {JOB}: iterations 0-9: what is usual was not known yet",)
     assert replayed.refused == ()
 
 
@@ -97,7 +110,7 @@ def test_what_did_not_travel_then_is_gone_and_told() -> None:
     replayed = again(past(logs=unasked))
     [told] = [line for line in replayed.gone if "logs (of a rank and an iteration)" in line]
     assert told.startswith(f"job {JOB}: ")
-    assert "are not kept: ranks " in told
+    assert "are not kept whole: ranks " in told
     assert counts(replayed)["finding"].get("same", 0) < 4
 
 
@@ -108,7 +121,8 @@ def test_answers_whose_request_is_no_longer_known_are_not_taken_for_whole() -> N
 
 def test_a_request_for_what_others_asked_for_is_answered_from_it() -> None:
     """A search that asks for less than one did then finds the rows in that one's answers."""
-    kept = past().logs[JOB]
+    again(whole := past())
+    kept = whole.logs[JOB]
     asked = of(catalogue.LOG_REQUESTS)[0]
     rows, outcome = kept.rows([0, 1, 2, 3], 14, 14, communicator=None)
     assert outcome == "complete", asked
@@ -125,7 +139,10 @@ def test_only_the_window_is_compared() -> None:
 
 def test_a_job_that_is_no_longer_described_is_told() -> None:
     replayed = again(past(jobs=()))
-    assert replayed.gone == (f"job {JOB} is no longer described in control.jobs",)
+    assert replayed.gone == (
+        f"job {JOB} is no longer described in control.jobs",
+        "no iteration of the window is kept: there was nothing to diagnose",
+    )
     assert (replayed.iterations, replayed.refused) == (0, ())
 
 
@@ -135,6 +152,79 @@ def test_records_that_cannot_be_read_are_told_and_passed_over() -> None:
     [told] = [line for line in replayed.gone if "offset 77" in line]
     assert told.startswith("telemetry.comm_ops partition 0 offset 77")
     assert counts(replayed)["finding"] == {"same": 4}
+
+
+def test_of_many_records_that_cannot_be_read_some_are_told_and_the_others_counted() -> None:
+    missing = Missing()
+    nonsense = [replace(of(catalogue.FINDINGS)[0], value=b"", offset=offset) for offset in range(50)]
+    pasts.take(Jobs(), [replace(message, topic=catalogue.JOBS.name) for message in nonsense], missing)
+    assert len(missing.lines) == pasts.MOST_TOLD + 1
+    assert missing.lines[-1] == "30 more records of control.jobs cannot be read"
+
+
+def test_a_record_that_names_no_job_is_told_as_one_that_cannot_be_read() -> None:
+    nameless = replace(of(catalogue.ITERATION_SUMMARIES)[0], headers={}, offset=88)
+    of_past = past()
+    of_past.summaries = [nameless, *of_past.summaries]
+    [told] = again(of_past).gone
+    assert told.startswith("telemetry.iteration_summaries partition 0 offset 88: ")
+
+
+def test_what_finds_no_room_in_memory_is_gone_and_told() -> None:
+    logs = of(catalogue.LOG_REQUESTS, catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS)
+    room = Room(sum(len(message.value or b"") for message in logs) // 2)
+    replayed = again(past(room=room))
+    assert any("records of logs found no room in memory: give a shorter window" in line for line in replayed.gone)
+    assert any("are not kept whole: ranks" in line for line in replayed.gone)
+    assert room.bytes >= 0
+    assert counts(replayed)["finding"].get("same", 0) < 4
+
+
+def test_summaries_are_read_a_little_ahead_of_the_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few: the same is found, and no more of them are held."""
+    monkeypatch.setattr(
+        pasts, "LOOK_AHEAD_BYTES", 3 * max(len(m.value or b"") for m in of(catalogue.ITERATION_SUMMARIES))
+    )
+    of_past, read = past(), 0
+
+    def counted() -> Iterator[Message]:
+        nonlocal read
+        for message in of(catalogue.ITERATION_SUMMARIES):
+            read += 1
+            yield message
+
+    of_past.summaries = counted()
+    source = pasts.Summaries(of_past)
+    assert source.advance() == (of(catalogue.ITERATION_SUMMARIES)[0],)
+    assert 3 <= read < 10
+    of_past = past()
+    assert counts(again(of_past)) == {"finding": {"same": 4}, "incident": {"same": 1}}
+
+
+def test_logs_that_did_not_travel_are_found_where_agents_keep_them(tmp_path: Path) -> None:
+    kept_log.write(tmp_path / "host0" / "jobs" / JOB, slow_run().table, [0, 1])
+    kept_log.write(tmp_path / "host1" / "jobs" / JOB, slow_run().table, [2, 3])
+    unasked = [message for message in of(catalogue.COMM_OPS) if "request_id" not in message.headers]
+    replayed = again(past(logs=unasked, kept=tmp_path))
+    assert counts(replayed) == {"finding": {"same": 4}, "incident": {"same": 1}}
+    [told] = replayed.gone  # a line was lost when it was logged
+    assert told.endswith("are not kept whole: ranks 2, iterations 16")
+
+
+def test_of_what_agents_keep_what_is_damaged_or_overwritten_is_told(tmp_path: Path) -> None:
+    kept_log.write(tmp_path / JOB, slow_run().table, first=16)
+    (tmp_path / JOB / "0.frames").write_bytes(b"nonsense")
+    replayed = again(past(logs=[], kept=tmp_path))
+    assert any("0.frames: its last 8 bytes are damaged" in line for line in replayed.gone)
+    [told] = [line for line in replayed.gone if "are not kept" in line]
+    assert told.endswith("-15")
+    with pytest.raises(InputError, match="holds nothing that an agent keeps"):
+        folders_of_jobs(Path(__file__).parent)
+
+
+def test_a_job_that_nobody_has_described_is_refused_by_name() -> None:
+    with pytest.raises(SettingsError, match=r"job 'nope' is not described in control\.jobs; there are: a, b"):
+        require_known(["a", "nope"], ["b", "a"])
 
 
 def answer(*arguments: object) -> dict[str, Any]:
@@ -179,6 +269,46 @@ def test_nothing_but_a_result_set_is_replaced(tmp_path: Path) -> None:
     assert offbeat("store", "migrate", "--data-dir", tmp_path / "data-other").exit_code == 0
     options = ("--as", "other", "--replace", "--data-dir", tmp_path / "data")
     assert "is no result set of a replay: name another" in refusal(offbeat("replay", EXAMPLE, *options))
+    foreign = tmp_path / "data-photos"
+    foreign.mkdir()
+    (foreign / "cat.png").touch()
+    options = ("--as", "photos", "--replace", "--data-dir", tmp_path / "data")
+    assert "is no result set of a replay: name another" in refusal(offbeat("replay", EXAMPLE, *options))
+    assert [path.name for path in foreign.rglob("*")] == ["cat.png"]
+
+
+def test_a_result_set_that_is_not_filled_to_its_end_goes_again(tmp_path: Path) -> None:
+    live = Settings().store.in_folder(tmp_path / "data")
+
+    def stopped() -> None:
+        with result_sets.made(live, "x", {}, replace=False):
+            assert (tmp_path / "data-x").is_dir()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_changed_is_shown_by_the_columns_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    said = Said()
+    for message in of(catalogue.INCIDENTS):
+        said.process(message)
+    [(key, then)] = said.incidents.items()
+    now = {**then, "ranks": [1, 2], "candidates": [[1], [2]], "devices": [], "last_iteration": 30, "state": "open"}
+    differences = [*compare(said, Said(incidents={key: now})), Difference("incident", "gone", JOB, then, None)]
+    print_replayed(Replayed(differences, 30, ("a",), ("b",), ("c",)), "x")
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line.startswith(("gone:", "not "))] == [
+        "gone: a",
+        "not judged: b",
+        "not used: c",
+    ]
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert f"changed incident {JOB} 14-30 ranks: 1 ranks: 1-2" in lines
+    assert "candidates: none candidates: 1 or 2" in lines
+    assert f"devices: {then['devices'][0]['device']} devices: none" in lines
+    assert any(line.startswith(f"gone incident {JOB} 14-") and "compute_slow: rank 1" in line for line in lines)
 
 
 @pytest.mark.parametrize(

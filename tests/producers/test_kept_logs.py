@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from diagnosis.job import Job, Place
-from producers.kept_logs import KeptLogs
+from producers.kept_logs import KeptLogs, Room
 from producers.log_store import COMPLETE, OVERWRITTEN
 from schemas import catalogue
-from schemas.message import encode
+from schemas.message import decode, encode
 
 JOB = Job("a", (Place(0), Place(1)), ())
 LAST = 2**31 - 1
@@ -23,8 +25,8 @@ def test_a_request_for_all_that_could_be_costs_no_more_than_what_there_is() -> N
     request = {"request_id": "r", "ranks": [0, 1], "iteration_from": 1, "iteration_to": LAST}
     call = {"rank": 0, "communicator": "dp", "call_order": 0, "op": "barrier", "call_ns": 1, "iteration": 1}
     answered = {"request_id": "r", "ranks": "0", "outcome": COMPLETE}
+    kept.take_summaries(catalogue.ITERATION_SUMMARIES.from_rows(summaries))
     for topic, rows, headers in (
-        (catalogue.ITERATION_SUMMARIES, summaries, {}),
         (catalogue.LOG_REQUESTS, [{**request, "what": "rows", "deadline_ns": 1}], {}),
         (catalogue.COMM_OPS, [call], answered),
     ):
@@ -32,3 +34,51 @@ def test_a_request_for_all_that_could_be_costs_no_more_than_what_there_is() -> N
     table, outcome = kept.rows([0], 1, LAST)
     assert (table.num_rows, outcome) == (1, COMPLETE)  # iteration 2 had no operators
     assert kept.rows([0], 0, 0)[1] == kept.rows([1], 0, 2)[1] == OVERWRITTEN
+
+
+def summaries_of(iteration: int) -> pa.RecordBatch:
+    row = {"iteration": iteration, "start_ns": iteration, "end_ns": iteration + 9, "operators": 1, "lost_lines": 0}
+    return catalogue.ITERATION_SUMMARIES.from_rows([{**row, "rank": rank} for rank in JOB.ranks])
+
+
+def test_when_iterations_began_is_told_of_the_newest_that_there_is_room_for() -> None:
+    kept = KeptLogs(JOB, Room(5000))
+    for iteration in range(9):
+        kept.take_summaries(summaries_of(iteration))
+    assert len(kept.spans(0).rank) == 0
+    spans = kept.spans(8)
+    assert (spans.rank.tolist(), spans.start_ns.tolist(), spans.end_ns.tolist()) == ([0, 1], [8, 8], [17, 17])
+    assert kept.spans(8, [1]).rank.tolist() == [1]
+    assert (kept.closed, kept.room.bytes >= 0) == (8, True)
+
+
+def test_of_a_summary_that_was_told_again_the_last_counts() -> None:
+    kept = KeptLogs(JOB)
+    kept.take_summaries(summaries_of(3))
+    again = {"rank": 1, "iteration": 3, "start_ns": 30, "operators": 1, "lost_lines": 2}
+    kept.take_summaries(catalogue.ITERATION_SUMMARIES.from_rows([again]))
+    spans = kept.spans(3)
+    assert (spans.start_ns.tolist(), spans.end_ns.tolist(), spans.lost.tolist()) == ([3, 30], [12, -1], [0, 2])
+
+
+def test_an_answer_of_which_a_part_found_no_room_is_not_taken_for_whole() -> None:
+    request = {
+        "request_id": "r",
+        "ranks": [0],
+        "iteration_from": 1,
+        "iteration_to": 1,
+        "what": "rows",
+        "deadline_ns": 1,
+    }
+    call = {"rank": 0, "communicator": "dp", "call_order": 0, "op": "barrier", "call_ns": 1, "iteration": 1}
+    asked = encode(catalogue.LOG_REQUESTS, catalogue.LOG_REQUESTS.from_rows([request]), job=JOB.job)
+    headers = {"request_id": "r", "ranks": "0", "outcome": COMPLETE}
+    answer = encode(catalogue.COMM_OPS, catalogue.COMM_OPS.from_rows([call]), job=JOB.job, headers=headers)
+    rows = decode(asked, catalogue.LOG_REQUESTS).to_pylist()
+    for room, answers in ((Room(), [answer]), (Room(len(asked.value or b"") + 2000), None)):
+        kept = KeptLogs(JOB, room)
+        kept.take_summaries(summaries_of(1)) if answers else None
+        kept.take(asked)
+        kept.take(answer)
+        assert kept.answers_to("r", rows) == answers
+        assert room.refused == (answers is None)
