@@ -14,14 +14,14 @@ from local.clickhouse import LocalClickHouse
 from schemas.errors import StoreError
 from sinks.clickhouse.driver import DriverStore, ServerAddress
 from sinks.clickhouse.migrate import require_migrated
-from tests.offbeat.command_line import ROOT, offbeat, refusal
+from tests.offbeat.command_line import EXAMPLE, ROOT, offbeat, refusal
 from tests.services import skipped_where_unavailable
 from tests.sinks.clickhouse.samples import stored_in
 
 pytestmark = pytest.mark.clickhouse
 
 PAGE = (ROOT / "docs" / "security.md").read_text("utf-8")
-MIGRATE, SINK, READER = "offbeat_migrate", "offbeat_sink", "offbeat_reader"
+MIGRATE, SINK, READER, REPLAY = "offbeat_migrate", "offbeat_sink", "offbeat_reader", "offbeat_replay"
 DATABASE = "offbeat"
 PASSWORD = "of-a-test"
 
@@ -112,6 +112,31 @@ def test_the_reader_asks_and_ranks(server: WithUsers) -> None:
     checks = json.loads(offbeat("doctor", "--bootstrap", "127.0.0.1:1", "--json", settings=settings).stdout)
     states = {check["what"]: check["state"] for check in checks}
     assert (states["store"], states["migrations"], states["clock of the store"]) == ("ok", "ok", "ok")
+
+
+def test_a_replay_makes_and_replaces_its_result_set_and_touches_nothing_else(server: WithUsers) -> None:
+    settings = settings_of(server, REPLAY)
+    for more in ((), ("--replace",)):
+        replayed = offbeat("replay", EXAMPLE, "--as", "again", *more, "--json", settings=settings)
+        assert replayed.exit_code == 0, replayed.output
+    assert "there is a result set again already" in refusal(
+        offbeat("replay", EXAMPLE, "--as", "again", settings=settings)
+    )
+    of_set = {**settings, "OFFBEAT_STORE__DATABASE": f"{DATABASE}_again"}
+    asked = offbeat("sql", "SELECT count() AS n FROM incidents FINAL", "--json", settings=of_set)
+    assert json.loads(asked.stdout) == [{"n": 1}]
+    store = store_of(server, REPLAY)
+    for statement in (
+        "SELECT * FROM findings",
+        "INSERT INTO findings SELECT * FROM findings",
+        "DROP TABLE findings",
+        f"DROP DATABASE {DATABASE}",
+        "CREATE DATABASE another",
+        "SELECT * FROM system.users",
+    ):
+        with pytest.raises(StoreError, match=r"[Nn]ot enough privileges"):
+            store.execute(statement)
+    store.close()
 
 
 @pytest.mark.parametrize("user", [SINK, READER])
