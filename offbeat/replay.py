@@ -80,7 +80,7 @@ def _gone_of(recording: Recording) -> Iterator[str]:
     """What a recording lacks."""
     yield from recording.gone
     if recording.lost_lines:
-        yield f"{terminal.counted(recording.lost_lines, 'line')} of the log were lost"
+        yield f"{terminal.counted(recording.lost_lines, 'line')} of the log, by the numbers of the others"
     silent = set(recording.job.ranks) - set(recording.table.column("rank").unique().to_pylist())
     if silent:
         yield f"of ranks {ranges(sorted(silent))} there is no log"
@@ -92,6 +92,8 @@ def _gone_logs(logs: Mapping[str, KeptLogs]) -> Iterator[str]:
             ranks, iterations = (sorted(set(each)) for each in zip(*kept.gone, strict=True))
             share = f"{len(kept.gone)} of the {len(kept.asked)} logs (of a rank and an iteration) that were asked for"
             yield f"job {job}: {share} are not kept whole: ranks {ranges(ranks)}, iterations {ranges(iterations)}"
+        if kept.let_go >= 0:
+            yield f"job {job}: how long iterations up to {kept.let_go} took found no room in memory: give more --memory"
         if kept.folder is not None:
             yield from kept.folder.faults
 

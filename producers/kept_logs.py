@@ -48,18 +48,25 @@ _DECODED = 64
 _OVERHEAD_BYTES = 1024
 """What a record takes in memory beside its bytes."""
 
+_ARRAY_BYTES = 128
+"""What an array does."""
+
+_FOR_LOGS = 0.75
+"""The part of the room that logs may take; the rest is for when iterations began and ended."""
+
 
 @dataclass
 class Room:
-    """The bytes that logs may take, those of all jobs together; ``refused`` counts the records that found none."""
+    """How many bytes may be held, of all jobs together, and are; ``refused`` counts the records that found no room."""
 
-    bytes: int = 2 << 30
+    most_bytes: int = 2 << 30
+    held_bytes: int = 0
     refused: int = 0
 
-    def take(self, size: int) -> bool:
-        """Take some; whether they were there."""
-        found = size <= self.bytes
-        self.bytes -= size if found else 0
+    def take(self, size: int, part: float = 1.0) -> bool:
+        """Take some, as long as no more than a part of the room is held; whether it was there."""
+        found = self.held_bytes + size <= part * self.most_bytes
+        self.held_bytes += size if found else 0
         return found
 
 
@@ -80,7 +87,7 @@ class KeptLogs:
     """The logs of one job, a ``LogStore`` over what ``take`` was given, and over what agents keep.
 
     ``asked`` and ``gone`` count ranks and iterations (pairs) whose rows were asked for, and those of them that are
-    not kept whole.
+    not kept whole. Of iterations up to ``let_go`` it is not known any more when they began and ended.
     """
 
     job: Job
@@ -89,6 +96,7 @@ class KeptLogs:
     closed: int = -1
     watermark_ns: int = 0
     ended: bool = True
+    let_go: int = -1
     asked: set[Place] = field(default_factory=set)
     gone: set[Place] = field(default_factory=set)
     _requests: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -110,7 +118,7 @@ class KeptLogs:
 
         One that finds no room is not taken, and counted. Raises ``MessageError`` for a bad one.
         """
-        if self.room.take(len(message.value or b"") + _OVERHEAD_BYTES):
+        if self.room.take(len(message.value or b"") + _OVERHEAD_BYTES, _FOR_LOGS):
             if message.topic == catalogue.LOG_REQUESTS.name:
                 for row in decode(message, catalogue.LOG_REQUESTS).to_pylist():
                     self._requests.setdefault(row["request_id"], []).append(row)
@@ -131,11 +139,17 @@ class KeptLogs:
         columns[:, 3] = np.maximum(columns[:, 3], 0)
         for each in np.unique(iteration).tolist():
             of_iteration = columns[iteration == each]
-            while not self.room.take(of_iteration.nbytes + _OVERHEAD_BYTES) and self._spans:
-                oldest = self._spans.pop(min(self._spans))
-                self.room.bytes += sum(part.nbytes + _OVERHEAD_BYTES for part in oldest)
-            self._spans[each].append(of_iteration)
             self.closed = max(self.closed, each)
+            if each <= self.let_go:
+                continue
+            while not (room := self.room.take(of_iteration.nbytes + _ARRAY_BYTES)) and self._spans:
+                self._let_go(min(self._spans))
+            if room:
+                self._spans[each].append(of_iteration)
+
+    def _let_go(self, iteration: int) -> None:
+        self.room.held_bytes -= sum(part.nbytes + _ARRAY_BYTES for part in self._spans.pop(iteration))
+        self.let_go = max(self.let_go, iteration)
 
     def answers_to(self, request_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Message] | None:
         """What this very request was answered; None where it was another one, or is no longer known."""

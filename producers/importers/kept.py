@@ -33,8 +33,8 @@ from schemas.topic import ID
 MOST_TOLD = 20
 """Faults that are told one by one."""
 
-_DEPTH = 3
-"""Folders below the one that is named: a host's, its ``jobs``, a job's."""
+_DEPTH = 4
+"""Folders below the one that is named: a host's, its agent's, the ``jobs`` in it, a job's."""
 
 
 class Kept:

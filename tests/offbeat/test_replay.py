@@ -17,8 +17,10 @@ from offbeat.commands.replay import _print as print_replayed
 from offbeat.comparison import Difference, Said, compare
 from offbeat.overrides import overridden
 from offbeat.past import Missing, Past, folders_of_jobs, past_of, require_known
+from offbeat.reading import Reading, read
 from offbeat.replay import Replayed
 from offbeat.settings import Settings
+from producers.importers.job_of_rows import write_job_file
 from producers.kept_logs import Room
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from producers.simulation.recording import write
@@ -176,7 +178,7 @@ def test_what_finds_no_room_in_memory_is_gone_and_told() -> None:
     replayed = again(past(room=room))
     assert any("records of logs found no room in memory: give a shorter window" in line for line in replayed.gone)
     assert any("are not kept whole: ranks" in line for line in replayed.gone)
-    assert room.bytes >= 0
+    assert room.held_bytes <= room.most_bytes
     assert counts(replayed)["finding"].get("same", 0) < 4
 
 
@@ -220,6 +222,15 @@ def test_of_what_agents_keep_what_is_damaged_or_overwritten_is_told(tmp_path: Pa
     assert told.endswith("-15")
     with pytest.raises(InputError, match="holds nothing that an agent keeps"):
         folders_of_jobs(Path(__file__).parent)
+
+
+def test_of_what_agents_keep_the_hosts_that_are_missing_are_told(tmp_path: Path) -> None:
+    kept_log.write(tmp_path / JOB, slow_run().table, [0, 1], first=2)
+    write_job_file(tmp_path / JOB, slow_run().job)
+    replayed = replay.of_recording(read([tmp_path], Reading(), noting=False), Settings(), Settings())
+    assert counts(replayed) == {"finding": {"same": 4}, "incident": {"same": 1}}
+    assert replayed.gone[0] == f"iterations 0-1 are no longer kept in {tmp_path / JOB}"
+    assert replayed.gone[-1] == "of ranks 2-3 there is no log"
 
 
 def test_a_job_that_nobody_has_described_is_refused_by_name() -> None:

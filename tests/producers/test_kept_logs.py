@@ -42,14 +42,15 @@ def summaries_of(iteration: int) -> pa.RecordBatch:
 
 
 def test_when_iterations_began_is_told_of_the_newest_that_there_is_room_for() -> None:
-    kept = KeptLogs(JOB, Room(5000))
+    kept = KeptLogs(JOB, Room(1000))
     for iteration in range(9):
         kept.take_summaries(summaries_of(iteration))
     assert len(kept.spans(0).rank) == 0
     spans = kept.spans(8)
     assert (spans.rank.tolist(), spans.start_ns.tolist(), spans.end_ns.tolist()) == ([0, 1], [8, 8], [17, 17])
     assert kept.spans(8, [1]).rank.tolist() == [1]
-    assert (kept.closed, kept.room.bytes >= 0) == (8, True)
+    assert (kept.closed, kept.let_go) == (8, 3)
+    assert 0 < kept.room.held_bytes <= kept.room.most_bytes
 
 
 def test_of_a_summary_that_was_told_again_the_last_counts() -> None:
@@ -75,7 +76,7 @@ def test_an_answer_of_which_a_part_found_no_room_is_not_taken_for_whole() -> Non
     headers = {"request_id": "r", "ranks": "0", "outcome": COMPLETE}
     answer = encode(catalogue.COMM_OPS, catalogue.COMM_OPS.from_rows([call]), job=JOB.job, headers=headers)
     rows = decode(asked, catalogue.LOG_REQUESTS).to_pylist()
-    for room, answers in ((Room(), [answer]), (Room(len(asked.value or b"") + 2000), None)):
+    for room, answers in ((Room(), [answer]), (Room((len(asked.value or b"") + 1100) * 4 // 3), None)):
         kept = KeptLogs(JOB, room)
         kept.take_summaries(summaries_of(1)) if answers else None
         kept.take(asked)

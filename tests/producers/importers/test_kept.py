@@ -28,7 +28,7 @@ COMPARED = ["rank", "iteration", "communicator", "seq", "call_ns", "end_ns"]
 def collected(tmp_path: Path) -> Path:
     """The folders of both hosts as somebody copied them, each with its agent's ``jobs``; the first iterations gone."""
     for host, ranks in HOSTS.items():
-        folder = tmp_path / "collected" / host / "jobs" / "sim%2F7"
+        folder = tmp_path / "collected" / host / "offbeat-agent" / "jobs" / "sim%2F7"
         kept_log.write(folder, RUN.table, ranks, first=2)
         write_job_file(folder, RUN.job)
     return tmp_path / "collected"
@@ -100,7 +100,7 @@ def test_of_many_faults_some_are_told_and_the_others_counted(tmp_path: Path) -> 
 
 
 def test_logs_of_several_jobs_are_not_mixed(collected: Path) -> None:
-    other = collected / "host0" / "jobs" / "other"
+    other = collected / "h0" / "other"
     kept_log.write(other, RUN.table)
     with pytest.raises(InputError, match=r"holds logs of several jobs \(other, sim-7\); name the folders of one"):
         read([collected], Reading())

@@ -139,6 +139,24 @@ def test_another_reader_goes_on_where_the_last_one_stopped(tmp_path: Path) -> No
     assert second.column("call_ns").tolist() == [3, 4]
 
 
+def test_a_snapshot_is_what_is_not_released_by_now_and_changes_nothing(tmp_path: Path) -> None:
+    ring = RingWriter(tmp_path / "ring", 4)
+    for value in range(4):
+        appended(ring, value)
+    beside, agent = RingReader(tmp_path / "ring", for_reading=True), RingReader(tmp_path / "ring")
+    assert beside.snapshot()["call_ns"].tolist() == [0, 1, 2, 3]
+    agent.look()
+    agent.release(3)
+    appended(ring, 4)  # where a record was that is released
+    ring.done(4, 5, 6)
+    before = (tmp_path / "ring").read_bytes()
+    found = beside.snapshot()
+    assert sorted(zip(found["call_ns"].tolist(), found["end_ns"].tolist(), strict=True)) == [(3, 0), (4, 6)]
+    assert (tmp_path / "ring").read_bytes() == before
+    with pytest.raises(ValueError, match="read-only"):
+        beside.release(4)
+
+
 def test_a_writer_in_another_process_is_read_while_it_writes(tmp_path: Path) -> None:
     path, tries = tmp_path / "ring", 200_000
     with _writing(path, 500, tries) as writer:
