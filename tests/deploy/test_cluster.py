@@ -10,6 +10,8 @@ import kubernetes_validate
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
+from offbeat.settings import Settings
+from offbeat.tuning import tuned
 from schemas.catalogue import TOPICS
 from schemas.metrics import ROLES
 from schemas.tables import TABLES
@@ -154,6 +156,25 @@ def test_the_agent_finds_its_folders_where_they_are_mounted(cluster: Cluster, mo
     kept = volumes[mounts[str(live.folder)]]
     room = 20 << 30 if kept.get("emptyDir") == {"sizeLimit": "20Gi"} else None
     assert room is None or room >= 4 * live.keep_bytes + live.spool_bytes
+
+
+def test_thresholds_reach_running_workers_through_a_mounted_file(cluster: Cluster, tmp_path: Path) -> None:
+    """Under a name of its own, and mounted whole: neither a hash in the name nor a subPath would let a change in."""
+    content = cluster.settings("offbeat", "offbeat-tuning")
+    tuned_pods = set()
+    for pod in cluster.pods("Deployment"):
+        named = cluster.environment(pod).get("OFFBEAT_WORKER__TUNING")
+        if named is None:
+            continue
+        tuned_pods.add(pod.name)
+        [mount] = [each for each in pod.container["volumeMounts"] if each["mountPath"] == str(Path(named).parent)]
+        [volume] = [each for each in pod.spec["volumes"] if each["name"] == mount["name"]]
+        assert volume["configMap"] == {"name": "offbeat-tuning"}
+        assert "subPath" not in mount
+        file = tmp_path / Path(named).name
+        file.write_text(content[file.name] + "OFFBEAT_MONITOR__DELTA=1.3\n")
+        assert tuned(Settings(), file)[1] == {"monitor.delta": "1.3"}
+    assert tuned_pods == {"monitor", "search", "incidents"}
 
 
 def test_certificates_are_read_where_they_are_mounted(large: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
