@@ -124,7 +124,8 @@ class Delivery:
                 self._judge(response, request, key)
         except httpx.TransportError as error:
             reason = type(error).__name__
-            raise ReceiverAway(f"{self.place}: {reason}: {error}", reason=reason, wholly=True) from error
+            said = f"{self.place}: {reason}: {self._shown(str(error))}"  # it quotes what came, whatever that is
+            raise ReceiverAway(said, reason=reason, wholly=True) from error
 
     def _judge(self, response: httpx.Response, request: Request, key: str) -> None:
         if response.is_success:
@@ -151,10 +152,14 @@ class Delivery:
             words = next(response.iter_raw(), b"").decode("utf-8", "replace")
         except httpx.TransportError:
             return ""
+        shown = self._shown(words)
+        return f" ({shown})" if shown else ""
+
+    def _shown(self, words: str) -> str:
+        """The first of what the other side said, on one line and without what is secret."""
         for text in self._hidden:
             words = words.replace(text, "***")
-        printable = "".join(c if c.isprintable() else " " for c in words[:_MOST_WORDS]).strip()
-        return f" ({printable})" if printable else ""
+        return "".join(c if c.isprintable() else " " for c in words[:_MOST_WORDS]).strip()
 
 
 def read_url(url: str) -> httpx.URL:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -12,12 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from offbeat import wiring
-from offbeat.settings import Settings
 from producers.log_agent import LogAgent
-from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from schemas import catalogue
 from schemas.errors import MessageError
-from schemas.message import Message, decode, encode
+from schemas.message import Message, decode
 from schemas.processor import SavedState
 from schemas.tables import TABLES
 from schemas.topic import Topic
@@ -38,42 +36,10 @@ from streams.incidents import Incidents
 from streams.log_fetch import Fetch
 from streams.monitor import Monitor
 from streams.step import Step
+from tests.fuzz.published import SETTINGS, jobs_of_run, line_of, lines, messages_of, of, record, run
 from tests.fuzz.target import Target, Trial
 from tests.schemas.samples import JOB, good_samples, message_of
 from tests.schemas.used import use
-from tests.streams.examples import Listener
-
-SETTINGS = Settings()
-_NOT_A_RECORD = (
-    ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, pa.ArrowException, MessageError
-)  # fmt: skip
-"""What becomes of a line that no sender could make a record of."""
-
-
-@cache
-def _run() -> SimulatedRun:
-    fault = Fault(Kind.GPU_SLOW, 1, (10, 11, 12, 13), slowdown=1.6)
-    return simulate(Scenario(3, tp=2, pp=1, dp=2, layers=2, microbatches=2, iterations=16, faults=(fault,)))
-
-
-@cache
-def _published() -> tuple[Message, ...]:
-    """All that a small job with a fault publishes, in order."""
-    listener = Listener(tuple(catalogue.TOPICS.values()))
-    wiring.run_in_process(_run().job, _run().table, SETTINGS, [listener])
-    return tuple(listener.heard)
-
-
-def _of(*topics: Topic) -> list[Message]:
-    names = {topic.name for topic in topics}
-    return [message for message in _published() if message.topic in names]
-
-
-def _jobs() -> Jobs:
-    jobs = Jobs()
-    for message in _of(catalogue.JOBS):
-        jobs.process(message)
-    return jobs
 
 
 def targets() -> Iterator[Target]:
@@ -106,7 +72,7 @@ def _decode(topic: Topic, _: Path) -> Trial:
 
 
 def _headers(_: Path) -> Trial:
-    [whole, *_rest] = _of(catalogue.ITERATIONS)
+    [whole, *_rest] = of(catalogue.ITERATIONS)
 
     def feed(data: bytes) -> None:
         lines = (line.partition("=") for line in data.decode(errors="replace").split("\n"))
@@ -118,14 +84,14 @@ def _headers(_: Path) -> Trial:
 
 
 def _control_jobs(_: Path) -> Trial:
-    described = _run().job.to_row()
+    described = run().job.to_row()
     batch = catalogue.JOBS.from_rows([described])
     seeds = [message_of(catalogue.JOBS, [batch], compression=way).value or b"" for way in ("zstd", None)]
     seeds.append(json.dumps(described).encode())
 
     def feed(data: bytes) -> None:
         jobs = Jobs()
-        jobs.process(_record(catalogue.JOBS, data))
+        jobs.process(record(catalogue.JOBS, data))
         for job in jobs.values():
             assert job.to_row()["job"]
 
@@ -140,11 +106,11 @@ def _silences(_: Path) -> Trial:
     topic = catalogue.SILENCES
     seeds = [message_of(topic, [topic.from_rows([row])], compression=None).value or b"" for row in rows]
     seeds += [json.dumps(row).encode() for row in rows]
-    [incident] = decode(_of(catalogue.INCIDENTS)[0], catalogue.INCIDENTS).to_pylist()
+    [incident] = decode(of(catalogue.INCIDENTS)[0], catalogue.INCIDENTS).to_pylist()
 
     def feed(data: bytes) -> None:
         silences = Silences()
-        silences.take([_record(topic, data)])
+        silences.take([record(topic, data)])
         for silence in silences.lasting(0):
             silence.covers("llama-1", incident)
 
@@ -167,7 +133,7 @@ def _checkpoints(_: Path) -> Trial:
 
 
 def _dead_letters(_: Path) -> Trial:
-    letter = dead_letter(_of(catalogue.ITERATIONS)[0], MessageError("bad"), "search")
+    letter = dead_letter(of(catalogue.ITERATIONS)[0], MessageError("bad"), "search")
     plain = message_of(catalogue.DEAD_LETTERS, [decode(letter, catalogue.DEAD_LETTERS)], compression=None)
 
     def feed(data: bytes) -> None:
@@ -180,15 +146,15 @@ def _dead_letters(_: Path) -> Trial:
 @cache
 def _first_question() -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """What leads a search to its first request, and what answers that."""
-    searching = Step(wiring.steps(_jobs(), SETTINGS)["search"])
+    searching = Step(wiring.steps(jobs_of_run(), SETTINGS)["search"])
     before = []
-    for message in _of(catalogue.ITERATIONS):
+    for message in of(catalogue.ITERATIONS):
         before.append(message)
         asked = [m for m in searching.take(message) if m.topic == catalogue.LOG_REQUESTS.name]
         if asked:
             [row, *_rest] = decode(asked[0], catalogue.LOG_REQUESTS).to_pylist()
             break
-    answers = (m for m in _of(catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS))
+    answers = (m for m in of(catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS))
     return tuple(before), tuple(m for m in answers if m.headers.get("request_id") == row["request_id"])
 
 
@@ -198,7 +164,7 @@ def _plain(message: Message) -> bytes:
 
 
 def _answers(_: Path) -> Trial:
-    windows = next(m for m in _of(catalogue.OPERATOR_WINDOWS) if "request_id" in m.headers)
+    windows = next(m for m in of(catalogue.OPERATOR_WINDOWS) if "request_id" in m.headers)
     needs = _needs()
 
     def feed(data: bytes) -> None:
@@ -229,16 +195,16 @@ def _answer_headers(_: Path) -> Trial:
 
 
 def _requests(_: Path) -> Trial:
-    [agent] = wiring.log_agents(_run().job, _run().table, SETTINGS)
+    [agent] = wiring.log_agents(run().job, run().table, SETTINGS)
     while agent.advance() is not None:
         pass
-    asked = _of(catalogue.LOG_REQUESTS)
+    asked = of(catalogue.LOG_REQUESTS)
     rows = [decode(message, catalogue.LOG_REQUESTS).to_pylist() for message in asked]
-    seeds = [_line(catalogue.LOG_REQUESTS, each, {}) for each in rows] + [_plain(asked[0])]
+    seeds = [line_of(catalogue.LOG_REQUESTS, each, {}) for each in rows] + [_plain(asked[0])]
 
     def feed(data: bytes) -> None:
         step = Step(LogAgent(agent._store, agent.host, ()))
-        messages = _messages(data) if data.startswith(b"{") else [_record(catalogue.LOG_REQUESTS, data)]
+        messages = messages_of(data) if data.startswith(b"{") else [record(catalogue.LOG_REQUESTS, data)]
         for message in messages:
             step.take(message)
 
@@ -247,42 +213,42 @@ def _requests(_: Path) -> Trial:
 
 def _state(kind: Callable[[Jobs], Monitor | Incidents], topic: Topic, _: Path) -> Trial:
     """Saved states as they were after each message."""
-    messages = _of(topic)
-    saving, states = kind(_jobs()), []
+    messages = of(topic)
+    saving, states = kind(jobs_of_run()), []
     for message in messages:
         list(saving.process(message))
         states += [saved for saved in saving.changed_states().values() if saved is not None]
 
     def feed(data: bytes) -> None:
-        kind(_jobs()).restore({messages[0].job: replace(states[-1], state=data)})
+        kind(jobs_of_run()).restore({messages[0].job: replace(states[-1], state=data)})
 
     return Trial([saved.state for saved in states[-4:]], feed)
 
 
 def _step(name: str, topic: Topic, _: Path) -> Trial:
     """A step that takes several records, of which any may be damaged; what is bad becomes a dead letter."""
-    jobs = _jobs()
+    jobs = jobs_of_run()
 
     def feed(data: bytes) -> None:
         step = Step(wiring.steps(jobs, SETTINGS)[name])
-        for message in _messages(data):
+        for message in messages_of(data):
             step.take(message)
         step.changed_states()
 
-    return Trial([_lines(_of(topic)[-7:])], feed)
+    return Trial([lines(of(topic)[-7:])], feed)
 
 
 def _search(_: Path) -> Trial:
     """A search that gets a damaged answer, or is sent to search in damaged iterations, and then ends."""
     before, answers = _first_question()
-    jobs = _jobs()
-    seeds = [_lines(before[-2:]), *(_plain(answer) for answer in answers), *(a.value or b"" for a in answers)]
+    jobs = jobs_of_run()
+    seeds = [lines(before[-2:]), *(_plain(answer) for answer in answers), *(a.value or b"" for a in answers)]
 
     def feed(data: bytes) -> None:
         searching = wiring.steps(jobs, SETTINGS)["search"]
         step = Step(searching)
         if data.startswith(b"{"):
-            for message in _messages(data):
+            for message in messages_of(data):
                 step.take(message)
         else:
             for message in before:
@@ -306,7 +272,7 @@ def _store(_: Path) -> Trial:
         topic = catalogue.TOPICS.get(name.decode(errors="replace"))
         if topic in topics:
             sink = ClickHouseSink(_Written())
-            list(sink.process(_record(topic, value)))
+            list(sink.process(record(topic, value)))
             sink.flush()
 
     return Trial(by_value, feed)
@@ -332,13 +298,13 @@ def _page(_: Path) -> Trial:
         PagerDuty(routing_key="0" * 32, severity="critical"),
         Slack(),
     )
-    jobs = _jobs()
+    jobs = jobs_of_run()
 
     def refused(message: Message, error: Exception) -> None:
         raise AssertionError(message) from error
 
     def feed(data: bytes) -> None:
-        messages = list(_messages(data))
+        messages = list(messages_of(data))
         for receiver in receivers:
             sink = WebhookSink(receiver, _Posted(), refused, jobs=jobs, now_ns=lambda: 10**18)
             step = Step(sink)
@@ -347,7 +313,7 @@ def _page(_: Path) -> Trial:
             step.flush()
             step.changed_states()
 
-    return Trial([_lines(_of(catalogue.INCIDENTS))], feed)
+    return Trial([lines(of(catalogue.INCIDENTS))], feed)
 
 
 class _Posted:
@@ -357,9 +323,9 @@ class _Posted:
 
 
 def _ledger(_: Path) -> Trial:
-    sink = WebhookSink(AlertmanagerWebhook(labels={}), _Posted(), lambda *_: None, jobs=_jobs(), now_ns=lambda: 0)
+    sink = WebhookSink(AlertmanagerWebhook(labels={}), _Posted(), lambda *_: None, jobs=jobs_of_run(), now_ns=lambda: 0)
     seeds = []
-    for message in _of(catalogue.INCIDENTS):
+    for message in of(catalogue.INCIDENTS):
         list(sink.process(message))
         sink.flush()
         seeds += [saved.state for saved in sink.changed_states().values() if saved is not None]
@@ -369,45 +335,3 @@ def _ledger(_: Path) -> Trial:
         ledger.to_bytes()
 
     return Trial(seeds, feed)
-
-
-def _record(topic: Topic, data: bytes) -> Message:
-    """Bytes as a topic's record; of JSON, the record of that row."""
-    job = _run().job.job
-    headers = {"schema": topic.schema_id, "job": job}
-    if data.startswith(b"{"):
-        try:
-            return replace(encode(topic, topic.from_rows([json.loads(data)]), job=job), offset=0)
-        except _NOT_A_RECORD:
-            data = b""
-    return Message(topic.name, job, data, headers, offset=0)
-
-
-def _lines(messages: Iterable[Message]) -> bytes:
-    """Messages as lines of JSON, in which values can be damaged while the form stays whole."""
-    topics = catalogue.TOPICS
-    return b"\n".join(_line(topics[m.topic], decode(m, topics[m.topic]).to_pylist(), m.headers) for m in messages)
-
-
-def _line(topic: Topic, rows: list[dict[str, Any]], headers: Any) -> bytes:
-    known = [{name: value for name, value in row.items() if value is not None} for row in rows]
-    own = {name: headers[name] for name in ("watermark_ns",) if name in headers}
-    return json.dumps({"topic": topic.name, "headers": own, "rows": known}).encode()
-
-
-def _messages(data: bytes) -> Iterator[Message]:
-    """The messages of lines, of those that are any."""
-    for offset, line in enumerate(data.split(b"\n")):
-        try:
-            said = json.loads(line)
-            topic = catalogue.TOPICS[said["topic"]]
-            headers = {_text(name): _text(value) for name, value in said["headers"].items()}
-            made = encode(topic, topic.from_rows(said["rows"]), job=_run().job.job, headers=headers)
-        except _NOT_A_RECORD:
-            continue
-        yield replace(made, offset=offset)
-
-
-def _text(value: Any) -> str:
-    """A header as it comes from a broker: bytes that were decoded."""
-    return str(value).encode(errors="replace").decode()

@@ -4,6 +4,8 @@ import traceback
 from collections.abc import Callable
 from email.utils import formatdate
 
+import httpcore
+import httpx
 import pytest
 
 from schemas.errors import ReceiverError, SettingsError
@@ -130,6 +132,24 @@ def test_an_answer_that_never_ends_is_not_read_to_its_end(receiver: LocalReceive
     receiver.answers.append(Answer(500, body=b"<html>" + b"x" * 100_000, endless=True))
     with pytest.raises(ReceiverAway, match=r"\(<html>x{194}\)$"):
         post(receiver, timeout_s=10.0)
+
+
+def test_an_answer_that_is_no_http_is_quoted_in_short() -> None:
+    """And without the secret that it repeats."""
+    transport = httpx.HTTPTransport()
+    no_http = b"SSH-2.0-hush\x1b[2J" + b"x" * 50_000 + b"\r\n\r\n"
+    transport._pool = httpcore.ConnectionPool(network_backend=httpcore.MockBackend([no_http]))
+    with (
+        Delivery("http://host/", hidden=["hush"], transport=transport) as delivery,
+        pytest.raises(ReceiverAway) as caught,
+    ):
+        delivery.post(REQUEST, "id/1")
+    said = str(caught.value)
+    assert said.startswith("http://host: RemoteProtocolError: ")
+    assert "SSH-2.0" in said
+    assert "hush" not in said
+    assert said.isprintable()
+    assert len(said) < 300
 
 
 def test_what_may_be_secret_in_the_url_is_not_told(receiver: LocalReceiver) -> None:
