@@ -31,7 +31,7 @@ def run(
     ranks: Annotated[int, typer.Option(min=16, help="GPUs of each.")] = 64,
     iteration_s: Annotated[float, typer.Option(min=0.05, help="Seconds between two iterations of a job.")] = 1.0,
     every_s: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks at each role.")] = 5.0,
-    rss_grows: Annotated[float, typer.Option(help=f"At most: {_GROWS}.")] = 0.02,
+    rss_grows: Annotated[float, typer.Option(help=f"At most: {_GROWS}.")] = 0.03,
     lag_p50_s: Annotated[float, typer.Option(help="At most: a role's median lag in a quarter.")] = 2.0,
     lag_most_s: Annotated[float, typer.Option(help="At most: a role's lag, after the first quarter.")] = 30.0,
     pages_lost: Annotated[int, typer.Option(help="At most: pages that nobody got.")] = 0,

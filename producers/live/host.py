@@ -116,6 +116,8 @@ class LiveJob:
         if self._agent.ended:
             yield from self._of_source()
             self.ended_at = time.monotonic()
+            if self._store is not None:
+                self._store.rest()
             for rank_log in self.logs:
                 rank_log.remove()
 

@@ -115,6 +115,8 @@ def test_the_memory_of_rings_goes_with_their_job(tmp_path: Path, monkeypatch: py
     assert host.ended
     assert len(readers) == 0
     assert [(job.operators, job.dropped) for job in host.jobs] == [(4, 0)]
+    [answer] = host.process(request())
+    assert len(rows([answer], COMM_OPS)) == 2
 
 
 def request_all() -> Message:
