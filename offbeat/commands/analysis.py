@@ -102,6 +102,8 @@ def simulate(
         terminal.print_json({"job": job.name, "ranks": job.world, "operators": rows, "folder": str(out)})
     else:
         terminal.console().print(f"{job.name}: {rows} operators of {terminal.counted(job.world, 'rank')} in {out}")
+        if share := job.noise.lost_share:
+            terminal.console().print(f"{share:.1%} of the lines are left out on purpose, as logs have gaps: lost lines")
 
 
 def convert(

@@ -48,7 +48,9 @@ def test_people_are_told_where_it_is(tmp_path: Path) -> None:
     result = offbeat("simulate", "--out", tmp_path, "--scenario", TINY)
     assert result.exit_code == 0
     assert result.stdout.startswith("sim-0: ")
-    assert result.stdout.endswith(f" operators of 2 ranks in {tmp_path}\n")
+    where, gaps = result.stdout.splitlines()
+    assert where.endswith(f" operators of 2 ranks in {tmp_path}")
+    assert gaps == "0.1% of the lines are left out on purpose, as logs have gaps: lost lines"
 
 
 def test_the_truth_never_lies_beside_the_recording(tmp_path: Path) -> None:
