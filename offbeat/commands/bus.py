@@ -1,7 +1,8 @@
-"""topics apply: the topics on Kafka."""
+"""topics apply, retire: the topics on Kafka."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -13,11 +14,6 @@ topics = typer.Typer(name="topics", help="The topics on Kafka.", rich_markup_mod
 
 _WITHIN_S = 10.0
 """A person waits no longer for a broker's answer."""
-
-
-@topics.callback()
-def _group() -> None:
-    """Keeps a group with one command a group."""
 
 
 @topics.command("apply")
@@ -47,3 +43,35 @@ def apply(
         print(f"would apply {change}" if dry_run else change)
     if not changes:
         print(f"{len(TOPICS)} topics are as they should be")
+
+
+@topics.command("retire")
+def retire(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which, and drop none.")] = False,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Drop the jobs from control.jobs that ended so long ago that nothing else of them is kept."""
+    from offbeat import wiring
+    from schemas.catalogue import JOBS
+    from streams import retirement
+    from streams.follower import Follower
+    from streams.topics import check
+
+    kafka = settings_with(bootstrap=bootstrap).kafka
+    bus = wiring.bus(kafka)
+    check(bus, (JOBS,), within_s=_WITHIN_S)
+    with Follower(bus, JOBS.name, within_s=_WITHIN_S) as follower:
+        jobs = retirement.retired(follower.catch_up(), time.time_ns())
+    if not dry_run:
+        publisher = wiring.publisher(kafka, "retirement")
+        for job in jobs:
+            publisher.send(retirement.tombstone(job))
+        publisher.flush()
+    if as_json:
+        terminal.print_json(jobs)
+        return
+    for job in jobs:
+        print(f"would drop {job}" if dry_run else f"dropped {job}")
+    if not jobs:
+        print("no job is to be dropped")

@@ -1,4 +1,4 @@
-"""`offbeat topics apply`, `dead-letters` and `produce` where no broker is. (With one: test_deployed.py.)"""
+"""`offbeat topics`, `dead-letters` and `produce` where no broker is. (With one: test_deployed.py.)"""
 
 import socket
 from collections.abc import Iterator
@@ -26,6 +26,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         "topics apply",
         "topics apply --dry-run",
+        "topics retire",
         "dead-letters list",
         "dead-letters replay",
         "produce",

@@ -1,0 +1,81 @@
+"""Which jobs control.jobs need not hold any more, and that they go."""
+
+import time
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from offbeat import wiring
+from offbeat.settings import KafkaSettings
+from producers.job_source import job_message
+from schemas import catalogue
+from schemas.message import Message
+from streams import retirement, topics
+from streams.bus import Bus
+from streams.control_view import Jobs
+from streams.follower import Follower
+from streams.retirement import KEPT_NS, retired, tombstone
+from tests.offbeat.command_line import offbeat
+from tests.streams.examples import job_record
+
+NOW_NS = 10 * KEPT_NS
+LONG_AGO_NS = NOW_NS - KEPT_NS - 1
+
+
+def told(job: str, at_ns: int, ended_ns: int | None = 1) -> Message:
+    jobs = Jobs()
+    jobs.process(job_record(job))
+    return replace(job_message(replace(jobs[job], ended_ns=ended_ns)), timestamp_ns=at_ns)
+
+
+def test_those_go_whose_end_was_told_before_anything_that_is_still_kept() -> None:
+    records = [
+        told("long over", LONG_AGO_NS),
+        told("over", NOW_NS - KEPT_NS),
+        told("runs", LONG_AGO_NS, ended_ns=None),
+        told("came back", LONG_AGO_NS),
+        told("came back", NOW_NS, ended_ns=None),
+        told("dropped", LONG_AGO_NS),
+        replace(tombstone("dropped"), timestamp_ns=LONG_AGO_NS),
+        replace(told("unreadable", LONG_AGO_NS), value=b"?"),
+    ]
+    assert retired(records, NOW_NS) == ["long over"]
+
+
+def test_nothing_of_a_job_is_kept_for_longer() -> None:
+    assert KEPT_NS == 30 * 24 * 3600 * 10**9
+    assert all(topic.compacted or topic.retention_hours * 3600e9 <= KEPT_NS for topic in catalogue.TOPICS.values())
+
+
+@pytest.mark.kafka
+def test_the_command_drops_them(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Bus(kafka)
+    topics.apply(bus, [catalogue.JOBS])
+    over, runs = (f"{name}-{uuid4().hex[:8]}" for name in ("over", "runs"))
+    publisher = wiring.publisher(KafkaSettings(bootstrap_servers=kafka), "test")
+    for record in (told(over, 0), told(runs, 0, ended_ns=None)):
+        publisher.send(record)
+    publisher.flush()
+    own = {"OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": kafka}
+    assert over not in offbeat("topics", "retire", settings=own).stdout
+    monkeypatch.setattr(retirement, "KEPT_NS", -time.time_ns())
+    # The broker is other tests' as well.
+    monkeypatch.setattr(
+        retirement, "retired", lambda records, now_ns: [job for job in retired(records, now_ns) if job in {over, runs}]
+    )
+    assert f"would drop {over}" in offbeat("topics", "retire", "--dry-run", settings=own).stdout
+    assert over in known(bus)
+    dropped = offbeat("topics", "retire", settings=own).stdout
+    assert f"dropped {over}" in dropped
+    assert runs not in dropped
+    assert over not in known(bus)
+    assert runs in known(bus)
+
+
+def known(bus: Bus) -> set[str]:
+    jobs = Jobs()
+    with Follower(bus, catalogue.JOBS.name) as follower:
+        for record in follower.catch_up():
+            jobs.process(record)
+    return set(jobs)
