@@ -40,7 +40,7 @@ class KeptFolder:
         self.faults: list[str] = []
         self._iterations: dict[int, list[_Iteration]] = defaultdict(list)
         for folder in folders:
-            for path in sorted(folder.glob(f"*{SUFFIX}")):
+            for path in sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file()):
                 self._find(path)
 
     def rows(self, iteration: int, ranks: Collection[int]) -> Iterator[tuple[int, pa.Table, bool]]:

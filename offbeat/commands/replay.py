@@ -83,9 +83,12 @@ def replay(
             raise typer.BadParameter("give --since, or a recording")
         now_ns = time.time_ns()
         until_ns = now_ns if until is None else _ns(until)
+        if until_ns <= _ns(since):
+            raise typer.BadParameter("there is nothing between --since and --until")
         window = past.Window(_ns(since), until_ns, int(lead_in * 60e9), tuple(job or ()))
         folders = {} if logs is None else past.folders_of_jobs(logs)
         about |= {"source": "topics", "since_ns": window.since_ns, "until_ns": window.until_ns}
+        about |= {} if logs is None else {"logs": str(logs)}
     result_sets.require_free(live.store, name, replace=replace)
     if paths:
         recording, held = read(paths, reading, noting=False), None

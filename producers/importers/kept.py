@@ -48,7 +48,7 @@ class Kept:
         if path.suffix != SUFFIX:
             return _is_ring(path)
         try:
-            return begins_with(path, 1) != b"{"
+            return path.is_file() and begins_with(path, 1) != b"{"
         except OSError:  # to be refused by name
             return True
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,12 +15,13 @@ import pytest
 from offbeat import wiring
 from offbeat.settings import Settings
 from producers.publisher import Publisher
-from producers.simulation import Fault, Kind, Scenario, simulate
+from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from schemas import catalogue
 from sinks.clickhouse.driver import DriverStore, ServerAddress
 from streams import topics
 from streams.bus import Bus
 from tests.offbeat.command_line import offbeat, refusal
+from tests.producers.importers import kept_log
 from tests.services import ClickHouseAddress
 from tests.streams.examples import Listener
 
@@ -49,8 +51,8 @@ def server(clickhouse: ClickHouseAddress) -> Iterator[DriverStore]:
     store.close()
 
 
-def published(kafka: str) -> str:
-    """A small job with a slow GPU as its topics hold it once it is over; its name."""
+def published(kafka: str) -> SimulatedRun:
+    """A small job with a slow GPU, whose topics hold what they do once it is over."""
     topics.apply(Bus(kafka), catalogue.TOPICS.values())
     fault = Fault(Kind.GPU_SLOW, 1, tuple(range(14, 22)), slowdown=1.6)
     run = simulate(Scenario(9173, tp=2, pp=1, dp=2, layers=2, microbatches=2, iterations=26, faults=(fault,)))
@@ -62,12 +64,16 @@ def published(kafka: str) -> str:
     # Somebody else's nonsense in between is told, and nothing more.
     publisher.send(replace(told.heard[-1], topic=catalogue.ITERATION_SUMMARIES.name, value=b"nonsense"))
     publisher.flush()
-    return run.job.job
+    return run
 
 
-def test_what_was_kept_is_diagnosed_again(kafka: str, settings: dict[str, str], server: DriverStore) -> None:
+def test_what_was_kept_is_diagnosed_again(
+    kafka: str, settings: dict[str, str], server: DriverStore, tmp_path: Path
+) -> None:
     began = datetime.now(UTC) - timedelta(seconds=5)
-    job = published(kafka)
+    run = published(kafka)
+    job = run.job.job
+    kept_log.write(tmp_path / "jobs" / job, run.table)
     options = ("--as", SET, "--since", f"{began:%Y-%m-%dT%H:%M:%S}", "--job", job)
 
     def answer(*more: str) -> dict[str, Any]:
@@ -90,7 +96,7 @@ def test_what_was_kept_is_diagnosed_again(kafka: str, settings: dict[str, str], 
     assert "job 'nope' is not described in control.jobs" in refusal(offbeat("replay", *nobody, settings=settings))
     named = server.query(f"SELECT name FROM system.databases WHERE name LIKE 'default_{SET}%'").column(0).to_pylist()
     assert named == [f"default_{SET}"]
-    stricter = answer("--replace", "--set", "monitor.delta=4")
+    stricter = answer("--replace", "--set", "monitor.delta=4", "--logs", str(tmp_path), "--memory", "0.1")
     assert stricter["incidents"] == {"same": 0, "changed": 0, "gone": 1, "new": 0}
     assert server.query(f"SELECT count() AS n FROM default_{SET}.incidents").to_pylist() == [{"n": 0}]
     if server.query("EXISTS TABLE default.incidents").column(0)[0].as_py():

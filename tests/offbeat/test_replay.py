@@ -349,6 +349,21 @@ def test_settings_come_from_a_file_and_the_command_line_counts_more(tmp_path: Pa
     assert says.endswith("other.env:1: give lines as OFFBEAT_MONITOR__DELTA=1.2")
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "give --since, or a recording"),
+        (("--since", "2026-01-01T00:00:00", "--until", "2026-01-01T00:00:00"), "nothing between --since and --until"),
+        ((EXAMPLE, "--job", "a"), "--job and --logs are of topics"),
+    ],
+)
+def test_windows_of_nothing_are_refused(tmp_path: Path, options: Sequence[object], says: str) -> None:
+    refused = offbeat("replay", "--as", "x", *options, "--data-dir", tmp_path / "data")
+    assert refused.exit_code == 2
+    assert says in " ".join(refused.stderr.replace("│", " ").split())
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_a_broker_one_line_says_so(tmp_path: Path) -> None:
     asked = ("--as", "x", "--since", "2026-01-01T00:00:00", "--bootstrap", "127.0.0.1:1")
     said = refusal(offbeat("replay", *asked, "--data-dir", tmp_path / "data"))

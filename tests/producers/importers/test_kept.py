@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from producers.importers import kept
 from producers.importers.files import Limits
 from producers.importers.job_of_rows import write_job_file
 from producers.importers.recording import Recording, load, write
+from producers.kept_folder import KeptFolder
 from producers.simulation import Scenario, SimulatedRun, simulate
 from schemas.errors import InputError
 from tests.producers.importers import kept_log
@@ -107,6 +109,14 @@ def test_logs_of_several_jobs_are_not_mixed(collected: Path) -> None:
     (other / "job.json").write_text(json.dumps({**RUN.job.to_row(), "job": "other"}))
     with pytest.raises(InputError, match="beside the logs of others"):
         read([other, next(path for path in collected.rglob("sim%2F7"))], Reading())
+
+
+def test_a_pipe_holds_nobody_up(collected: Path) -> None:
+    [folder, _] = sorted(path.parent for path in collected.rglob("job.json"))
+    os.mkfifo(folder / "1.frames")
+    os.mkfifo(collected / "2.frames")
+    assert read([collected], Reading()).job.ranks == RUN.job.ranks
+    assert list(KeptFolder([folder]).rows(3, [0]))
 
 
 def test_what_waits_for_kafka_is_no_log(tmp_path: Path) -> None:
