@@ -33,7 +33,8 @@ def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Rec
     What agents keep is found in the folders of a folder: it lies so. ``noting`` tells what of it is gone, for a caller
     that does not. Raises ``InputError`` where the recording cannot be read.
     """
-    paths = [folder for path in paths for folder in _resolved(path)]
+    plain = [path for path in paths if not path.is_dir() or (_holds_telemetry(path) and not kept.holds_any(path))]
+    paths = [*plain, *kept.folders([path for path in paths if path not in plain])]
     for folder in paths:
         inner = _recordings_in(folder) if folder.is_dir() else []
         if not inner:
@@ -47,10 +48,6 @@ def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Rec
     for line in recording.gone if noting else ():
         terminal.note(f"gone: {line}")
     return recording
-
-
-def _resolved(path: Path) -> Sequence[Path]:
-    return kept.folders(path) if path.is_dir() and not _holds_telemetry(path) else (path,)
 
 
 def _recordings_in(folder: Path) -> list[Path]:

@@ -16,7 +16,8 @@ from offbeat.comparison import FINDING, INCIDENT, VERDICTS, Difference, Said, co
 from offbeat.past import Past, Summaries
 from offbeat.settings import Settings
 from producers.importers.recording import Recording
-from producers.kept_logs import KeptAnswers, KeptLogs
+from producers.kept_answers import KeptAnswers
+from producers.kept_logs import KeptLogs
 from schemas.processor import Processor
 from sinks.webhook.content import ranges
 from streams import in_process

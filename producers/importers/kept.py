@@ -7,7 +7,7 @@ told and passed over, and ends the reading only where nothing else is there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
@@ -78,22 +78,30 @@ class Kept:
         return described(table, About(job=None if job is None else job.to_row(), gone=tuple(found.gone())))
 
 
-def folders(path: Path) -> list[Path]:
-    """The folders of one job within a folder: an agent's, or one that holds those of several hosts, or the rings.
+def folders(paths: Sequence[Path]) -> list[Path]:
+    """The folders of one job within others: an agent's, those with what was copied from several hosts, or the rings.
 
-    The folder itself where there are none. Raises ``InputError`` where they are those of several jobs.
+    A folder itself where there are none. Of several jobs in one it is that which the others are of. Raises
+    ``InputError`` where that does not tell.
     """
-    jobs = folders_by_job(path)
-    if len(jobs) > 1:
-        names, [example, *_] = ", ".join(sorted(jobs)[:MOST_TOLD]), next(iter(jobs.values()))
-        raise InputError(f"{path}: holds logs of several jobs ({names}); name the folders of one, as {example}")
-    return next(iter(jobs.values()), [path])
+    found = [(path, folders_by_job(path)) for path in paths]
+    certain = {job for _, jobs in found if len(jobs) == 1 for job in jobs}
+    return [folder for path, jobs in found for folder in _of_one(path, jobs, certain)]
+
+
+def _of_one(path: Path, jobs: Mapping[str, list[Path]], certain: Collection[str]) -> list[Path]:
+    if len(jobs) < 2:
+        return next(iter(jobs.values()), [path])
+    if len(certain) == 1:
+        return next((own for job, own in jobs.items() if job in certain), [])
+    names, [example, *_] = ", ".join(sorted(jobs)[:MOST_TOLD]), next(iter(jobs.values()))
+    raise InputError(f"{path}: holds logs of several jobs ({names}); name the folders of one, as {example}")
 
 
 def folders_by_job(path: Path) -> dict[str, list[Path]]:
     """The folder itself, or those within it, that hold what agents keep, by job."""
     jobs: dict[str, list[Path]] = {}
-    for folder in [path] if _holds_any(path) else _below(path, _DEPTH):
+    for folder in [path] if holds_any(path) else _below(path, _DEPTH):
         jobs.setdefault(_name(folder), []).append(folder)
     return jobs
 
@@ -105,13 +113,14 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
     except PermissionError:
         return
     for child in children:
-        if _holds_any(child):
+        if holds_any(child):
             yield child
         elif depth > 1:
             yield from _below(child, depth - 1)
 
 
-def _holds_any(folder: Path) -> bool:
+def holds_any(folder: Path) -> bool:
+    """Whether files of this format lie in a folder itself."""
     return any(KEPT.matches(file) for pattern in (f"*{SUFFIX}", f"{RING}*") for file in folder.glob(pattern))
 
 

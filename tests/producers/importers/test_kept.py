@@ -106,6 +106,9 @@ def test_logs_of_several_jobs_are_not_mixed(collected: Path) -> None:
     kept_log.write(other, RUN.table)
     with pytest.raises(InputError, match=r"holds logs of several jobs \(other, sim-7\); name the folders of one"):
         read([collected], Reading())
+    (one, _) = sorted(path.parent for path in collected.rglob("job.json"))
+    found = read([one, collected], Reading())  # what else is named says which
+    assert (found.job.job, set(found.table.column("rank").to_pylist())) == (RUN.job.job, set(RUN.job.ranks))
     (other / "job.json").write_text(json.dumps({**RUN.job.to_row(), "job": "other"}))
     with pytest.raises(InputError, match="beside the logs of others"):
         read([other, next(path for path in collected.rglob("sim%2F7"))], Reading())
