@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from producers.kept_logs import KeptAnswers, KeptLogs
+from producers.kept_answers import KeptAnswers
+from producers.kept_logs import KeptLogs
 from schemas import catalogue
 from schemas.errors import MessageError
 from schemas.message import Message, decode, encode
@@ -37,7 +38,10 @@ def _kept(_: Path) -> Trial:
         logs = KeptLogs(job)
         for message in messages_of(data):
             with suppress(MessageError):
-                logs.take(message)
+                if message.topic == catalogue.ITERATION_SUMMARIES.name:
+                    logs.take_summaries(decode(message, catalogue.ITERATION_SUMMARIES))
+                else:
+                    logs.take(message)
         answering = KeptAnswers({job.job: logs})
         for message in (*asked, *(each for each in messages_of(data) if each.topic == catalogue.LOG_REQUESTS.name)):
             with suppress(MessageError):
