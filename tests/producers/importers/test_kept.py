@@ -150,6 +150,20 @@ def test_the_rings_are_read_beside_what_was_closed(tmp_path: Path) -> None:
         presence.leave()
 
 
+def test_the_rings_alone_tell_of_the_job_as_its_processes_registered(tmp_path: Path) -> None:
+    for rank in RUN.job.ranks[:2]:  # the others ran elsewhere
+        of_rank = RUN.table.filter(pa.compute.equal(RUN.table.column("rank"), rank))
+        write_rank(tmp_path, RUN.job, rank, of_rank.to_pylist()).leave()
+    found = read([tmp_path], Reading())
+    assert (found.job.job, found.job.ranks) == (RUN.job.job, RUN.job.ranks)
+    assert found.job.members.items() <= RUN.job.members.items()
+    assert found.table.num_rows == sum(rank in (0, 1) for rank in RUN.table.column("rank").to_pylist())
+    (ring,) = tmp_path.glob("0-*/ring-0")
+    ring.write_bytes(b"OFFBEAT1")
+    [told] = read([tmp_path], Reading()).gone
+    assert told == f"{ring} is no ring: it has 8 bytes"
+
+
 def test_an_agent_goes_on_beside_it(tmp_path: Path) -> None:
     """What a live agent has closed is found by its description, and the agent finds all of it again."""
     run: SimulatedRun = RUN
