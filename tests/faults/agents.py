@@ -1,6 +1,7 @@
 """The agent of a host that trains: killed, and with its disk full."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from offbeat.options import scenario
@@ -27,33 +28,33 @@ def kill_agent(site: Site) -> None:
         if iteration % _KILL_EVERY == 0:
             kill(site, agent)
 
-    _train(site, site.folder / "agent-killed", amid)
+    train(site, site.folder / "agent-killed", amid)
 
 
 def fill_agents_disk(site: Site) -> None:
     """Fill the disk that the agent keeps iterations on: it ends and says so, training goes on, nothing is missed."""
 
-    def amid(agent: AgentProcess, iteration: int, disk: SmallDisk) -> None:
+    def amid(agent: AgentProcess, iteration: int, disk: SmallDisk, full: ExitStack) -> None:
         if iteration == ITERATIONS // 3:
+            full.enter_context(site.outage("that the agent's disk is full", lambda: agent.log().count("make room")))
             disk.fill()
-            site.tally.outages += 1
         if iteration == ITERATIONS // 2:
-            site.pipeline.awaited(lambda: "make room" in agent.log(), "word of the agent that its disk is full")
+            full.close()
             site.pipeline.rest(_FULL_FOR_S)
             disk.make_room()
 
     kept = site.folder / "agent-full"
     try:
-        with small_disk(kept, _DISK_MEGABYTES) as disk:
-            _train(site, kept, lambda agent, iteration: amid(agent, iteration, disk))
+        with small_disk(kept, _DISK_MEGABYTES) as disk, ExitStack() as full:
+            train(site, kept, lambda agent, iteration: amid(agent, iteration, disk, full))
     except NoSmallDisk as reason:
         site.tally.skipped.append(str(reason))
 
 
-def _train(site: Site, kept: Path, amid: Callable[[AgentProcess, int], None]) -> None:
-    """Train a job on one host, to its end; ``amid`` is called between its iterations."""
+def train(site: Site, kept: Path, amid: Callable[[AgentProcess, int], None], *, rings: Path | None = None) -> None:
+    """Train a job on one host, to its end, and judge it; ``amid`` is called between its iterations."""
     recorded = site.recording(_recording(site))
-    rings = site.folder / "rings" / recorded.job
+    rings = rings or site.folder / "rings" / recorded.job
     training = Training(recorded, rings)
     agent = AgentProcess(recorded, site.pipeline.environment, site.folder / f"agent-{recorded.job}", rings, kept)
     site.pipeline.repair()

@@ -6,6 +6,15 @@ from tests.faults.site import Site
 AWAY_S = 60.0
 """As long as a publisher waits for an acknowledgement: roles end in the meantime, and are started in vain."""
 
+_MISSED = (
+    "Unable connect to node",
+    "Failed fetch messages",
+    "the ends of the inputs are not known",
+    "FAIL [",
+    "no broker answers",
+)
+"""As consumers, workers, publishers and whoever starts say that there is no broker."""
+
 
 def restart_broker(site: Site) -> None:
     """Restart the broker in order, and after SIGKILL."""
@@ -15,9 +24,9 @@ def restart_broker(site: Site) -> None:
     for end in (broker.stop, broker.kill):
         with site.diagnosing(site.recording()):
             site.amid()
-            end()
-            broker.start()
-            site.tally.outages += 1
+            with site.outage("the broker's restart", lambda: site.said(*_MISSED)):
+                end()
+                broker.start()
 
 
 def lose_broker(site: Site) -> None:
@@ -27,10 +36,12 @@ def lose_broker(site: Site) -> None:
         return
     with site.diagnosing(site.recording()):
         site.amid()
-        broker.kill()
-        site.pipeline.rest(AWAY_S)
-        broker.start()
-        site.tally.outages += 1
+        try:
+            with site.outage("the broker's absence", lambda: site.said(*_MISSED)):
+                broker.kill()
+                site.pipeline.rest(AWAY_S)
+        finally:
+            broker.start()
 
 
 def _own(site: Site) -> LocalKafka | None:

@@ -27,8 +27,8 @@ def fill_chdb_disk(site: Site) -> None:
                 recorded = site.recording()
                 with site.diagnosing(recorded):
                     site.amid()
-                    site.tally.outages += 1
-                    site.pipeline.awaited(lambda: _ended(sink, disk), "end of the sink whose disk is full")
+                    with site.outage("that the disk is full", lambda: int(_ended(sink, disk))):
+                        disk.fill()
                     code, said = sink.wait(), sink.last_words()
                     site.expect(code == 2, f"the sink ended with {code}: {said}")
                     disk.make_room()

@@ -14,12 +14,15 @@ def several_at_once(site: Site) -> None:
     *killed, joined = names[:4]
     recorded = site.recording()
     with site.diagnosing(recorded):
-        site.relay.delay_s, site.person.instead = _DELAY_S, FAILURE
-        site.tally.outages += 2
-        for name in killed:
-            site.amid(0.5, 2.0)
-            kill(site, site.pipeline.roles[name])
-        with site.pipeline.another(joined, "further"):
-            site.amid(1.0, 3.0)
-        site.tally.rebalances += 2
+        with (
+            site.outage("the store's slowness", lambda: site.relay.held),
+            site.outage("the receiver's errors", lambda: site.person.failed),
+        ):
+            site.relay.delay_s, site.person.instead = _DELAY_S, FAILURE
+            for name in killed:
+                site.amid(0.5, 2.0)
+                kill(site, site.pipeline.roles[name])
+            with site.pipeline.another(joined, "further"):
+                site.amid(1.0, 3.0)
+            site.tally.rebalances += 2
         site.relay.delay_s, site.person.instead = 0.0, None

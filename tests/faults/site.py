@@ -1,6 +1,6 @@
 """Where faults happen: the pipeline, what it stands on, and who judges each job that went through it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -110,6 +110,22 @@ class Site:
         """Compare what is stored and paged of a job with what an undisturbed run makes of its files."""
         taken = self.person.taken(recorded.job)
         self.tally.judge(recorded.job, Verdict.of(stored, in_process(recorded, self.reference), taken))
+
+    @contextmanager
+    def outage(self, what: str, felt: Callable[[], int], *, times: int = 1) -> Iterator[None]:
+        """Count an outage, which lasts until it is felt so many ``times``: ``felt`` counts what shows it.
+
+        One that nobody feels, because all was done by then, tries nothing: the fault does not come to its end.
+        """
+        before = felt()
+        self.tally.outages += 1
+        yield
+        self.pipeline.awaited(lambda: felt() >= before + times, f"sign that anybody felt {what}")
+
+    def said(self, *words: str) -> int:
+        """How often the roles and the producers have said any of these words, over all their starts."""
+        logs = [process.log() for process in (*self.pipeline.roles.values(), *self.pipeline.producers)]
+        return sum(log.count(word) for log in logs for word in words)
 
     def amid(self, least_s: float = 0.5, most_s: float = 6.0) -> None:
         """Let the roles work until some moment amid a job."""

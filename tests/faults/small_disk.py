@@ -1,5 +1,6 @@
 """A file system of a few megabytes, to fill and to make room on."""
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,11 @@ class SmallDisk:
         with self._ballast.open("ab", buffering=0) as ballast, suppress(OSError):  # until there is none
             while True:
                 ballast.write(bytes(_PIECE))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether not even a byte fits."""
+        return shutil.disk_usage(self.folder).free == 0
 
     def make_room(self) -> None:
         """Give back what was taken."""

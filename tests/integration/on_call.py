@@ -11,7 +11,10 @@ FAILURE = Answer(500)
 
 
 class OnCall:
-    """Takes pages, unless it is told to answer otherwise or is away. ``failed`` counts the requests not taken."""
+    """Takes pages, unless it is told to answer otherwise or is away.
+
+    ``failed`` counts the requests not taken, ``delayed`` those that were answered late, after ``slow_s``.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -19,6 +22,7 @@ class OnCall:
         self.instead: Answer | None = None
         self.slow_s = 0.0
         self.failed = 0
+        self.delayed = 0
         self._receiver = LocalReceiver()
         self._receiver.always = self._answer
 
@@ -38,8 +42,10 @@ class OnCall:
             return [request for request in self._taken if request.json["groupLabels"]["job"] == job]
 
     def _answer(self, request: Received) -> Answer:
-        time.sleep(self.slow_s)
+        slow_s = self.slow_s
+        time.sleep(slow_s)
         with self._lock:
+            self.delayed += slow_s > 0
             if self.instead is not None:
                 self.failed += 1
                 return self.instead

@@ -1,6 +1,7 @@
 """A short seeded form of the fault campaign, on the services that all tests share; `make faults` is the long one."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -50,11 +51,30 @@ def test_what_does_not_come_to_its_end_is_a_difference() -> None:
     assert (told["survived"], told["kills"], len(told["faults"])) == (False, 2, 2)
 
 
+@pytest.mark.parametrize("felt", [0, 1])
+def test_an_outage_that_nobody_felt_is_a_difference(felt: int) -> None:
+    site, signs = _Idle(), [0]
+
+    def befall(_: Site) -> None:
+        with Site.outage(site, "the broker's absence", lambda: signs[0]):  # type: ignore[arg-type]
+            signs[0] += felt
+
+    [tally] = carry_out(site, [Step("away", befall, Random(SEED))])  # type: ignore[arg-type]
+    assert (tally.outages, tally.survived) == (1, bool(felt))
+    assert felt or "sign that anybody felt the broker's absence" in tally.differences[0]
+
+
 class _Idle:
     """Stands where a site would, with no pipeline to speak of."""
 
+    tally: Tally
+
     def __init__(self) -> None:
         self.restarts = Counter[str]()
+
+    def awaited(self, look: Callable[[], bool], what: str) -> None:
+        if not look():
+            pytest.fail(f"there was no {what}")
 
     @property
     def pipeline(self) -> "_Idle":

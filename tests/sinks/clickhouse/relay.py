@@ -16,7 +16,7 @@ class Relay:
 
     With `lose_answers_after`, the first connection loses what the server says once the client has sent that many
     bytes; the others lose nothing. `sent` counts what clients have sent. With `tls`, they speak TLS to the relay.
-    `delay_s` is how long each piece of an answer is held back from now on.
+    `delay_s` is how long each piece of an answer is held back from now on; `held` counts those that were.
     """
 
     def __init__(self, port: int, *, lose_answers_after: int | None = None, tls: ssl.SSLContext | None = None) -> None:
@@ -28,6 +28,7 @@ class Relay:
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self.losing = threading.Event()
         self.delay_s = 0.0
+        self.held = 0
         self.sent = 0
 
     @property
@@ -77,6 +78,7 @@ class Relay:
 
     def _answers(self, client: socket.socket, server: socket.socket, lose_after: int | None) -> None:
         def passed(chunk: bytes) -> bytes:
+            self.held += self.delay_s > 0
             time.sleep(self.delay_s)
             return b"" if lose_after is not None and self.losing.is_set() else chunk
 
