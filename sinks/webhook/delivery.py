@@ -210,7 +210,7 @@ def _retry_after_s(value: str | None, now_s: float) -> float | None:
     except ValueError:
         try:
             date = parsedate_to_datetime(value)
-        except ValueError:
+            seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
+        except (ValueError, OverflowError):  # no date, or one that no calendar has
             return None
-        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
     return max(seconds, 0.0) if math.isfinite(seconds) else None

@@ -43,8 +43,9 @@ def _answers(_: Path) -> Trial:
     seeds.append(b"HTTP/1.1 500 Oh\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nworse\r\n0\r\n\r\n")
     paged = Request(b"{}", {"Content-Type": "application/json"}, _blames())
 
+    transport = httpx.HTTPTransport()  # once: it reads all certificates that there are
+
     def feed(data: bytes) -> None:
-        transport = httpx.HTTPTransport()
         transport._pool = httpcore.ConnectionPool(network_backend=httpcore.MockBackend([data]))
         with Delivery("http://user:hush@host/hook", now=lambda: _NOW_S, transport=transport) as delivery:
             for _twice in range(2):  # the second time with what the client keeps of the first answer
