@@ -50,21 +50,16 @@ class Parquet:
 
     def matches(self, path: Path) -> bool:
         """Whether a file is of this format, by its name and its columns; damaged ones are, to be refused by name."""
-        if path.suffix != SUFFIX:
-            return False
-        try:
-            names = set(pq.read_schema(path).names)
-        except _DAMAGED:
-            return True
-        return bool(_OWN & (names | set(partitions(path))))
+        return path.suffix == SUFFIX and _is_log(path)
 
     def begins(self, path: Path) -> bool:
-        """Whether a file begins as all Parquet does."""
+        """Whether a file begins as all Parquet does, and matches but for its name."""
         try:
             with path.open("rb") as file:
-                return file.read(len(_MAGIC)) == _MAGIC
+                parquet = file.read(len(_MAGIC)) == _MAGIC
         except OSError:
             return False
+        return parquet and _is_log(path)
 
     def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
         """All rows of the files, in the files' order; ``communicator`` may be null.
@@ -98,6 +93,15 @@ def write(table: pa.Table, path: Path, what: About) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _is_log(path: Path) -> bool:
+    """Whether the columns are those of an operator log; of a damaged file they may be."""
+    try:
+        names = set(pq.read_schema(path).names)
+    except _DAMAGED:
+        return True
+    return bool(_OWN & (names | set(partitions(path))))
 
 
 def _opened(path: Path, limits: Limits) -> pq.ParquetFile:
