@@ -154,14 +154,15 @@ def test_poison_among_good_records(stage: Stage) -> None:
 
 
 @pytest.mark.kafka
-def test_too_much_poison_stops_the_worker_loudly_and_passes_nothing(stage: Stage) -> None:
+def test_too_much_poison_stops_the_worker_loudly_at_the_same_message_again(stage: Stage) -> None:
+    """However few of them a slow broker hands over at a time: what was committed before is counted on."""
     [job, *_] = jobs_of(stage)
     stage.send([*job_records(stage), *[replace(number(stage.topics.numbers, job, 1), value=b"junk")] * 200])
     for _ in range(2):
         worker = stage.start()
         assert worker.ended() == 1
-        assert re.search(r"^TooMuchPoison: .*: 50 bad messages in a row, the last at ", worker.log(), re.MULTILINE)
-        assert stage.committed("sums", stage.topics.numbers) == {}
+        assert re.search(r"^TooMuchPoison: .*: 50 bad messages in a row, .* offset 49: ", worker.log(), re.MULTILINE)
+        assert max(stage.committed("sums", stage.topics.numbers).values(), default=0) < 50
 
 
 @pytest.mark.kafka
