@@ -35,6 +35,8 @@ _OF_THE_PAGE = frozenset({409, 500})
 """Failures worth trying again that say nothing of the next page."""
 
 
+_FINAL = "redirects are not followed; set the webhook's URL to its final address"
+
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _UP_TO_THE_HOST = re.compile(r"^[^/?#]*//[^/?#]*")
@@ -126,6 +128,10 @@ class Delivery:
             reason = type(error).__name__
             said = f"{self.place}: {reason}: {self._shown(str(error))}"  # it quotes what came, whatever that is
             raise ReceiverAway(said, reason=reason, wholly=True) from error
+        except httpx.InvalidURL as error:  # of a redirect, which the client reads though it does not follow it
+            raise ReceiverError(
+                f"{self.place} answered page {key} with a redirect to what is no URL: {_FINAL}"
+            ) from error
 
     def _judge(self, response: httpx.Response, request: Request, key: str) -> None:
         if response.is_success:
@@ -143,7 +149,7 @@ class Delivery:
         if status in _PAGE_REFUSED and not any(blame in words.lower() for blame in request.blames_settings):
             raise PageRefused(said)
         if response.is_redirect:
-            raise ReceiverError(f"{said}: redirects are not followed; set the webhook's URL to its final address")
+            raise ReceiverError(f"{said}: {_FINAL}")
         raise ReceiverError(f"{said}: check the webhook's URL, its credentials and its signing secret")
 
     def _first_words(self, response: httpx.Response) -> str:

@@ -91,6 +91,14 @@ def test_redirects_are_not_followed(receiver: LocalReceiver, status: int) -> Non
     assert [received.path for received in receiver.received] == ["/hook"]
 
 
+@pytest.mark.parametrize("location", ["http://host:port/", "http://h/\x7f", "//", "https://user:1@[::1", "http:a/b"])
+def test_a_redirect_to_what_is_no_url_is_no_crash(receiver: LocalReceiver, location: str) -> None:
+    receiver.answers.append(Answer(308, {"Location": location}))
+    with pytest.raises(ReceiverError) as caught:
+        post(receiver)
+    assert str(caught.value).startswith("http://127.0.0.1:")
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
