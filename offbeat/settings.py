@@ -33,11 +33,15 @@ NOT_SETTINGS = ("OFFBEAT_TEST_", "OFFBEAT_SAMPLES")
 DATA_DIR = Path("offbeat-data")
 """The chDB folder where none is named."""
 
+_ABOVE = {"monitor.delta": 1}
+_LEAST = {"monitor.window": 1, "monitor.least_baseline": 1}
+"""Bounds of the rooms' numbers; of the others 0 is the least."""
+
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class KafkaSettings(_Group):
@@ -154,7 +158,11 @@ class Settings(BaseSettings):
     ``detector``: the file of one, or ``default`` for the one that ships.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter=DELIMITER, frozen=True)
+    # The settings of the rooms, which are plain dataclasses, are checked by this as well: no threshold is infinite, or
+    # nothing would ever exceed it.
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter=DELIMITER, frozen=True, allow_inf_nan=False
+    )
 
     kafka: KafkaSettings = KafkaSettings()
     store: StoreSettings = StoreSettings()
@@ -183,14 +191,12 @@ class Settings(BaseSettings):
     def _possible(self) -> Self:
         for group in ("monitor", "search", "incidents"):
             for name, number in _numbers(getattr(self, group), group):
-                if not number >= 0:  # NaN included
-                    raise ValueError(f"{_variable(*name.split('.'))} is {number}; give 0 or more")
+                above = _ABOVE.get(name)
+                least = _LEAST.get(name, 0)
+                if number < least or (above is not None and number <= above):
+                    bound = f"{least} or more" if above is None else f"more than {above}"
+                    raise ValueError(f"{_variable(*name.split('.'))} is {number}; give {bound}")
         _check_protocol(self.kafka)
-        if self.monitor.delta <= 1:
-            raise ValueError(f"{_variable('monitor', 'delta')} is {self.monitor.delta}; give more than 1")
-        for name in ("window", "least_baseline"):
-            if getattr(self.monitor, name) < 1:
-                raise ValueError(f"{_variable('monitor', name)} is {getattr(self.monitor, name)}; give 1 or more")
         if self.model is not None and self.search.locate.search != "algorithm_1":
             search = _variable("search", "locate", "search")
             raise ValueError(

@@ -25,8 +25,9 @@ Written from `offbeat/settings.py` and the settings that it collects: run
 
 Settings are environment variables; steps may look at a file of some of them besides
 (`{PREFIX}WORKER{DELIMITER}TUNING`, [operations.md](operations.md#tune)). A variable that begins with `{PREFIX}` and
-is none of these is refused, and so is a wrong value. Options of a command, such as `--bootstrap`, `--data-dir` or
-`--health-port`, go before the environment. A dash is a setting that is not set.
+is none of these is refused, and so is a wrong value: no number may be infinite (`inf`, `1e309`) or `nan`. Options
+of a command, such as `--bootstrap`, `--data-dir` or `--health-port`, go before the environment. A dash is a setting
+that is not set.
 
 Without `{PREFIX}STORE{DELIMITER}...` the store is a chDB folder `./{DATA_DIR}` where the command is run; a command
 that makes it says so on stderr. `offbeat diagnose` keeps nothing unless it is given a `--data-dir`, and

@@ -329,6 +329,7 @@ def test_what_changed_is_shown_by_the_columns_that_differ(capsys: pytest.Capture
         (("--as", "x", "--set", "store.user=me"), "store.user cannot be set here; what can begins with monitor"),
         (("--as", "x", "--set", "monitor.delta"), "--set monitor.delta: give it as monitor.delta=1.2"),
         (("--as", "x", "--set", "monitor.delta=0.5"), "OFFBEAT_MONITOR__DELTA is 0.5; give more than 1"),
+        (("--as", "x", "--set", "monitor.delta=inf"), "OFFBEAT_MONITOR__DELTA: input should be a finite number"),
         (("--as", "x", "--set", "monitor.colour=1"), "OFFBEAT_MONITOR__COLOUR: there is no such setting"),
         (("--as", "x", "--set", "monitor=1", "--set", "monitor.delta=2"), "is given beside settings of its own group"),
     ],

@@ -1,6 +1,7 @@
 """Settings come from the environment alone, and a wrong one is named in a line."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from diagnosis.irregularity.monitor import MonitorSettings
 from offbeat.settings import Settings
+from offbeat.settings_page import settings_page
 from schemas.errors import SettingsError
 from streams.search import SearchSettings
 
@@ -49,10 +51,11 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
     [
         ("OFFBEAT_MONITOR__DELTA", "a lot", "OFFBEAT_MONITOR__DELTA: input should be a valid number"),
         ("OFFBEAT_MONITOR__DELTA", "1", "OFFBEAT_MONITOR__DELTA is 1.0; give more than 1"),
+        ("OFFBEAT_MONITOR__DELTA", "-1", "OFFBEAT_MONITOR__DELTA is -1.0; give more than 1"),
         ("OFFBEAT_MONITOR__WINDOW", "0", "OFFBEAT_MONITOR__WINDOW is 0; give 1 or more"),
         ("OFFBEAT_MONITOR__LEAST_BASELINE", "0", "OFFBEAT_MONITOR__LEAST_BASELINE is 0; give 1 or more"),
-        ("OFFBEAT_MONITOR__DELTA", "nan", "OFFBEAT_MONITOR__DELTA is nan; give 0 or more"),
-        ("OFFBEAT_MONITOR__WINDOW", "-1", "OFFBEAT_MONITOR__WINDOW is -1; give 0 or more"),
+        ("OFFBEAT_MONITOR__DELTA", "nan", "OFFBEAT_MONITOR__DELTA: input should be a finite number"),
+        ("OFFBEAT_MONITOR__WINDOW", "-1", "OFFBEAT_MONITOR__WINDOW is -1; give 1 or more"),
         ("OFFBEAT_SEARCH__LOCATE__MIXED_SHARE", "-1", "OFFBEAT_SEARCH__LOCATE__MIXED_SHARE is -1.0; give 0 or more"),
         ("OFFBEAT_MONITOR__DETLA", "1.1", "OFFBEAT_MONITOR__DETLA: there is no such setting"),
         ("OFFBEAT_KAFKA__SERVERS", "a:1", "OFFBEAT_KAFKA__SERVERS: there is no such setting"),
@@ -69,6 +72,26 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, variable: str
     with pytest.raises(SettingsError) as refused:
         Settings.load()
     assert str(refused.value).startswith(said)
+
+
+NUMBERS = re.findall(r"^\| `(OFFBEAT_\w+)` \| .* \| number \|$", settings_page(), re.MULTILINE)
+
+
+def test_numbers_of_groups_and_of_rooms_are_among_those_tried_below() -> None:
+    assert {
+        "OFFBEAT_MONITOR__DELTA",
+        "OFFBEAT_WEBHOOK__WINDOW_S",
+        "OFFBEAT_SEARCH__LOCATE__ATTRIBUTION__SIGMAS",
+    } <= set(NUMBERS)
+
+
+@pytest.mark.parametrize("value", ["inf", "-Infinity", "1e309", "nan"])
+@pytest.mark.parametrize("variable", NUMBERS)
+def test_no_number_is_infinite(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError) as refused:
+        Settings.load()
+    assert str(refused.value) == f"{variable}: input should be a finite number"
 
 
 @pytest.mark.parametrize(

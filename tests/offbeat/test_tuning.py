@@ -74,6 +74,7 @@ def test_what_is_there_at_the_start_counts_from_the_start(file: Path) -> None:
     [
         ("OFFBEAT_MONITOR__DELTA=0.5", "give more than 1"),
         ("OFFBEAT_MONITOR__DELTA=much", "MONITOR__DELTA"),
+        ("OFFBEAT_MONITOR__DELTA=1e309", "MONITOR__DELTA: input should be a finite number"),
         ("OFFBEAT_PIVOTS=8", "pivots cannot be set here"),
         ("OFFBEAT_KAFKA__PASSWORD=secret", "kafka.password cannot be set here"),
         ("delta=2", "tuning.env:1: give lines as"),
