@@ -9,6 +9,10 @@ from schemas.topic import DURATION, TIME, Column, Key, Topic
 PATTERNS = ("abnormal_spike", "performance_fluctuation", "persistent_degradation")
 PATTERN_STATES = ("open", "closed", "quiet")
 
+CLOCK_SET = 3
+"""Ranks move in lockstep: where a pivot says that an iteration lasted more than so many times what most say, the clock
+of its host was set forward."""
+
 TOPIC = Topic(
     name="analysis.iterations",
     version=1,
@@ -19,10 +23,22 @@ TOPIC = Topic(
         Column("iteration", pa.int32(), "Training iteration.", minimum=0),
         Column("pivot", pa.int32(), "Rank that saw it.", minimum=0),
         Column("start_ns", TIME, "First call of the iteration; the pivot's clock.", "ns since the epoch", minimum=0),
-        Column("duration_ns", DURATION, "How long it took; null: not known.", "ns", nullable=True, minimum=0),
+        Column(
+            "duration_ns",
+            DURATION,
+            "How long it took by this pivot's log; null: not known.",
+            "ns",
+            nullable=True,
+            minimum=0,
+        ),
         Column("expected_ns", DURATION, "Mean of the baseline; null while it is too short.", "ns", nullable=True),
         Column("delta", pa.float64(), "Ratio above which an iteration is irregular.", minimum=1),
-        Column("irregular", pa.bool_(), "Longer than delta times the mean; null: not known.", nullable=True),
+        Column(
+            "irregular",
+            pa.bool_(),
+            "Whether the median of the pivots' durations exceeds delta times the mean; null: not known.",
+            nullable=True,
+        ),
         Column("pattern", pa.string(), "Pattern of the irregular run.", nullable=True, choices=PATTERNS),
         Column("pattern_from", pa.int32(), "First iteration of the irregular run.", nullable=True, minimum=0),
         Column(

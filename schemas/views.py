@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from schemas.iterations import CLOCK_SET
 from schemas.tables import TIME
 
 
@@ -171,18 +172,21 @@ GROUP BY job
 )
 _ITERATION_HISTORY = View(
     "iteration_history",
-    "How long each iteration took as its slowest pivot saw it, what was expected, and whether any pivot found it"
-    " irregular (null: none could say). excess_ns is the most that a pivot found beyond what it expected.",
-    """
+    "How long each iteration took, what was expected, and whether it was irregular (null: none could say). It lasted"
+    " as long as it is judged by (streams/monitor.py): the median of what its pivots say, the lower of two in the"
+    " middle; not known where one of them says more than three times that, as its clock was set. excess_ns is what an"
+    " irregular iteration lasted beyond what was expected.",
+    f"""
+WITH quantileExactLow(0.5)(seen.duration_ns) AS median_ns
 SELECT
     job,
     iteration,
     min(seen.start_at) AS start_at,
-    max(seen.duration_ns) AS duration_ns,
+    if(max(seen.duration_ns) > {CLOCK_SET} * median_ns, NULL, median_ns) AS duration_ns,
     max(seen.expected_ns) AS expected_ns,
     max(seen.irregular) AS irregular,
     arraySort(groupUniqArray(seen.pattern)) AS patterns,
-    maxIf(seen.duration_ns - seen.expected_ns, seen.irregular) AS excess_ns,
+    if(irregular, duration_ns - expected_ns, NULL) AS excess_ns,
     countIf(seen.irregular) AS irregular_pivots,
     count() AS pivots
 FROM iterations AS seen FINAL

@@ -11,6 +11,7 @@ from typing import Any
 from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
 from diagnosis.job import Job, pivots
 from schemas import catalogue
+from schemas.iterations import CLOCK_SET
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
@@ -19,10 +20,6 @@ FORMAT = "monitor/5"
 
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
-
-CLOCK_SET = 3
-"""Ranks move in lockstep: where a pivot says that an iteration lasted more than so many times what most say, the clock
-of its host was set forward."""
 
 Report = tuple[int, int | None, bool]
 """What a pivot said of an iteration: start_ns, duration_ns, whether its log ends with it."""

@@ -9,11 +9,15 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.catalogue import INCIDENTS, ITERATIONS
+from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.job import Job, Place
+from schemas.catalogue import INCIDENTS, ITERATION_SUMMARIES, ITERATIONS
+from schemas.message import decode, encode
 from schemas.tables import TABLES
 from schemas.topic import Topic
 from sinks.clickhouse.rows import stored_rows
 from sinks.clickhouse.store import Store
+from streams.monitor import Monitor
 from tests.sinks.clickhouse.samples import START_NS, incident, iterations
 
 JOBS = ("one", "two")
@@ -118,6 +122,12 @@ def largest(values: Iterable[Any]) -> Any:
     return max((value for value in values if value is not None), default=None)
 
 
+def judged(durations: list[int]) -> int | None:
+    """The median, the lower of two; not known where one is more than three times as long."""
+    median = sorted(durations)[(len(durations) - 1) // 2] if durations else None
+    return None if median is None or max(durations) > 3 * median else median
+
+
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.fixed_dictionaries({job: st.lists(_seen, max_size=8) for job in JOBS}))
 def test_iteration_history(migrated: Store, rows: Rows) -> None:
@@ -127,20 +137,62 @@ def test_iteration_history(migrated: Store, rows: Rows) -> None:
         current = {(row["iteration"], row["pivot"]): row for row in told}
         for iteration in sorted({row["iteration"] for row in told}):
             seen = [row for (at_iteration, _), row in current.items() if at_iteration == iteration]
-            both_known = [r for r in seen if r["irregular"] and None not in (r["duration_ns"], r["expected_ns"])]
+            lasted = judged([row["duration_ns"] for row in seen if row["duration_ns"] is not None])
+            usual = largest(row["expected_ns"] for row in seen)
+            irregular = largest(row["irregular"] for row in seen)
             expected.append(
                 {
                     "job": job,
                     "iteration": iteration,
                     "start_at": at(START_NS),
-                    "duration_ns": largest(row["duration_ns"] for row in seen),
-                    "expected_ns": largest(row["expected_ns"] for row in seen),
-                    "irregular": largest(row["irregular"] for row in seen),
+                    "duration_ns": lasted,
+                    "expected_ns": usual,
+                    "irregular": irregular,
                     "patterns": sorted({row["pattern"] for row in seen} - {None}),
-                    "excess_ns": largest(row["duration_ns"] - row["expected_ns"] for row in both_known),
+                    "excess_ns": lasted - usual if irregular and None not in (lasted, usual) else None,
                     "irregular_pivots": sum(row["irregular"] is True for row in seen),
                     "pivots": len(seen),
                 }
             )
     answer = store.query("SELECT * FROM iteration_history ORDER BY job, iteration").to_pylist()
     assert answer == expected
+
+
+def test_the_time_shown_of_an_iteration_is_the_one_it_was_judged_by(migrated: Store) -> None:
+    """A rank that begins iterations late lengthens the one before by its own log, and the last one by the others'."""
+    late = range(15, 20)
+    calls = {rank: [100 * i + 90 * (rank == 1 and i in late) for i in range(25)] for rank in (0, 1)}
+    for i in late:  # all wait for the late one
+        calls = {rank: [at + 90 * (n > i) for n, at in enumerate(times)] for rank, times in calls.items()}
+    summaries = [
+        ITERATION_SUMMARIES.from_rows(
+            [
+                {
+                    "rank": rank,
+                    "iteration": i,
+                    "start_ns": START_NS + times[i],
+                    "end_ns": START_NS + times[i + 1],
+                    "operators": 1,
+                    "lost_lines": 0,
+                    "last": None,
+                }
+                for rank, times in calls.items()
+            ]
+        )
+        for i in range(24)
+    ]
+    job = Job("one", (Place(0, "h"), Place(1, "h")), ())
+    monitor = Monitor({"one": job})
+    told = [
+        row
+        for batch in summaries
+        for message in monitor.process(encode(ITERATION_SUMMARIES, batch, job="one", watermark_ns=START_NS))
+        for row in decode(message, ITERATIONS).to_pylist()
+    ]
+    rows = stored(migrated, ITERATIONS, {"one": told}).query("SELECT * FROM iteration_history ORDER BY iteration")
+    assert len({row["duration_ns"] for row in told if row["iteration"] == 14}) == 2
+    judged_rows = [row for row in rows.to_pylist() if row["irregular"] is not None]
+    assert [row["iteration"] for row in judged_rows if row["irregular"]] == list(late)[:-1]
+    for row in judged_rows:
+        assert (row["duration_ns"] > MonitorSettings().delta * row["expected_ns"]) == row["irregular"], row
+        assert row["excess_ns"] == (row["duration_ns"] - row["expected_ns"] if row["irregular"] else None)

@@ -1,0 +1,17 @@
+-- An iteration lasted as long as it is judged by, not as its slowest pivot saw it.
+
+CREATE OR REPLACE VIEW iteration_history AS
+WITH quantileExactLow(0.5)(seen.duration_ns) AS median_ns
+SELECT
+    job,
+    iteration,
+    min(seen.start_at) AS start_at,
+    if(max(seen.duration_ns) > 3 * median_ns, NULL, median_ns) AS duration_ns,
+    max(seen.expected_ns) AS expected_ns,
+    max(seen.irregular) AS irregular,
+    arraySort(groupUniqArray(seen.pattern)) AS patterns,
+    if(irregular, duration_ns - expected_ns, NULL) AS excess_ns,
+    countIf(seen.irregular) AS irregular_pivots,
+    count() AS pivots
+FROM iterations AS seen FINAL
+GROUP BY job, iteration;
