@@ -29,9 +29,9 @@ class HostSettings:
 
     Each must have computed longer than usual by ``alike`` of what the leaf's rank did, both without what is common.
     Where ends are not logged, each must have gone on late after its operators with other hosts, on average without the
-    ``outlying`` least and greatest: beyond ``sigmas``, ``least_slowdown`` of the usual and, over all of them,
-    ``least_share`` of what the leaf lost, and by ``alike`` of the latest. Communicators of more than ``most_members``
-    would cost too much to ask.
+    ``outlying`` least and greatest: beyond ``sigmas``, ``least_slowdown`` of the usual and ``least_share`` of what the
+    leaf's rank lost in each of its operators, and by ``alike`` of the latest. Communicators of more than
+    ``most_members`` would cost too much to ask.
     """
 
     most_mates: int = 3
@@ -39,7 +39,7 @@ class HostSettings:
     alike: float = 0.5
     sigmas: float = 3.0
     least_slowdown: float = 0.03
-    least_share: float = 0.01
+    least_share: float = 0.1
     outlying: float = 0.1
     most_members: int = 64
 
@@ -63,7 +63,9 @@ def slow_hosts(
             yield from logs.fetch({name: set(ranks) & {*logs.job.members[name]} for name in names})
             shared = _collectives(logs.part((), names), names)
             yield from logs.fetch({name: logs.job.members[name] for name in shared})
-            told.append(_go_on_late(logs.part((), shared), shared, leaf, ranks, baseline, settings))
+            own = logs.part([leaf.rank], ()).operators.of_rank(leaf.rank)
+            a_call_ns = leaf.excess_ns / max(int((own.iteration == leaf.iteration).sum()), 1)
+            told.append(_go_on_late(logs.part((), shared), shared, leaf, ranks, baseline, a_call_ns, settings))
     return told
 
 
@@ -109,9 +111,11 @@ def _go_on_late(
     leaf: Leaf,
     ranks: Sequence[int],
     baseline: Sequence[int],
+    a_call_ns: float,
     settings: HostSettings,
 ) -> bool | None:
-    """Whether all ranks at hand went on later than usual after operators on communicators with other hosts.
+    """Whether all ranks at hand went on later than usual after operators on communicators with other hosts, where the
+    leaf lost ``a_call_ns`` in each of its operators.
 
     None: they did, but no more than they do by chance, or by as much as clocks may be off that slow NVLinks disturb.
     """
@@ -135,7 +139,7 @@ def _go_on_late(
             continue
         amount = now - float(np.median(before))
         chance = settings.sigmas * NORMAL_MAD * float(np.median(np.abs(before - np.median(before))))
-        late.append(amount > max(settings.least_slowdown * usual, settings.least_share * leaf.excess_ns / len(rows)))
+        late.append(amount > max(settings.least_slowdown * usual, settings.least_share * a_call_ns))
         beyond_chance.append(amount > max(chance, error_ns))
         amounts.append(amount)
     if len(late) <= settings.least_mates:

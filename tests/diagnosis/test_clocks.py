@@ -202,6 +202,47 @@ def test_what_to_subtract_from_a_ranks_times() -> None:
     assert clocks.correction(of_rank, np.array([], dtype=np.int64)).tolist() == []
 
 
+def iterations_of_drifting_clocks(drift: Sequence[float], seed: int, *, ends: bool, slow: int = -1) -> Operators:
+    """Six iterations, ten seconds apart, of forty meetings each; transfers of the ``slow`` one last far longer."""
+    draws = np.random.default_rng(seed)
+    rows: list[Row] = []
+    for iteration, meeting in np.ndindex(6, 40):
+        at = iteration * 10_000 * MS + meeting * 20 * MS
+        calls = at + draws.exponential(MS, len(drift))
+        ended = calls.max() + (8 * MS if iteration == slow else draws.uniform(0.3, 1) * MS)
+        for rank, gains in enumerate(drift):
+            times = {"call_ns": calls[rank], "end_ns": ended, "next_call_ns": ended + draws.uniform(0.2, 3) * MS}
+            shown = {name: STARTED_NS + round(time * (1 + gains)) for name, time in times.items()}
+            row: Row = {"rank": rank, "seq": len(rows) // len(drift), "iteration": iteration, **shown}
+            rows.append(row if ends else {**row, "end_ns": None})
+    return operators(rows)
+
+
+@pytest.mark.parametrize("slow", [-1, 5])
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
+@given(st.lists(st.floats(-3e-5, 3e-5), min_size=2, max_size=4), st.integers(0, 1000))
+def test_offsets_follow_clocks_that_drift(ends: bool, slow: int, drift: list[float], seed: int) -> None:
+    """By up to three milliseconds over the iterations, where operators last less than one."""
+    made = iterations_of_drifting_clocks(drift, seed, ends=ends, slow=slow)
+    of_rank = own_clocks(len(drift))
+    ahead = estimate(made, of_rank, "h0").correction(of_rank, made.rank, made.iteration)
+    gained = np.array(drift) - drift[0]
+    truth = gained[made.rank] * made.iteration * 10_000 * MS
+    assert np.abs(ahead - truth).max() <= (60 * US if ends else 700 * US) * (len(drift) - 1)
+
+
+def test_no_drift_is_read_into_what_says_little() -> None:
+    """Bounds that leave each other seconds of room are those of slow operators, and vary as these do."""
+    rows = [
+        {"rank": rank, "seq": seq, "iteration": seq // 8, "call_ns": at + rank * (seq * 7 % 5) * 50 * MS}
+        for seq in range(48)
+        for at in [STARTED_NS + seq * 2000 * MS]
+        for rank in range(2)
+    ]
+    moved = estimate(operators(rows), own_clocks(2), "h0")
+    assert np.ptp(moved.correction(own_clocks(2), np.ones(6, dtype=np.int64), np.arange(6))) <= 2 * MS
+
+
 HOUR = 3600 * 1000 * MS
 
 

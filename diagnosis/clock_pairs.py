@@ -1,0 +1,204 @@
+"""How far two clocks are apart, told by what their hosts took part in together.
+
+A collective ends for all its members at once, so the ends that two hosts logged for it tell the offset. Causality
+bounds it: nobody is done, nor calls its next operator, before the last member has entered this one. Both tell a line,
+by when iterations began: meanwhile clocks drift.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnosis.operators import UNKNOWN, Ints, Operators, next_calls
+
+_MEETINGS = 64
+"""Meetings, the newest, that a pair of clocks is compared at: clocks drift, and more hardly sharpen a median."""
+
+_LEAST_MEETINGS = 9
+"""With fewer, ends that were logged late could pass for an offset: the least and the greatest of n bound their
+median but for a chance of 2 in 2^n."""
+
+_MOST_DRIFT = 1e-4
+"""Quartz is off by some 10 to 50 ppm; what looks like more is something else."""
+
+_WORTH = 0.5
+"""Where causality alone tells, drift must be told by bounds that are more than this share of the time apart."""
+
+Floats = npt.NDArray[np.float64]
+
+Moments = Mapping[int, int]
+"""When each iteration began, in ns before the newest one (0 or less)."""
+
+
+class Pair(NamedTuple):
+    """How far the second clock of a pair is ahead of the first by the newest iteration, and how far that may be off, in
+    ns; and by how much it gains on it.
+    """
+
+    ahead_ns: int
+    error_ns: float
+    drift: float = 0.0
+
+
+Clock = TypeVar("Clock", int, str)
+Pairs = dict[tuple[Clock, Clock], Pair]
+"""The clocks that met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far the second clock of a pair may be ahead of the first, at each operator that tells: no further than
+    ``most``, no less than ``least``, shape (m,) each, with the iterations that they are of.
+    """
+
+    most: Ints
+    most_in: Ints
+    least: Ints
+    least_in: Ints
+
+    @property
+    def crossed_ns(self) -> int:
+        """By how much the bounds contradict each other; 0: not at all."""
+        return max(0, int(self.least.max() - self.most.min())) if len(self.most) and len(self.least) else 0
+
+    def tightest(self, moments: Moments) -> tuple[Ints, Ints, Ints, Ints]:
+        """The tightest of each iteration: (most, when, least, when), whens as ``moments``."""
+        most_in, most_of = np.unique(self.most_in, return_inverse=True)
+        most = np.full(len(most_in), np.iinfo(np.int64).max)
+        np.minimum.at(most, most_of, self.most)
+        least_in, least_of = np.unique(self.least_in, return_inverse=True)
+        least = np.full(len(least_in), np.iinfo(np.int64).min)
+        np.maximum.at(least, least_of, self.least)
+        return most, at_moments(moments, most_in), least, at_moments(moments, least_in)
+
+    def of(self, iteration: int) -> Self:
+        """Those of one iteration."""
+        high, low = self.most_in == iteration, self.least_in == iteration
+        return type(self)(self.most[high], self.most_in[high], self.least[low], self.least_in[low])
+
+    def joined(self, other: Self) -> Self:
+        """Both together."""
+        both = (np.r_[getattr(self, name), getattr(other, name)] for name in ("most", "most_in", "least", "least_in"))
+        return type(self)(*both)
+
+
+def causal_bounds(operators: Operators, clock: Ints) -> dict[tuple[int, int], Bounds]:
+    """What causality says of each pair of clocks: nobody is done, nor goes on, before the last one has entered."""
+    known = (operators.meeting_keys != UNKNOWN) & (clock != UNKNOWN)
+    left, right = meetings(np.where(known, operators.meeting_keys, UNKNOWN), clock)
+    following = np.where(operators.ended, operators.end_ns, next_calls(operators))
+    # a sender may be done before its receiver has come, so only a receiver's end proves anything
+    proves = (following != UNKNOWN) & ~operators.is_op("send")
+    found = {}
+    for pair, rows in _grouped(clock[left], clock[right]).items():
+        a, b = left[rows], right[rows]
+        a_before_b, b_before_a = proves[b], proves[a]
+        found[pair] = Bounds(
+            (following[b] - operators.call_ns[a])[a_before_b],
+            operators.iteration[a][a_before_b],
+            (operators.call_ns[b] - following[a])[b_before_a],
+            operators.iteration[a][b_before_a],
+        )
+    return found
+
+
+def meetings(keys: Ints, clock: Ints) -> tuple[Ints, Ints]:
+    """Pairs of operators of one communication on neighbouring clocks, lower clock first; shape (m,) each."""
+    known = np.flatnonzero(keys != UNKNOWN)
+    order = known[np.lexsort((clock[known], keys[known]))]
+    same = (keys[order][1:] == keys[order][:-1]) & (clock[order][1:] != clock[order][:-1])
+    at = np.flatnonzero(same)
+    return order[at], order[at + 1]
+
+
+def by_ends(left: Ints, right: Ints, clock: Ints, operators: Operators, moments: Moments) -> Pairs[int]:
+    """The median, and how far the median's 3-sigma interval reaches, whatever the distribution: order statistics.
+
+    The drift is the median slope between the medians of two iterations (Theil-Sen).
+    """
+    found: Pairs[int] = {}
+    end_ns, at = operators.end_ns, at_moments(moments, operators.iteration)
+    for pair, rows in _grouped(clock[left], clock[right]).items():
+        if len(rows) < _LEAST_MEETINGS:
+            continue
+        apart = end_ns[right[rows]] - end_ns[left[rows]]
+        drift = _steady(apart, at[left[rows]])
+        newest = np.argsort(end_ns[left[rows]], kind="stable")[-_MEETINGS:]
+        ahead = np.sort(apart[newest] - np.rint(drift * at[left[rows[newest]]]).astype(np.int64))
+        outside = max(0, int(len(ahead) / 2 - 1.5 * np.sqrt(len(ahead))))
+        middle = int(np.median(ahead))
+        error = int(max(middle - ahead[outside], ahead[-1 - outside] - middle)) + 1
+        found[pair] = Pair(middle, error, drift)
+    return found
+
+
+def _steady(apart: Ints, at: Ints) -> float:
+    """By how much two clocks part in time, told by meetings (shape (m,)) of enough iterations; 0 where these do not."""
+    order = np.lexsort((apart, at))
+    begins = np.flatnonzero(np.r_[True, np.diff(at[order]) != 0])
+    count = np.diff(np.r_[begins, len(order)])
+    enough = count >= _LEAST_MEETINGS
+    middle = order[(begins + count // 2)[enough]]
+    slopes = _slopes(at[middle], apart[middle])
+    drift = float(np.median(slopes)) if len(slopes) else 0.0
+    return drift if abs(drift) <= _MOST_DRIFT else 0.0
+
+
+def _slopes(at: Ints, values: Ints) -> Floats:
+    """Between each two of the values that are of different moments."""
+    one, other = np.triu_indices(len(at), 1)
+    run = at[other] - at[one]
+    return np.asarray((values[other] - values[one])[run != 0] / run[run != 0], dtype=np.float64)
+
+
+def by_causality(bounds: Mapping[tuple[int, int], Bounds], moments: Moments) -> Pairs[int]:
+    """Offset between the two bounds that causality sets: the middle, with half the interval as its error.
+
+    Where all messages go one way there is one bound, and no saying how far off it is: the quickest message's time.
+    """
+    found: Pairs[int] = {}
+    for pair, of in bounds.items():
+        if len(of.most) and len(of.least):
+            found[pair] = _between(*of.tightest(moments))
+        elif len(of.most) or len(of.least):
+            found[pair] = Pair(int(of.most.min() if len(of.most) else of.least.max()), math.inf)
+    return found
+
+
+def _between(most: Ints, most_at: Ints, least: Ints, least_at: Ints) -> Pair:
+    """The line that leaves most room on either side: no higher than ``most``, no lower than ``least``.
+
+    That is one through two of them (as many slopes as there are pairs), or a level one.
+    """
+    told = np.r_[0.0, _slopes(most_at, most), _slopes(least_at, least)]
+    slopes = told[np.abs(told) <= _MOST_DRIFT][:, None]
+    high = (most - slopes * most_at).min(axis=1)
+    low = (least - slopes * least_at).max(axis=1)
+    span = np.ptp(np.r_[most_at, least_at])
+    best = int(np.argmax(high - low - _WORTH * span * np.abs(slopes[:, 0])))
+    return Pair(int((high[best] + low[best]) // 2), abs(high[best] - low[best]) // 2 + 1, float(slopes[best, 0]))
+
+
+def _grouped(first: Ints, second: Ints) -> dict[tuple[int, int], Ints]:
+    """Rows of each distinct pair."""
+    if not len(first):
+        return {}
+    pairs, inverse = np.unique(np.stack([first, second], axis=1), axis=0, return_inverse=True)
+    order = np.argsort(inverse.reshape(-1), kind="stable")
+    bounds = np.searchsorted(inverse.reshape(-1)[order], np.arange(len(pairs) + 1))
+    return {(int(a), int(b)): order[bounds[i] : bounds[i + 1]] for i, (a, b) in enumerate(pairs)}
+
+
+def at_moments(moments: Moments, iterations: Ints) -> Ints:
+    """The moment of each row's iteration; 0 where it is not known."""
+    known = np.array(sorted(moments), dtype=np.int64)
+    if not len(known):
+        return np.zeros(len(iterations), dtype=np.int64)
+    place = np.minimum(np.searchsorted(known, iterations), len(known) - 1)
+    return np.where(known[place] == iterations, np.array([moments[of] for of in known.tolist()])[place], 0)
