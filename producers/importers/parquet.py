@@ -7,6 +7,7 @@ metadata of its schema (about.py).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -117,6 +118,9 @@ def _opened(path: Path, limits: Limits) -> pq.ParquetFile:
 def _groups(file: pq.ParquetFile, path: Path, left: int) -> Iterator[pa.RecordBatch]:
     """The row groups, one after the other, of at most ``left`` bytes in all."""
     names = [name for name in file.schema_arrow.names if name in _BY_NAME]
+    if len(set(names)) < len(names):
+        name, times = Counter(names).most_common(1)[0]
+        raise InputError(f"{path}: field {name}: {times} columns bear this name, expected one")
     fixed = {name: value for name, value in partitions(path).items() if name in _BY_NAME and name not in names}
     row = 0
     for number in range(file.metadata.num_row_groups):

@@ -102,6 +102,13 @@ def test_a_column_of_another_kind_is_refused(tmp_path: Path) -> None:
     assert refusal(path) == f"{path}: field rank: its type is string, not int32"
 
 
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns = {**{name: pa.array([value]) for name, value in ROW.items()}, "again": pa.array([4])}
+    pq.write_table(pa.table(columns).rename_columns([*ROW, "rank"]), path)
+    assert refusal(path) == f"{path}: field rank: 2 columns bear this name, expected one"
+
+
 def test_what_is_no_log_of_operators_is_not_recognised(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", {"price": 3})
     with pytest.raises(InputError, match=r"a\.parquet: no telemetry in a known format"):
