@@ -42,8 +42,8 @@ class Silence:
         An incident that names several devices is covered only where all of them are: the others may be at fault.
         """
         devices = [device["device"] for device in row["devices"]]
-        return (not self.job or fnmatchcase(job, self.job)) and (
-            not self.device or (bool(devices) and all(fnmatchcase(device, self.device) for device in devices))
+        return (not self.job or _matches(job, self.job)) and (
+            not self.device or (bool(devices) and all(_matches(device, self.device) for device in devices))
         )
 
     def to_message(self) -> Message:
@@ -61,6 +61,11 @@ class Silence:
             return cls(**rows[0])
         except SettingsError as error:
             raise WrongSchema(f"{message.topic}: {error}") from error
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """``*`` and ``?`` alone are wild: a job may bear brackets, which ``fnmatch`` takes for a choice of characters."""
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 class Silences:

@@ -35,6 +35,12 @@ def test_a_silence_covers_a_job_a_device_or_a_device_in_a_job(
     assert silence(job, device).covers("llama", incident()) is covered
 
 
+def test_brackets_are_a_name_s_own() -> None:
+    assert silence(job="run[3]").covers("run[3]", incident())
+    assert not silence(job="run[3]").covers("run3", incident())
+    assert silence(job="run[[*]").covers("run[[4]", incident())
+
+
 def test_an_incident_is_covered_only_where_all_its_devices_are() -> None:
     two = [{"device": f"gpu:host0/{number}", "kind": "gpu", "downside_nics": 0} for number in (2, 3)]
     assert not silence(device="gpu:host0/2").covers("llama", incident(devices=two))
