@@ -1,12 +1,13 @@
 # `make demo` and `make test` need only Python 3.11 or newer; everything else is set up into .venv.
 PYTHON ?= python3
 KAFKA_PORT ?= 9092
+CLICKHOUSE_PORT ?= 9000
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults fuzz check format bench kafka lock setup clean
+.PHONY: help demo test faults fuzz check format bench kafka clickhouse lock setup clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -45,6 +46,9 @@ fuzz: setup ## a million damaged inputs against every decoder and importer, whic
 
 kafka: setup ## a local Kafka broker in the foreground; Ctrl-C stops it
 	$(BIN)/python -m local.kafka --port $(KAFKA_PORT)
+
+clickhouse: setup ## a local ClickHouse server in the foreground; Ctrl-C stops it
+	$(BIN)/python -m local.clickhouse --port $(CLICKHOUSE_PORT) --password-file $(VENV)/clickhouse-password
 
 lock: setup ## resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --upgrade \
