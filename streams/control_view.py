@@ -58,7 +58,7 @@ class Jobs(Mapping[str, Job]):
                 return self._at_hand[job]
             if job not in self._records:
                 raise UnknownJob(f"job {job!r} is not in {catalogue.JOBS.name}: publish it before its records")
-            known = _job(self._records[job])
+            known = job_of(self._records[job])
             self._put_at_hand(known)
             return known
 
@@ -76,7 +76,7 @@ class Jobs(Mapping[str, Job]):
 
     def process(self, message: Message) -> Iterable[Message]:
         """Take a record of control.jobs; a tombstone drops the job. Raises ``MessageError`` for a bad one."""
-        job = message.key if message.value is None else _job(message).job
+        job = message.key if message.value is None else job_of(message).job
         with self._lock:
             self._at_hand.pop(job, None)
             if message.value is None:
@@ -152,7 +152,8 @@ def _kept(message: Message) -> Message:
     return replace(message, headers={name: message.headers[name] for name in ("schema", "job")})
 
 
-def _job(message: Message) -> Job:
+def job_of(message: Message) -> Job:
+    """The job that a record of control.jobs describes. Raises ``MessageError`` for a bad one."""
     rows = decode(message, catalogue.JOBS).to_pylist()
     if len(rows) != 1:
         raise WrongSchema(f"{message.topic}: {len(rows)} rows in a record, expected one job")

@@ -62,7 +62,7 @@ def retire(
     bus = wiring.bus(kafka)
     check(bus, (JOBS,), within_s=_WITHIN_S)
     with Follower(bus, JOBS.name, within_s=_WITHIN_S) as follower:
-        jobs = retirement.retired(follower.catch_up(), time.time_ns())
+        jobs = retirement.retired(follower.catch_up(), time.time_ns(), terminal.note)
     if not dry_run:
         publisher = wiring.publisher(kafka, "retirement")
         for job in jobs:

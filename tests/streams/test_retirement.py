@@ -43,6 +43,26 @@ def test_those_go_whose_end_was_told_before_anything_that_is_still_kept() -> Non
     assert retired(records, NOW_NS) == ["long over"]
 
 
+def test_a_job_goes_only_by_a_record_that_its_tombstone_drops_and_the_broker_has_stamped() -> None:
+    """Producers need not be ours: a key may name something else, and a time be the producer's, which is not taken."""
+    lines: list[str] = []
+    records = [
+        replace(told("a", LONG_AGO_NS), key="zzz"),
+        told("b", LONG_AGO_NS),
+        replace(told("b", NOW_NS, ended_ns=None), key="other"),
+        told("unstamped", 0),
+        told("damaged since", LONG_AGO_NS),
+        replace(told("damaged since", NOW_NS), value=b"?"),
+        told("long over", LONG_AGO_NS),
+    ]
+    placed = [replace(record, offset=offset) for offset, record in enumerate(records)]
+    assert retired(placed, NOW_NS, lines.append) == ["long over"]
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"control.jobs partition 0 offset {offset}" for offset in (0, 2, 3, 5)
+    ]
+    assert "key is 'zzz' and its job 'a'" in lines[0]
+
+
 def test_nothing_of_a_job_is_kept_for_longer() -> None:
     assert KEPT_NS == 30 * 24 * 3600 * 10**9
     assert all(topic.compacted or topic.retention_hours * 3600e9 <= KEPT_NS for topic in catalogue.TOPICS.values())
@@ -61,9 +81,7 @@ def test_the_command_drops_them(kafka: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert over not in offbeat("topics", "retire", settings=own).stdout
     monkeypatch.setattr(retirement, "KEPT_NS", -time.time_ns())
     # The broker is other tests' as well.
-    monkeypatch.setattr(
-        retirement, "retired", lambda records, now_ns: [job for job in retired(records, now_ns) if job in {over, runs}]
-    )
+    monkeypatch.setattr(retirement, "retired", lambda *given: [job for job in retired(*given) if job in {over, runs}])
     assert f"would drop {over}" in offbeat("topics", "retire", "--dry-run", settings=own).stdout
     assert over in known(bus)
     dropped = offbeat("topics", "retire", settings=own).stdout
