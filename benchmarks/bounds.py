@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+_READ_NOTHING = frozenset({"agent"})
+"""Roles that have no inputs, and so no lag."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -28,7 +31,8 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How much more memory the last quarter of the time may have than the second, as a share, how far a role may be
-    behind its inputs from the second quarter on, and how many pages may be lost.
+    behind its inputs from the second quarter on, and how many pages may be lost. Whoever reads anything tells its lag
+    at each look from then on: of one that does not, nobody knows whether it is behind.
     """
 
     rss_grows: float
@@ -37,9 +41,12 @@ class Bounds:
     pages_lost: int
 
     def judge(self, roles: Mapping[str, Mapping[str, Any]], pages_lost: int) -> Iterator[Verdict]:
-        """Of each role by name, what ``soak.quarters`` says of it; one that never tells its lag is not judged by it."""
+        """Of each role by name, what ``soak.quarters`` says of it; one that reads nothing is not judged by its lag."""
         for name, quarters in roles.items():
             yield Verdict(f"{name} rss_grows", quarters["rss_grows"], self.rss_grows)
+            if name in _READ_NOTHING:
+                continue
+            yield Verdict(f"{name} lag_untold", sum(quarters["lag_untold"][1:]), 0)
             for figure, bound in (("lag_p50_s", self.lag_p50_s), ("lag_most_s", self.lag_most_s)):
                 known = [lag for lag in quarters[figure][1:] if lag is not None]
                 if known:

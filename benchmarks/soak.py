@@ -137,7 +137,8 @@ def _pages_lost(bus: Bus, on_call: OnCall) -> list[str]:
 def quarters(samples: Sequence[Sample]) -> Mapping[str, Any]:
     """Memory (median) and lag (median and greatest) in each quarter of a series of four samples or more.
 
-    ``rss_grows`` is the share by which the last quarter exceeds the second: the first warms up. None: not known.
+    ``rss_grows`` is the share by which the last quarter exceeds the second: the first warms up. ``lag_untold`` is at
+    how many looks the role told no lag. None: not known.
     """
     bounds = [round(len(samples) * quarter / 4) for quarter in range(5)]
     parts = [samples[first:last] for first, last in pairwise(bounds)]
@@ -148,4 +149,5 @@ def quarters(samples: Sequence[Sample]) -> Mapping[str, Any]:
         "rss_grows": round(rss[3] / rss[1] - 1, 4),
         "lag_p50_s": [round(median(part), 2) if part else None for part in lags],
         "lag_most_s": [round(max(part), 2) if part else None for part in lags],
+        "lag_untold": [len(part) - len(told) for part, told in zip(parts, lags, strict=True)],
     }

@@ -18,6 +18,7 @@ def test_quarters_tell_growth_and_what_is_not_known() -> None:
         "rss_grows": 0.1,
         "lag_p50_s": [None, 0.0, 2.0, 1.0],
         "lag_most_s": [None, 0.0, 2.0, 1.0],
+        "lag_untold": [1, 0, 0, 0],
     }
 
 
@@ -26,18 +27,28 @@ def test_each_figure_is_judged_beside_its_bound() -> None:
     flat = {
         "rss_mb": [9.0] * 4,
         "rss_grows": 0.02,
-        "lag_p50_s": [8.0, 0.0, 1.0, None],
+        "lag_p50_s": [8.0, 0.0, 1.0, 0.5],
         "lag_most_s": [90.0, 1.0, 5.0, 2.0],
+        "lag_untold": [1, 0, 0, 0],
     }
-    silent = {"rss_mb": [9.0] * 4, "rss_grows": 0.03, "lag_p50_s": [None] * 4, "lag_most_s": [None] * 4}
+    unknown = {"lag_p50_s": [None] * 4, "lag_most_s": [None] * 4, "lag_untold": [3] * 4}
+    silent = {"rss_mb": [9.0] * 4, "rss_grows": 0.03, **unknown}
     verdicts = list(bounds.judge({"sink": flat, "agent": silent}, pages_lost=1))
     assert [(verdict.what, verdict.figure, verdict.bound, verdict.holds) for verdict in verdicts] == [
         ("sink rss_grows", 0.02, 0.02, True),
+        ("sink lag_untold", 0, 0, True),
         ("sink lag_p50_s", 1.0, 1.0, True),
         ("sink lag_most_s", 5.0, 5.0, True),
         ("agent rss_grows", 0.03, 0.02, False),
         ("pages_lost", 1, 0, False),
     ]
+
+
+def test_a_role_that_stops_telling_its_lag_does_not_hold() -> None:
+    bounds = Bounds(rss_grows=0.02, lag_p50_s=1.0, lag_most_s=5.0, pages_lost=0)
+    for lags in ((0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None), (None,) * 8):
+        roles = {"search": soak.quarters([Sample(9e6, lag) for lag in lags])}
+        assert [one.what for one in bounds.judge(roles, pages_lost=0) if not one.holds] == ["search lag_untold"]
 
 
 def test_a_page_is_lost_whose_last_revision_nobody_got() -> None:
