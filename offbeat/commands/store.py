@@ -27,12 +27,18 @@ def migrate(
 ) -> None:
     """Bring the store to the schema of this build; the second time nothing changes."""
     from offbeat import wiring
+    from sinks.clickhouse.migrate import known_migrations
     from sinks.clickhouse.migrate import migrate as run
 
-    with wiring.opened(settings_with(data_dir=data_dir).store, existing=dry_run) as opened:
-        migrations = [str(migration) for migration in run(opened, dry_run)]
+    settings = settings_with(data_dir=data_dir).store
+    if dry_run and settings.engine == "chdb" and not settings.path.exists():
+        terminal.note(f"the chDB folder {settings.path.absolute()} would be made")
+        migrations = known_migrations()
+    else:
+        with wiring.opened(settings, existing=dry_run) as opened:
+            migrations = run(opened, dry_run)
     if as_json:
-        terminal.print_json(migrations)
+        terminal.print_json([str(migration) for migration in migrations])
         return
     for migration in migrations:
         print(f"{'would apply' if dry_run else 'applied'} {migration}")

@@ -131,7 +131,7 @@ def test_a_wrong_query_is_one_line(folder: Path) -> None:
 
 
 def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
-    for arguments in (("sql", "SELECT 1"), ("rank",), ("store", "migrate", "--dry-run")):
+    for arguments in (("sql", "SELECT 1"), ("rank",)):
         line = refusal(offbeat(*arguments, "--data-dir", tmp_path / "none"))
         assert line.startswith(f"{tmp_path}/none: no such chDB folder; name one with --data-dir")
     assert not (tmp_path / "none").exists()
@@ -160,6 +160,19 @@ def test_a_folder_that_nobody_named_is_told_of(tmp_path: Path, monkeypatch: pyte
 def test_a_server_that_is_away_is_said_at_once() -> None:
     away = {"OFFBEAT_STORE__ENGINE": "clickhouse", "OFFBEAT_STORE__HOST": "127.0.0.1", "OFFBEAT_STORE__PORT": "1"}
     assert "ClickHouse at 127.0.0.1:1" in refusal(offbeat("sql", "SELECT 1", settings=away))
+
+
+def test_of_a_folder_that_is_not_there_it_says_what_would_be_applied(tmp_path: Path) -> None:
+    where = ("--data-dir", tmp_path / "new")
+    would = offbeat("store", "migrate", "--dry-run", *where)
+    assert would.exit_code == 0, would.output
+    assert would.stderr == f"the chDB folder {tmp_path / 'new'} would be made\n"
+    assert not (tmp_path / "new").exists()
+    assert offbeat("store", "migrate", *where).stdout == would.stdout.replace("would apply", "applied") != ""
+    (tmp_path / "file").touch()
+    assert f"{tmp_path}/file: no such chDB folder" in refusal(
+        offbeat("store", "migrate", "--dry-run", "--data-dir", tmp_path / "file")
+    )
 
 
 def test_a_store_is_migrated_once(tmp_path: Path) -> None:
