@@ -87,7 +87,7 @@ def simulate(
     from schemas.errors import SettingsError
 
     job = options.scenario(scenario, fault or [])
-    require_room(out, replace=force)
+    require_room(out, truth, replace=force)
     with terminal.progress(
         f"simulating {terminal.counted(job.world, 'rank')}, {terminal.counted(job.iterations, 'iteration')}"
     ):

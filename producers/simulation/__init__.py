@@ -13,6 +13,7 @@ Small jobs are executed event by event: ``simulate(scenario)``
 
 durations                  what segments and transfers take: mechanism, noise, faults
 engine                     who waits for whom
+extent                     how many operators that will be, and the most there may be
 rows, run                  the logs of all ranks; all of it together
 
 Jobs of thousands of ranks are executed block by block, and expanded where they are asked for: ``LazyRun(scenario)``

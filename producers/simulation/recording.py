@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import re
 from pathlib import Path
 
@@ -21,12 +23,10 @@ def write(run: SimulatedRun, folder: Path, truth_file: Path | None = None, *, re
     """Write ``rank{r}.jsonl.gz`` and ``job.json`` into ``folder``, and the truth to a file outside of it.
 
     A line is a row of telemetry.comm_ops without its nulls, and the rank's host. ``replace`` removes a recording that
-    was written there before. Raises ``SettingsError`` where ``require_room`` does, or where the truth would lie beside
-    the recording, ``OSError`` where nothing can be written.
+    was written there before. Raises ``SettingsError`` where ``require_room`` does, ``OSError`` where nothing can be
+    written.
     """
-    if truth_file is not None and truth_file.resolve().is_relative_to(folder.resolve()):
-        raise SettingsError(f"{truth_file} lies in the recording {folder}; keep the truth elsewhere")
-    require_room(folder, replace=replace)
+    require_room(folder, truth_file, replace=replace)
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in _held(folder):
         earlier.unlink()
@@ -42,21 +42,43 @@ def write(run: SimulatedRun, folder: Path, truth_file: Path | None = None, *, re
         ):
             file.write("".join(lines).encode())
     if truth_file is not None:
-        truth_file.parent.mkdir(parents=True, exist_ok=True)
         truth_file.write_text(json.dumps(run.truth.to_json(), indent=1) + "\n", encoding="utf-8")
 
 
-def require_room(folder: Path, *, replace: bool = False) -> None:
-    """Raise ``SettingsError`` where a folder holds anything: the next reader would take it for part of the recording.
+def require_room(folder: Path, truth_file: Path | None = None, *, replace: bool = False) -> None:
+    """Raise ``SettingsError`` where a run cannot be written, to be known before it is simulated.
 
-    With ``replace`` what ``write`` writes may be there, and nothing else.
+    A folder that holds anything is refused, as the next reader would take it for part of the recording; with
+    ``replace`` what ``write`` writes may be there, and nothing else. The truth lies elsewhere, in a folder that there
+    is.
     """
+    if truth_file is not None and truth_file.resolve().is_relative_to(folder.resolve()):
+        raise SettingsError(f"{truth_file} lies in the recording {folder}; keep the truth elsewhere")
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if refused := _unwritable(there):
+        raise SettingsError(f"{there}: {refused}; give a folder to write to")
+    if truth_file is not None:
+        if truth_file.is_dir():
+            raise SettingsError(f"{truth_file}: {os.strerror(errno.EISDIR)}; give a file to write")
+        if refused := _unwritable(truth_file.parent, truth_file):
+            raise SettingsError(f"{truth_file}: {refused}; give a file to write")
     held = _held(folder)
     others = [path for path in held if not _OURS.fullmatch(path.name)]
     if others:
         raise SettingsError(f"{folder} holds {others[0].name}, which is no part of a simulation; give another folder")
     if held and not replace:
         raise SettingsError(f"{folder} holds a recording already; give another folder, or replace it with --force")
+
+
+def _unwritable(folder: Path, file: Path | None = None) -> str:
+    """Why nothing can be written into a folder, or over the file in it where it is there; empty: something can."""
+    if not folder.exists():
+        return os.strerror(errno.ENOENT)
+    if not folder.is_dir():
+        return os.strerror(errno.ENOTDIR)
+    if file is not None and file.exists():
+        return "" if os.access(file, os.W_OK) else os.strerror(errno.EACCES)
+    return "" if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
 
 
 def _held(folder: Path) -> list[Path]:

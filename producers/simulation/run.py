@@ -11,6 +11,7 @@ from diagnosis.job import Job
 from producers.simulation import engine, rows
 from producers.simulation.calibration import slow_device
 from producers.simulation.durations import Durations
+from producers.simulation.extent import require_extent
 from producers.simulation.network import World
 from producers.simulation.noise import Floats
 from producers.simulation.scenario import Scenario
@@ -34,8 +35,9 @@ class SimulatedRun:
 def simulate(scenario: Scenario) -> SimulatedRun:
     """Run a scenario with its faults and, with the same randomness, without them.
 
-    Raises ``SettingsError`` for a fault that cannot slow the job as much as it should.
+    Raises ``SettingsError`` for a job that is too large, and for a fault that cannot slow it as much as it should.
     """
+    require_extent(scenario)
     durations = Durations(scenario)
     fabric = durations.network.fabric
 

@@ -148,7 +148,7 @@ def longest_chain(stages: list[Program], microbatches: int) -> float:
 
 def _buckets(parameters: int) -> list[int]:
     count = -(-parameters // BUCKET_PARAMETERS)
-    return [parameters // count] * count
+    return [parameters // count] * count if count else []
 
 
 class _Writer:

@@ -1,7 +1,12 @@
 """`offbeat simulate`: a recording whose truth lies elsewhere."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from tests.offbeat.command_line import offbeat, refusal
 
@@ -62,6 +67,55 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = offbeat("simulate", "--out", tmp_path / "file" / "run", "--scenario", TINY)
     assert refusal(result).endswith("Not a directory; give a folder to write to")
+
+
+IMPOSSIBLE = ("--scenario", "tp=2,pp=2,dp=4,spines=2", "--fault", "kind=spine_slow,spine=0,iterations=9,slowdown=1.4")
+"""What only the simulation itself refuses."""
+
+
+def test_where_it_cannot_be_written_is_said_before_it_is_simulated(tmp_path: Path) -> None:
+    file, elsewhere = tmp_path / "file", tmp_path / "nowhere" / "truth.json"
+    file.touch()
+    said = f"{file}: Not a directory; give a folder to write to"
+    assert refusal(offbeat("simulate", "--out", file / "run", *IMPOSSIBLE)) == said
+    run = ("simulate", "--out", tmp_path / "run", *IMPOSSIBLE, "--truth")
+    said = f"{elsewhere}: No such file or directory; give a file to write"
+    assert refusal(offbeat(*run, elsewhere)) == said
+    assert refusal(offbeat(*run, tmp_path)) == f"{tmp_path}: Is a directory; give a file to write"
+    assert refusal(offbeat(*run, file / "t")) == f"{file / 't'}: Not a directory; give a file to write"
+    assert sorted(tmp_path.iterdir()) == [file]
+
+
+def test_folders_and_files_of_others_are_refused_before_it_is_simulated(tmp_path: Path) -> None:
+    locked, truth = tmp_path / "locked", tmp_path / "truth.json"
+    locked.mkdir()
+    truth.touch()
+    with denied(locked, truth):
+        said = f"{locked}: Permission denied; give a folder to write to"
+        assert refusal(offbeat("simulate", "--out", locked / "run", *IMPOSSIBLE)) == said
+        said = f"{truth}: Permission denied; give a file to write"
+        assert refusal(offbeat("simulate", "--out", tmp_path / "run", *IMPOSSIBLE, "--truth", truth)) == said
+
+
+@contextmanager
+def denied(*paths: Path) -> Iterator[None]:
+    """As whoever may not write there is told; root, whom a mode does not stop, as well."""
+    with pytest.MonkeyPatch.context() as patched:
+        access = os.access
+        patched.setattr(
+            os, "access", lambda path, mode: access(path, mode) and not (mode & os.W_OK and Path(path) in paths)
+        )
+        yield
+
+
+def test_a_job_that_is_too_large_is_refused_by_every_command_that_takes_one(tmp_path: Path) -> None:
+    large = "tp=2,pp=2,dp=100000"
+    said = "scenario: 400000 ranks x 60 iterations x about 214 operators are more than the 10000000"
+    assert refusal(offbeat("simulate", "--out", tmp_path / "run", "--scenario", large)).startswith(said)
+    assert refusal(offbeat("produce", "--simulate", large)).startswith(said)
+    trained = offbeat("train", "--simulated", "--scenario", large, "--out", tmp_path / "model")
+    assert refusal(trained).startswith("scenario: 400000 ranks x 40 iterations x about 214 operators are more than")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_fault_that_cannot_be_is_said(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def test_the_culprit_is_named(detection: Detection) -> None:
 
 def test_deleting_the_truth_changes_nothing(tmp_path: Path) -> None:
     truth_file = tmp_path / "truth" / "truth.json"
+    truth_file.parent.mkdir()
     write(slow_gpu(), tmp_path / "recording", truth_file)
     beside = _detected(tmp_path / "recording")
     truth_file.unlink()

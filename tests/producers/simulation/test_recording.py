@@ -41,6 +41,7 @@ def test_the_job_comes_back(tmp_path: Path) -> None:
 
 def test_the_truth_lies_elsewhere(tmp_path: Path) -> None:
     run = simulate(small(faults=(Fault(Kind.GPU_SLOW, 3, (5,), slowdown=1.5),)))
+    (tmp_path / "truth").mkdir()
     write(run, tmp_path / "run", tmp_path / "truth" / "run.json")
     assert json.loads((tmp_path / "truth" / "run.json").read_text())["faults"][0]["rank"] == 3
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
