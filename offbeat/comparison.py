@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,19 +22,24 @@ _CULPRIT = ("cause", "level", "ranks", "candidates", "devices")
 _COMPARED = {FINDING: _CULPRIT, INCIDENT: (*_CULPRIT, "first_iteration", "last_iteration", "pattern", "state")}
 """What a person acts upon. Shares, confidence and times move with every setting."""
 
+MOST_SAID = 50_000
+"""Findings that a diagnosis is held to have said, and as many incidents: some 5 kB each."""
+
 
 @dataclass
 class Said:
     """The findings and the incidents of a diagnosis, by job and id; of an incident its newest revision.
 
     A processor that listens: rows that say that something is over are passed over. ``judged`` are the iterations, by
-    job, that a verdict was given on; ``refused`` is why messages were buried.
+    job, that a verdict was given on; ``refused`` is why messages were buried. Findings and incidents beyond
+    ``MOST_SAID`` are ``let_go``, and counted.
     """
 
     findings: dict[tuple[str, str], Row] = field(default_factory=dict)
     incidents: dict[tuple[str, str], Row] = field(default_factory=dict)
     judged: dict[str, set[int]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    let_go: Counter[str] = field(default_factory=Counter)
     on_iteration: Callable[[int], None] = lambda _: None
 
     name = "comparison"
@@ -56,9 +63,9 @@ class Said:
             elif message.topic == catalogue.INCIDENTS.name:
                 known = self.incidents.get((message.job, row["id"]))
                 if known is None or row["revision"] >= known["revision"]:
-                    self.incidents[message.job, row["id"]] = row
+                    self._hold(INCIDENT, self.incidents, (message.job, row["id"]), row)
             elif row["active"]:
-                self.findings[message.job, row["id"]] = row
+                self._hold(FINDING, self.findings, (message.job, row["id"]), row)
         self.on_iteration(sum(map(len, self.judged.values())))
         return ()
 
@@ -68,17 +75,29 @@ class Said:
     def safe_offsets(self) -> Mapping[Topic, int]:
         return {}
 
+    def _hold(self, what: str, held: dict[tuple[str, str], Row], key: tuple[str, str], row: Row) -> None:
+        if key in held or len(held) < MOST_SAID:
+            held[key] = row
+        else:
+            self.let_go[what] += 1
+
     def about(self, iterations: Mapping[str, Collection[int]]) -> Said:
         """What was said of some iterations, by job: findings on them, and incidents that lasted over one of them."""
         findings = {
             (job, of): row for (job, of), row in self.findings.items() if row["iteration"] in iterations.get(job, ())
         }
+        ordered = {job: sorted(of_job) for job, of_job in iterations.items()}
         incidents = {
             (job, of): row
             for (job, of), row in self.incidents.items()
-            if any(row["first_iteration"] <= i <= row["last_iteration"] for i in iterations.get(job, ()))
+            if _any_within(ordered.get(job, ()), row["first_iteration"], row["last_iteration"])
         }
-        return Said(findings, incidents, self.judged, self.refused)
+        return Said(findings, incidents, self.judged, self.refused, self.let_go)
+
+
+def _any_within(ordered: Sequence[int], first: int, last: int) -> bool:
+    at = bisect_left(ordered, first)
+    return at < len(ordered) and ordered[at] <= last
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from schemas.topic import Topic
 from streams.bus import Bus
 from streams.control_view import Jobs
 
-SAID_LATER_NS = 600 * 10**9
-"""What was said of a window may have been said so much after its end."""
+LOGGED_LATER_NS = 600 * 10**9
+"""Logs that travel unasked do so by so much after a window; what is asked for and said of it may come at any time."""
 
 LOOK_AHEAD_BYTES = 64 << 20
 """Summaries that are read before the diagnosis has come to them: a search asks when the iteration after one began."""
@@ -144,12 +144,19 @@ def of_topics(
         found = Held(bus, topic, since_ns, until_ns, window.jobs, now_ns=now_ns)
         yield from found
         if found.gone_before_ns is not None and found.gone_before_ns > since_ns:
-            missing.tell(f"{topic.name} before {_utc(min(found.gone_before_ns, until_ns))} is no longer kept")
+            missing.tell(f"{topic.name} before {_utc(min(found.gone_before_ns, window.until_ns))} is no longer kept")
 
-    later_ns = window.until_ns + SAID_LATER_NS
+    def is_of_window(message: Message) -> bool:
+        """Whether a record of logs can be: of those that come unasked later ones would only take the room."""
+        unasked = message.topic != catalogue.LOG_REQUESTS.name and "request_id" not in message.headers
+        return not unasked or message.timestamp_ns < window.until_ns + LOGGED_LATER_NS
+
+    # The pipeline may have been behind, and still be: what it asked for and said of the window came until now. An
+    # incident that is older may not have been revised since.
     summaries = held(catalogue.ITERATION_SUMMARIES, window.until_ns)
-    logs = chain.from_iterable(held(topic, later_ns) for topic in _LOGS)
-    said = chain.from_iterable(held(topic, later_ns) for topic in (catalogue.FINDINGS, catalogue.INCIDENTS))
+    logs = filter(is_of_window, chain.from_iterable(held(topic, now_ns) for topic in _LOGS))
+    older = Held(bus, catalogue.INCIDENTS, 0, since_ns, window.jobs, now_ns=now_ns)
+    said = chain(held(catalogue.FINDINGS, now_ns), held(catalogue.INCIDENTS, now_ns), older)
     return past_of(jobs, summaries, logs, said, window.since_ns, missing, room, folders)
 
 

@@ -54,7 +54,7 @@ def again(past: Past, settings: Settings, sinks: Sequence[Processor] = ()) -> Re
         now.on_iteration = shown.advance
         in_process.run([Summaries(past)], [kept, *pipeline, now, *sinks])
     differences = compare(past.then.about(past.compared), now.about(past.compared))
-    gone = [*past.missing.lines, *_gone_logs(past.logs)]
+    gone = [*past.missing.lines, *_gone_logs(past.logs), *_let_go(past.then, now)]
     if not past.compared:
         gone.append("no iteration of the window is kept: there was nothing to diagnose")
     total = sum(map(len, past.compared.values()))
@@ -73,7 +73,7 @@ def of_recording(
     then, now = said
     iterations = set(recording.table.column("iteration").drop_null().unique().to_pylist())
     unjudged = _unjudged({recording.job.job: iterations}, now)
-    gone, refused = tuple(_gone_of(recording)), tuple(now.refused)
+    gone, refused = (*_gone_of(recording), *_let_go(then, now)), tuple(now.refused)
     return Replayed(compare(then, now), len(iterations), gone, tuple(unjudged), refused)
 
 
@@ -97,6 +97,13 @@ def _gone_logs(logs: Mapping[str, KeptLogs]) -> Iterator[str]:
             yield f"job {job}: how long iterations up to {kept.let_go} took found no room in memory: give more --memory"
         if kept.folder is not None:
             yield from kept.folder.faults
+
+
+def _let_go(then: Said, now: Said) -> Iterator[str]:
+    for word, said in (("then", then), ("now", now)):
+        for what, count in said.let_go.items():
+            more = terminal.counted(count, f"more {what}")
+            yield f"not compared: {more} of {word}; give a shorter window, or fewer jobs"
 
 
 def _unjudged(compared: Mapping[str, Collection[int]], now: Said) -> Iterator[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from offbeat import replay, result_sets, wiring
 from offbeat.commands.replay import _print as print_replayed
 from offbeat.comparison import Difference, Said, compare
 from offbeat.overrides import overridden
-from offbeat.past import Missing, Past, folders_of_jobs, past_of, require_known
+from offbeat.past import Missing, Past, Window, folders_of_jobs, past_of, require_known
 from offbeat.reading import Reading, read
 from offbeat.replay import Replayed
 from offbeat.settings import Settings
@@ -28,6 +28,7 @@ from schemas import catalogue
 from schemas.errors import InputError, SettingsError
 from schemas.message import Message
 from schemas.topic import Topic
+from streams.bus import Bus
 from streams.control_view import Jobs
 from tests.offbeat.command_line import EXAMPLE, offbeat, refusal
 from tests.producers.importers import kept_log
@@ -82,6 +83,83 @@ def again(of_past: Past, *changed: str) -> Replayed:
 
 def counts(replayed: Replayed) -> dict[str, dict[str, int]]:
     return {what: {v: n for v, n in found.items() if n} for what, found in replayed.counts.items()}
+
+
+@dataclass
+class Topics:
+    """Topics that hold these records, in the place of a broker."""
+
+    records: Sequence[Message]
+
+    def catch_up(self) -> list[Message]:
+        return of(catalogue.JOBS)
+
+    def __enter__(self) -> Topics:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def held(self, _: Bus, topic: Topic, since_ns: int, until_ns: int, *__: object, now_ns: int) -> Held:
+        found = [m for m in self.records if m.topic == topic.name and since_ns <= m.timestamp_ns < until_ns]
+        return Held(found)
+
+
+class Held(list[Message]):
+    """What they hold of a window."""
+
+    gone_before_ns: int | None = None
+
+
+MINUTE_NS = 60 * 10**9
+BEGIN_NS, END_NS = 600 * MINUTE_NS, 660 * MINUTE_NS
+NOW_NS = END_NS + 240 * MINUTE_NS
+
+
+def of_window(monkeypatch: pytest.MonkeyPatch, when_ns: Mapping[str, int], *more: Message) -> Past:
+    """What was published, each topic's at once; of a topic that has no time in the window."""
+    records = [replace(message, timestamp_ns=when_ns.get(message.topic, BEGIN_NS)) for message in published()]
+    topics = Topics([*records, *more])
+    monkeypatch.setattr("streams.window.Held", topics.held)
+    monkeypatch.setattr("streams.follower.Follower", lambda *_: topics)
+    return pasts.of_topics(Bus("nowhere"), Window(BEGIN_NS, END_NS, 30 * MINUTE_NS), now_ns=NOW_NS)
+
+
+def test_what_a_pipeline_that_was_behind_said_hours_later_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = (catalogue.FINDINGS, catalogue.INCIDENTS, catalogue.LOG_REQUESTS, catalogue.OPERATOR_WINDOWS)
+    of_past = of_window(monkeypatch, {topic.name: NOW_NS - 1 for topic in late})
+    replayed = again(of_past)
+    assert counts(replayed) == {"finding": {"same": 4}, "incident": {"same": 1}}
+    assert replayed.gone == ()
+
+
+def test_late_answers_are_read_and_rows_of_later_iterations_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [message for message in of(catalogue.COMM_OPS) if "request_id" in message.headers]
+    unasked = [message for message in of(catalogue.COMM_OPS) if "request_id" not in message.headers]
+    assert answers
+    assert unasked
+    whole = of_window(monkeypatch, {}).logs.room.held_bytes
+    late = [replace(message, timestamp_ns=NOW_NS - 1, offset=9) for message in (*answers, *unasked)]
+    times = {catalogue.COMM_OPS.name: END_NS + pasts.LOGGED_LATER_NS - 1}
+    assert of_window(monkeypatch, times).logs.room.held_bytes == whole
+    taken = of_window(monkeypatch, times, *late).logs.room.held_bytes - whole
+    assert taken == sum(len(message.value or b"") + 1024 for message in answers)
+
+
+def test_an_incident_that_was_opened_long_before_and_not_revised_since_is_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replayed = again(of_window(monkeypatch, {catalogue.INCIDENTS.name: MINUTE_NS}))
+    assert counts(replayed)["incident"] == {"same": 1}
+
+
+def test_what_was_said_is_held_within_a_bound_and_the_rest_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offbeat.comparison.MOST_SAID", 3)
+    replayed = again(past())
+    assert counts(replayed)["finding"] == {"same": 3}
+    assert replayed.gone == tuple(
+        f"not compared: 1 more finding of {word}; give a shorter window, or fewer jobs" for word in ("then", "now")
+    )
 
 
 def test_the_same_settings_say_the_same() -> None:
