@@ -121,6 +121,8 @@ class Series(Generic[_Case, _Score]):
 
     def _announce(self, to_do: int, outdated: int, processes: int) -> None:
         if outdated:
-            terminal.note(f"{outdated} finished runs in the file are of other code or settings and are done again")
-        minutes = to_do * _TYPICAL_S[self.system] / processes / 60
-        terminal.note(f"{to_do} of {len(self.cases)} runs to do, {processes} at a time: about {minutes:.0f} minutes")
+            finished = terminal.counted(outdated, "finished run")
+            terminal.note(f"to be done again, being of other code or settings: {finished} in the file")
+        runs = terminal.counted(len(self.cases), "run")
+        minutes = terminal.counted(round(to_do * _TYPICAL_S[self.system] / processes / 60), "minute")
+        terminal.note(f"{to_do} of {runs} to do, {processes} at a time: about {minutes}")

@@ -114,7 +114,9 @@ def print_end(answer: dict[str, Any], out: Console) -> None:
 
 def _watched(simulated: SimulatedRun, settings: Settings, sinks: list[Processor]) -> Gathered:
     rows = simulated.table.num_rows
-    with terminal.progress(f"diagnosing {simulated.job.job}, {rows} operators", ITERATIONS) as shown:
+    with terminal.progress(
+        f"diagnosing {simulated.job.job}, {terminal.counted(rows, 'operator')}", ITERATIONS
+    ) as shown:
         told: dict[str, int] = {}
 
         def tell(row: Row) -> None:

@@ -33,7 +33,9 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
     recording = read(paths, reading)
     table = recording.table
     iterations = pc.count_distinct(table.column("iteration")).as_py()
-    with terminal.progress(f"diagnosing {recording.job.job}, {table.num_rows} operators", iterations) as shown:
+    with terminal.progress(
+        f"diagnosing {recording.job.job}, {terminal.counted(table.num_rows, 'operator')}", iterations
+    ) as shown:
         gathered = Gathered(on_iteration=shown.advance)
         with _stored_in(data_dir, settings) as sinks:
             wiring.run_in_process(recording.job, table, settings, [gathered, *sinks])

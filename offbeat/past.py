@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
+from offbeat import terminal
 from offbeat.comparison import Said
 from producers.importers import kept
 from producers.kept_folder import KeptFolder
@@ -183,7 +184,7 @@ def past_of(
         except MessageError as error:
             missing.unreadable(message, error)
     if kept_logs.room.refused:
-        records = f"{kept_logs.room.refused} records of logs"
+        records = f"{terminal.counted(kept_logs.room.refused, 'record')} of logs"
         missing.tell(f"{records} found no room in memory: give a shorter window, fewer jobs, or more --memory")
     take(then, said, missing)
     return Past(jobs, summaries, kept_logs, then, since_ns, missing)

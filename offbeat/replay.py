@@ -91,7 +91,8 @@ def _gone_logs(logs: Mapping[str, KeptLogs]) -> Iterator[str]:
     for job, kept in logs.items():
         if kept.gone:
             ranks, iterations = (sorted(set(each)) for each in zip(*kept.gone, strict=True))
-            share = f"{len(kept.gone)} of the {len(kept.asked)} logs (of a rank and an iteration) that were asked for"
+            asked = terminal.counted(len(kept.asked), "log")
+            share = f"{len(kept.gone)} of {asked} (of a rank and an iteration) that were asked for"
             yield f"job {job}: {share} are not kept whole: ranks {ranges(ranks)}, iterations {ranges(iterations)}"
         if kept.let_go >= 0:
             yield f"job {job}: how long iterations up to {kept.let_go} took found no room in memory: give more --memory"

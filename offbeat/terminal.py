@@ -67,8 +67,8 @@ def note(line: str) -> None:
 
 
 def counted(count: int, what: str) -> str:
-    """``1 rank``, ``2 ranks``."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    """``1 rank``, ``2 ranks``; ``2 processes``."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('s') else 's'}"
 
 
 @contextmanager

@@ -57,13 +57,17 @@ class Change:
 
     def __str__(self) -> str:
         if self.before is None:
-            return f"{self.topic}: created with {self.after} {self.setting}"
+            return f"{self.topic}: created with {_partitions(self.after)}"
         if not self.applied:
             return (
-                f"{self.topic}: has {self.before} {self.setting}, the catalogue says {self.after}: left as it is, "
+                f"{self.topic}: has {_partitions(self.before)}, the catalogue says {self.after}: left as it is, "
                 "because records would change their partition"
             )
         return f"{self.topic}: {self.setting} {self.before} -> {self.after}"
+
+
+def _partitions(count: str) -> str:
+    return f"{count} partition" if count == "1" else f"{count} {_PARTITIONS}"
 
 
 def apply(

@@ -93,7 +93,7 @@ def simulate(
     ):
         simulated = run(job)
     rows = simulated.table.num_rows
-    with terminal.progress(f"writing {rows} operators"):
+    with terminal.progress(f"writing {terminal.counted(rows, 'operator')}"):
         try:
             write(simulated, out, truth, replace=force)
         except OSError as error:
@@ -101,7 +101,9 @@ def simulate(
     if as_json:
         terminal.print_json({"job": job.name, "ranks": job.world, "operators": rows, "folder": str(out)})
     else:
-        terminal.console().print(f"{job.name}: {rows} operators of {terminal.counted(job.world, 'rank')} in {out}")
+        terminal.console().print(
+            f"{job.name}: {terminal.counted(rows, 'operator')} of {terminal.counted(job.world, 'rank')} in {out}"
+        )
         if share := job.noise.lost_share:
             terminal.console().print(f"{share:.1%} of the lines are left out on purpose, as logs have gaps: lost lines")
 
@@ -128,7 +130,7 @@ def convert(
     given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
     recording = read(paths, given)
     rows = recording.table.num_rows
-    with terminal.progress(f"writing {rows} operators"):
+    with terminal.progress(f"writing {terminal.counted(rows, 'operator')}"):
         try:
             write(recording, out)
         except OSError as error:
@@ -137,4 +139,6 @@ def convert(
     if as_json:
         terminal.print_json({"job": recording.job.job, "ranks": ranks, "operators": rows, "file": str(out)})
     else:
-        terminal.console().print(f"{recording.job.job}: {rows} operators of {terminal.counted(ranks, 'rank')} in {out}")
+        terminal.console().print(
+            f"{recording.job.job}: {terminal.counted(rows, 'operator')} of {terminal.counted(ranks, 'rank')} in {out}"
+        )

@@ -63,7 +63,7 @@ def sql(
     with wiring.opened(settings_with(data_dir=data_dir).store, existing=True) as opened:
         answer = ask(opened, query, dict(_parameter(text) for text in param or []), max_rows=max_rows)
     if answer.more:
-        terminal.note(f"only the first {max_rows} rows; --max-rows asks for more")
+        terminal.note(f"only the first {terminal.counted(max_rows, 'row')}; --max-rows asks for more")
     tables.print_rows(answer.rows, "json" if as_json else "csv" if as_csv else "table")
 
 

@@ -110,7 +110,7 @@ def _simulated(job: Scenario | None, runs: int) -> tuple[list[list[Labelled]], L
     else:
         scenarios = training.job_scenarios(job, runs, FIRST_SEED)
     learned, levels = [], None
-    with terminal.progress(f"simulating {runs} runs", runs) as shown:
+    with terminal.progress(f"simulating {terminal.counted(runs, 'run')}", runs) as shown:
         for run in map(training.simulated_run, scenarios):
             learned.append(training.labelled_run(run))
             if job is not None and levels is None:

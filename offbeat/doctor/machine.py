@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from offbeat.doctor.checked import Checked, failed, ok, refused, skipped, warning
 from offbeat.secret_files import SECRETS, SUFFIX
 from offbeat.settings import LiveSettings, Settings
+from offbeat.terminal import counted
 from offbeat.tuning import tuned
 from producers.live.registration import folders, is_ours
 from schemas.errors import SettingsError
@@ -106,15 +107,16 @@ def _rings(rings: Path) -> Checked:
     processes = list(folders(rings))
     others = [] if os.geteuid() == 0 else [folder for folder in processes if not is_ours(folder)]
     if others and len(others) == len(processes):
-        found = f"{rings}: {len(others)} processes, all of other users, as {others[0].name}"
+        found = f"{rings}: {counted(len(others), 'process')}, all of other users, as {others[0].name}"
         return failed("rings", found, "run the agent as the user that trains, or as root")
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         found = f"{rings} is open to everyone without the sticky bit (mode {stat.S_IMODE(mode):o})"
         return failed("rings", found, f"chmod 1777 {rings}, or others may move a process's rings away")
     if others:  # an agent passes them over; anybody may put a folder there
-        found = f"{rings}: {len(others)} of {len(processes)} processes are of other users, as {others[0].name}"
+        of_all = f"{len(others)} of {counted(len(processes), 'process')}"
+        found = f"{rings}: {of_all} are of other users, as {others[0].name}"
         return warning("rings", found, "leave it if these are no training, else run an agent as their user, or as root")
-    return ok("rings", f"{rings}: {len(processes)} processes")
+    return ok("rings", f"{rings}: {counted(len(processes), 'process')}")
 
 
 def _kept(live: LiveSettings) -> Checked:

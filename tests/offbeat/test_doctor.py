@@ -202,7 +202,7 @@ def test_rings_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(machine, "is_ours", lambda folder: folder.name not in others)
     rings, _ = machine.of_live(settings)
     assert state(rings) is State.FAILED
-    assert rings.found.endswith("1 processes, all of other users, as 0-abc")
+    assert rings.found.endswith("1 process, all of other users, as 0-abc")
     assert rings.todo == "run the agent as the user that trains, or as root"
     (settings.rings / "1-def").mkdir(mode=0o700)
     rings, _ = machine.of_live(settings)

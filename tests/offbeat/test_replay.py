@@ -188,7 +188,7 @@ def test_what_did_not_travel_then_is_gone_and_told() -> None:
     """Without the answers only the pivots' logs are left."""
     unasked = [message for message in of(catalogue.COMM_OPS) if "request_id" not in message.headers]
     replayed = again(past(logs=unasked))
-    [told] = [line for line in replayed.gone if "logs (of a rank and an iteration)" in line]
+    [told] = [line for line in replayed.gone if "(of a rank and an iteration)" in line]
     assert told.startswith(f"job {JOB}: ")
     assert "are not kept whole: ranks " in told
     assert counts(replayed)["finding"].get("same", 0) < 4

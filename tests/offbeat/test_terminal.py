@@ -22,6 +22,14 @@ class Tty(io.StringIO):
         return True
 
 
+@pytest.mark.parametrize(
+    ("count", "what", "said"),
+    [(1, "rank", "1 rank"), (0, "rank", "0 ranks"), (1, "process", "1 process"), (2, "process", "2 processes")],
+)
+def test_one_is_told_in_the_singular(count: int, what: str, said: str) -> None:
+    assert terminal.counted(count, what) == said
+
+
 def test_elsewhere_long_work_is_told_in_plain_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

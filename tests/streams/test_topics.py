@@ -65,6 +65,17 @@ def test_settings_are_adapted_and_partition_counts_are_not(kafka: str) -> None:
     assert [change.applied for change in topics.apply(bus, [changed])] == [False]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (topics.Change("one", "partitions", None, "1"), "one: created with 1 partition"),
+        (topics.Change("two", "partitions", None, "2"), "two: created with 2 partitions"),
+    ],
+)
+def test_a_topic_of_one_partition_is_told_in_the_singular(change: topics.Change, said: str) -> None:
+    assert str(change) == said
+
+
 @pytest.mark.kafka
 def test_check_says_what_is_wrong(kafka: str) -> None:
     bus = Bus(kafka)
