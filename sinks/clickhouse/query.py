@@ -36,7 +36,10 @@ def ask(store: Store, sql: str, params: Parameters | None = None, *, max_rows: i
     parsed = store.query("SELECT formatQuery({sql:String}) AS sql", {"sql": sql})
     [statement] = parsed.column("sql").to_pylist()
     if not _QUESTIONS.match(statement) or _WRITES.search(_QUOTED.sub(" ", statement)):
-        raise StoreError("ask one question at a time (SELECT, WITH, SHOW, DESCRIBE, EXISTS or EXPLAIN), into no file")
+        raise StoreError(
+            "only SELECT, WITH, SHOW, DESCRIBE, EXISTS and EXPLAIN are allowed, one at a time and into no file: "
+            "nothing can be changed this way"
+        )
     settings = {"readonly": 2, "limit": max_rows + 1}  # readonly 2: a question may bring settings of its own
     rows = store.query(statement, params, settings)
     return Answer(rows.slice(0, max_rows), rows.num_rows > max_rows)

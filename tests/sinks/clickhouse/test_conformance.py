@@ -367,7 +367,7 @@ def test_a_question_changes_nothing(store: Store, sql: str) -> None:
 )
 def test_a_question_writes_no_file(store: Store, tmp_path: Path, sql: str) -> None:
     path = tmp_path / "answer.csv"
-    with pytest.raises(StoreError, match=r"one question at a time|Multi-statements"):
+    with pytest.raises(StoreError, match=r"one at a time and into no file|Multi-statements"):
         ask(store, sql.format(path=path))
     assert not path.exists()
 
