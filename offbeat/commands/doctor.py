@@ -41,6 +41,13 @@ def doctor(bootstrap: Bootstrap = None, data_dir: DataDir = None, as_json: Json 
 
 
 def _print(checks: list[Checked]) -> None:
+    """A table for a terminal; elsewhere a line a check, without anything behind it, for a mail or a ticket."""
+    out = terminal.console()
+    if not out.is_terminal:
+        for check in checks:
+            todo = f"; to do: {check.todo}" if check.todo else ""
+            print(terminal.printable(f"{check.state:<7}  {check.what}: {check.found}{todo}".rstrip()))
+        return
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -50,4 +57,4 @@ def _print(checks: list[Checked]) -> None:
         table.add_column(name, no_wrap=name in {"check", "state"}, overflow="fold")
     for check in checks:
         table.add_row(check.what, Text(check.state, _STYLES[check.state]), check.found, check.todo)
-    terminal.console().print(table)
+    out.print(table)

@@ -264,6 +264,20 @@ def test_settings_that_cannot_be_are_a_failed_check() -> None:
     assert rest["state"] == "skipped"
 
 
+def test_where_there_is_no_terminal_a_check_is_a_line_with_nothing_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        Checked("brokers", State.OK, "a:1 answers"),
+        Checked("lag of offbeat sink", State.SKIPPED, "two\nlines"),
+        Checked("topics", State.FAILED, f"missing: {'a.topic, ' * 40}another", "run `offbeat topics apply`"),
+    ]
+    monkeypatch.setattr("offbeat.doctor.examine", lambda _: iter(found))
+    assert offbeat("doctor").stdout.splitlines() == [
+        "ok       brokers: a:1 answers",
+        "skipped  lag of offbeat sink: two\\nlines",
+        f"failed   topics: missing: {'a.topic, ' * 40}another; to do: run `offbeat topics apply`",
+    ]
+
+
 def test_a_folder_that_a_sink_fills_is_left_to_it(tmp_path: Path) -> None:
     (tmp_path / "status").touch()
     holding = (
