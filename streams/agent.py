@@ -18,7 +18,7 @@ import logging
 import ssl
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ import mode
 from faust.types import TP
 from faust.types.auth import CredentialsT
 
+from schemas import catalogue
 from schemas.errors import BusError
 from schemas.message import Message
 from streams.bus import Bus
@@ -212,6 +213,8 @@ class Agent:
             log.warning("the ends of the inputs are not known: %s", error)
             self._progress.looked({})  # nothing can move, and a restart would not bring it back
             return
+        if share is not None:
+            check_ends({_place(tp): end for tp, end in ends.items()}, share.counted)
         positions: dict[Place, Position] = {}
         for tp, end in ends.items():
             place = _place(tp)
@@ -257,6 +260,21 @@ def _message(record: Any, taken_ns: int) -> Message:
 
 def _place(tp: TP) -> Place:
     return tp.topic, tp.partition
+
+
+def check_ends(ends: Mapping[Place, int], counted: Mapping[Place, int]) -> None:
+    """Make sure that inputs hold what saved states have counted in, or all that comes would be skipped without a word.
+
+    Raises ``BusError`` where one ends before: its topic was made anew.
+    """
+    for place, most in sorted(counted.items()):
+        end = ends.get(place)
+        if end is not None and end < most:
+            raise BusError(
+                f"{place[0]} partition {place[1]} ends at {end}, and saved states have counted in what was before "
+                f"{most}: the topic was made anew. Stop all roles, delete {catalogue.STATE.name} as well, run "
+                "`offbeat topics apply`, and start them"
+            )
 
 
 def _check_together(assigned: Iterable[TP], topics: Iterable[str]) -> None:

@@ -41,7 +41,8 @@ class Share:
 
     ``saved`` gives the checkpoints that an instance starts from, as they are by then.
     ``reached`` tells of the inputs that have brought something, ``holding`` of the partition numbers whose offsets
-    were held when last delivered, because their processor waits for others. Any thread may read these.
+    were held when last delivered, because their processor waits for others, ``counted`` of the inputs that saved
+    states have counted in, and up to which offset. Any thread may read these.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Share:
         self._losses = Losses()
         self.reached: dict[Place, Reached] = {}
         self.holding: frozenset[int] = frozenset()
+        self.counted: Mapping[Place, int] = {}
 
     def committed_offset(self, place: Place) -> int:
         """The offset from which a restart would bring an input again that has brought something."""
@@ -121,11 +123,12 @@ class Share:
         if partition not in self._steps:
             processor = self._make_processor(Context(partition, self._jobs))
             saved = self._saved()
+            states = saved.of(partition) if isinstance(processor, Stateful) else {}
+            for topic in {topic for state in states.values() for topic in state.offsets}:
+                most = max(state.offsets.get(topic, 0) for state in states.values())
+                self.counted = {**self.counted, (topic, partition): most}
             self._steps[partition] = Step(
-                processor,
-                partition=partition,
-                saved=saved.of(partition) if isinstance(processor, Stateful) else None,
-                bad_in_a_row=saved.bad_in_a_row(partition),
+                processor, partition=partition, saved=states, bad_in_a_row=saved.bad_in_a_row(partition)
             )
         return self._steps[partition]
 

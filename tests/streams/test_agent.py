@@ -16,7 +16,7 @@ from faust.types import TP
 
 from schemas.errors import BusError
 from schemas.message import Message
-from streams.agent import Agent, Pace, _check_together, make_app
+from streams.agent import Agent, Pace, _check_together, check_ends, make_app
 from streams.bus import Bus
 from streams.health import Progress
 from streams.metrics import Metrics
@@ -118,6 +118,7 @@ class FakeShare:
     while_delivering: Callable[[], None] = lambda: None
     reached: dict[Place, Reached] = field(default_factory=dict)
     holding: frozenset[int] = frozenset()
+    counted: dict[Place, int] = field(default_factory=dict)
     opened: list[frozenset[int]] = field(default_factory=list)
 
     def open(self, partitions: frozenset[int]) -> None:
@@ -363,6 +364,19 @@ def test_commits_that_the_broker_refuses_are_no_progress() -> None:
     asyncio.run(scenario())
 
 
+def test_an_input_that_was_made_anew_ends_the_worker() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.app.consumer.ends = {"numbers": 8}
+        await world.bring(Record(7))
+        world.shares[-1].counted = {("numbers", 0): 5000}
+        with pytest.raises(BusError, match="made anew"):
+            await world.look()
+        assert isinstance(world.agent.failure, BusError)
+
+    asyncio.run(scenario())
+
+
 def test_that_the_brokers_are_away_is_no_reason_to_restart() -> None:
     async def scenario() -> None:
         world = World()
@@ -435,3 +449,11 @@ def test_the_assignor_keeps_topics_together() -> None:
     assert make_app(Bus("one:9092"), "group", Pace()).conf.table_standby_replicas == 1
     chosen = inspect.getsource(AIOKafkaConsumerThread._create_worker_consumer)
     assert "if self.app.conf.table_standby_replicas > 0" in chosen
+
+
+def test_inputs_that_hold_less_than_was_counted_in_were_made_anew() -> None:
+    counted = {("numbers", 0): 5000, ("numbers", 1): 20}
+    check_ends({("numbers", 0): 5000, ("numbers", 1): 21}, counted)
+    check_ends({}, counted)
+    with pytest.raises(BusError, match=r"numbers partition 0 ends at 100, .* before 5000: .* made anew"):
+        check_ends({("numbers", 0): 100, ("numbers", 1): 21}, counted)

@@ -90,6 +90,13 @@ def test_the_order_of_a_commit_is_outputs_sinks_states_offsets_tombstones() -> N
     assert world.happened() == [f"send {STATE} tombstone"]
 
 
+def test_what_saved_states_have_counted_in_is_known() -> None:
+    world = World({"a": SavedState({NUMBERS: 7}, "sums/1", b"{}"), "b": SavedState({NUMBERS: 5000}, "sums/1", b"{}")})
+    assert world.share.counted == {}
+    world.share.open([0, 1])
+    assert world.share.counted == {(NUMBERS, 0): 5000}
+
+
 def test_nothing_may_be_committed_when_outputs_are_not_safe() -> None:
     world = World()
     world.share.take([at(0, 0)])
