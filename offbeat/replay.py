@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from offbeat import terminal, wiring
-from offbeat.comparison import FINDING, INCIDENT, VERDICTS, Difference, Said, compare
+from offbeat.comparison import FINDING, INCIDENT, SAME, VERDICTS, Difference, Said, compare
 from offbeat.past import Past, Summaries
 from offbeat.settings import Settings
 from producers.importers.recording import Recording
@@ -27,8 +27,9 @@ from streams import in_process
 class Replayed:
     """Both diagnoses side by side.
 
-    ``gone`` says what was missing, ``unjudged`` which iterations nothing could be compared with, ``refused`` why
-    records could not be used.
+    ``alike`` says that both had the same to go by, so that what differs comes from the settings. ``gone`` says what
+    was missing, ``unjudged`` which iterations nothing could be compared with, ``refused`` why records could not be
+    used.
     """
 
     differences: Sequence[Difference]
@@ -36,6 +37,7 @@ class Replayed:
     gone: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    alike: bool = False
     counts: Mapping[str, Counter[str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,6 +45,12 @@ class Replayed:
         for difference in self.differences:
             counted[difference.what][difference.verdict] += 1
         object.__setattr__(self, "counts", counted)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether what differs may come from what is gone, rather than from the settings."""
+        differs = any(difference.verdict != SAME for difference in self.differences)
+        return differs and bool(self.gone) and not self.alike
 
 
 def again(past: Past, settings: Settings, sinks: Sequence[Processor] = ()) -> Replayed:
@@ -66,15 +74,17 @@ def of_recording(
 ) -> Replayed:
     """Diagnose a recording with both settings."""
     said = []
-    for each, readers in ((before, ()), (settings, sinks)):
+    runs = (("of the environment (then)", before, ()), ("that were given (now)", settings, sinks))
+    for whose, each, readers in runs:
         said.append(Said())
-        with terminal.progress(f"diagnosing {recording.job.job}"):
+        with terminal.progress(f"diagnosing {recording.job.job} with the settings {whose}"):
             wiring.run_in_process(recording.job, recording.table, each, [said[-1], *readers])
     then, now = said
     iterations = set(recording.table.column("iteration").drop_null().unique().to_pylist())
     unjudged = _unjudged({recording.job.job: iterations}, now)
-    gone, refused = (*_gone_of(recording), *_let_go(then, now)), tuple(now.refused)
-    return Replayed(compare(then, now), len(iterations), gone, tuple(unjudged), refused)
+    let_go, refused = tuple(_let_go(then, now)), tuple(now.refused)
+    gone = (*_gone_of(recording), *let_go)
+    return Replayed(compare(then, now), len(iterations), gone, tuple(unjudged), refused, alike=not let_go)
 
 
 def _gone_of(recording: Recording) -> Iterator[str]:

@@ -126,6 +126,7 @@ def _answer(done: Replayed) -> dict[str, Any]:
         "gone": list(done.gone),
         "unjudged": list(done.unjudged),
         "refused": list(done.refused),
+        "doubtful": done.doubtful,
         **{f"{what}s": dict(counts) for what, counts in done.counts.items()},
         "differences": [_row(difference) for difference in done.differences if difference.verdict != "same"],
     }
@@ -176,6 +177,8 @@ def _print(done: Replayed, name: str) -> None:
     if shown.row_count:
         out.print(shown)
     out.print(f"{terminal.counted(done.iterations, 'iteration')} replayed; kept as result set {name}")
+    if done.doubtful:
+        out.print("What differs may come from what is gone, not from the settings.", style="yellow")
 
 
 def _shown(difference: Difference, row: Row | None) -> str:

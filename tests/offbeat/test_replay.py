@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from offbeat import past as pasts
-from offbeat import replay, result_sets, wiring
+from offbeat import replay, result_sets, terminal, wiring
 from offbeat.commands.replay import _print as print_replayed
 from offbeat.comparison import Difference, Said, compare
 from offbeat.overrides import overridden
@@ -398,6 +398,48 @@ def test_what_changed_is_shown_by_the_columns_that_differ(capsys: pytest.Capture
     assert "candidates: none candidates: 1 or 2" in lines
     assert f"devices: {then['devices'][0]['device']} devices: none" in lines
     assert any(line.startswith(f"gone incident {JOB} 14-") and "compute_slow: rank 1" in line for line in lines)
+    assert lines[-1] == DOUBT
+
+
+DOUBT = "What differs may come from what is gone, not from the settings."
+
+
+def test_differences_are_doubted_only_where_one_diagnosis_had_more_to_go_by(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = Said()
+    for message in of(catalogue.INCIDENTS):
+        said.process(message)
+    same, differs = compare(said, said), compare(said, Said())
+    for replayed, doubtful in (
+        (Replayed(differs, 30, ("a",)), True),
+        (Replayed(differs, 30, ("a",), alike=True), False),
+        (Replayed(differs, 30), False),
+        (Replayed(same, 30, ("a",)), False),
+    ):
+        assert replayed.doubtful == doubtful
+        print_replayed(replayed, "x")
+        assert (DOUBT in capsys.readouterr().out) == doubtful
+
+
+def test_of_a_recording_it_is_told_which_diagnosis_is_under_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = []
+
+    @contextmanager
+    def progress(what: str) -> Iterator[None]:
+        told.append(what)
+        yield
+
+    write(slow_run(), tmp_path)
+    recording = read([tmp_path], Reading(), noting=False)
+    monkeypatch.setattr(terminal, "progress", progress)
+    assert replay.of_recording(recording, Settings(), Settings()).alike
+    assert told == [
+        f"diagnosing {JOB} with the settings of the environment (then)",
+        f"diagnosing {JOB} with the settings that were given (now)",
+    ]
 
 
 @pytest.mark.parametrize(
