@@ -1,7 +1,8 @@
 """Result sets: what a replay found, kept beside the live rows and never among them.
 
 Each is a store of its own, made by the same migrations: on a server a database, with chDB a folder. Whatever reads
-the live store can read it, and nothing that is asked of the live store ever meets its rows.
+the live store can read it, and nothing that is asked of the live store ever meets its rows. Its table ``replay`` has
+one row, written last, that says what it is of: a set without it was not filled to its end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum, auto
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +21,7 @@ import pyarrow as pa
 from offbeat import wiring
 from offbeat.settings import StoreSettings
 from schemas.errors import SettingsError
+from sinks.clickhouse import folder_lock
 from sinks.clickhouse.store import Store
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -38,23 +42,33 @@ def place(live: StoreSettings, name: str) -> StoreSettings:
 
 
 def require_free(live: StoreSettings, name: str, *, replace: bool) -> None:
-    """Raise ``SettingsError`` where there is such a result set and it is not to be replaced, or something else is."""
+    """Raise ``SettingsError`` where there is such a result set and it is not to be replaced, or something else is.
+
+    Raises ``StoreError`` where the store cannot be asked, or another process works with the folder.
+    """
     own = place(live, name)
     if not _exists(live, own):
         return
-    if not replace:
-        raise SettingsError(f"there is a result set {name} already: name another, or give --replace")
-    if not _is_result_set(own):  # somebody's data, not ours to replace
+    if own.engine == "chdb":
+        folder_lock.require_free(own.path)
+    found = _found(own)
+    if found is _Found.FOREIGN:  # somebody's data, not ours to replace
         where = own.path if own.engine == "chdb" else f"database {own.database}"
         raise SettingsError(f"{where} is no result set of a replay: name another")
+    if not replace and found is _Found.WHOLE:
+        raise SettingsError(f"there is a result set {name} already: name another, or give --replace")
+    if not replace:
+        raise SettingsError(
+            f"result set {name} is unfinished: what filled it was ended, or still does; name another, or give --replace"
+        )
 
 
 @contextmanager
 def made(live: StoreSettings, name: str, about: Mapping[str, Any], *, replace: bool) -> Iterator[Store]:
     """A new result set, which says of itself what it is ``about``; with ``replace`` one of this name goes first.
 
-    One that is not filled to its end goes again. Raises what ``require_free`` does, and ``StoreError`` where it cannot
-    be made.
+    One that is not filled to its end goes again, unless the process is killed: then it lacks its row. Raises what
+    ``require_free`` does, and ``StoreError`` where it cannot be made.
     """
     require_free(live, name, replace=replace)
     own = place(live, name)
@@ -65,8 +79,8 @@ def made(live: StoreSettings, name: str, about: Mapping[str, Any], *, replace: b
     try:
         with wiring.opened(own) as store:
             store.execute(_ABOUT)
-            store.insert(_TABLE, pa.table({"about": [json.dumps(about)]}), token=name)
             yield store
+            store.insert(_TABLE, pa.table({"about": [json.dumps(about)]}), token=name)
     except BaseException:
         _remove(live, own)
         raise
@@ -80,12 +94,37 @@ def _remove(live: StoreSettings, own: StoreSettings) -> None:
             store.execute(f"DROP DATABASE IF EXISTS `{own.database}` SYNC")
 
 
-def _is_result_set(own: StoreSettings) -> bool:
-    """Whether there is the table that ``made`` makes; a folder is asked without the engine, which would fill it."""
+class _Found(Enum):
+    """What is where a result set would be."""
+
+    WHOLE = auto()
+    UNFINISHED = auto()
+    FOREIGN = auto()
+
+
+def _found(own: StoreSettings) -> _Found:
     if own.engine == "chdb":
-        return (own.path / "metadata" / "default" / f"{_TABLE}.sql").is_file()
+        return _found_in_folder(own.path)
     with wiring.opened(own) as store:
-        return bool(store.query(f"EXISTS TABLE {_TABLE}").column(0)[0].as_py())
+        if store.query(f"EXISTS TABLE {_TABLE}").column(0)[0].as_py():
+            return _Found.WHOLE if _count(store, _TABLE) else _Found.UNFINISHED
+        tables = _count(store, "system.tables WHERE database = currentDatabase()")
+        return _Found.FOREIGN if tables else _Found.UNFINISHED  # ended before it had a table
+
+
+def _count(store: Store, of: str) -> int:
+    return int(store.query(f"SELECT count() AS n FROM {of}").column(0)[0].as_py())
+
+
+def _found_in_folder(folder: Path) -> _Found:
+    """The same without the engine: it would fill somebody's folder, and may not open one that was left halfway."""
+    if (folder / "metadata" / "default" / f"{_TABLE}.sql").is_file():
+        rows = any((folder / "data" / "default" / _TABLE).glob("all_*"))
+        return _Found.WHOLE if rows else _Found.UNFINISHED
+    if not folder.is_dir():
+        return _Found.FOREIGN
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    return _Found.UNFINISHED if files <= {"status"} else _Found.FOREIGN
 
 
 def _exists(live: StoreSettings, own: StoreSettings) -> bool:

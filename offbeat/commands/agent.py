@@ -24,7 +24,7 @@ def agent(
 ) -> None:
     """Tell Kafka of this host's training processes until SIGTERM."""
     from offbeat.agent import run_agent
-    from offbeat.commands.roles import until_signalled
+    from offbeat.signals import until_signalled
     from producers.importers.job_of_rows import JOB_FILE, read_job_file
     from schemas.errors import SettingsError
 

@@ -68,6 +68,7 @@ def replay(
     from offbeat import options, overrides, past, result_sets, wiring
     from offbeat import replay as replaying
     from offbeat.reading import Reading, read
+    from offbeat.signals import cleaned_up_on_sigterm
     from producers.kept_logs import Room
 
     live = settings_with(bootstrap=bootstrap, data_dir=data_dir)
@@ -95,7 +96,7 @@ def replay(
     else:
         bus = _checked(wiring.bus(live.kafka))
         held = past.of_topics(bus, window, now_ns=now_ns, room=Room(int(memory * (1 << 30))), folders=folders)
-    with result_sets.made(live.store, name, about, replace=replace) as store:
+    with cleaned_up_on_sigterm(), result_sets.made(live.store, name, about, replace=replace) as store:
         sinks = [wiring.store_sink(store, result_sets.place(live.store, name))]
         if held is None:
             done = replaying.of_recording(recording, live, settings, sinks)

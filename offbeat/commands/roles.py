@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -61,6 +57,7 @@ def produce(
     from offbeat import options
     from offbeat.produce import produce as run
     from offbeat.reading import Reading, read
+    from offbeat.signals import until_signalled
     from producers.simulation import simulate as simulated
 
     if bool(recording) == (simulate is not None):
@@ -123,15 +120,3 @@ def alert(bootstrap: Bootstrap = None, instance: Instance = None, health_port: H
 
     settings = settings_with(bootstrap=bootstrap, instance=instance, health_port=health_port)
     roles.run_paging(settings)
-
-
-@contextmanager
-def until_signalled() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set."""
-    stopped = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

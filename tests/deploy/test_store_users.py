@@ -81,14 +81,18 @@ def store_of(server: WithUsers, user: str) -> DriverStore:
     return DriverStore(ServerAddress(server.host, server.tcp_port, DATABASE, user, PASSWORD), retry_for_s=0)
 
 
+def by_administrator(server: WithUsers, statement: str) -> None:
+    address = ServerAddress(server.host, server.tcp_port, user=server.user, password=server.password)
+    store = DriverStore(address, retry_for_s=0)
+    store.execute(statement)
+    store.close()
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[WithUsers]:
     """Migrated by the one user, filled by the other."""
     with skipped_where_unavailable(), WithUsers() as server:
-        administrator = ServerAddress(server.host, server.tcp_port, user=server.user, password=server.password)
-        database = DriverStore(administrator, retry_for_s=0)
-        database.execute(f"CREATE DATABASE {DATABASE}")
-        database.close()
+        by_administrator(server, f"CREATE DATABASE {DATABASE}")
         for said in ("applied 0001_tables", "the store is as it should be"):
             migrated = offbeat("store", "migrate", settings=settings_of(server, MIGRATE))
             assert migrated.exit_code == 0, migrated.output
@@ -122,6 +126,17 @@ def test_a_replay_makes_and_replaces_its_result_set_and_touches_nothing_else(ser
     assert "there is a result set again already" in refusal(
         offbeat("replay", EXAMPLE, "--as", "again", settings=settings)
     )
+    database = f"{DATABASE}_again"
+    # As a replay leaves it that was killed before it was done, and before it had a table.
+    for left in (
+        [f"TRUNCATE TABLE {database}.replay"],
+        [f"DROP DATABASE {database} SYNC", f"CREATE DATABASE {database}"],
+    ):
+        for statement in left:
+            by_administrator(server, statement)
+        unfinished = refusal(offbeat("replay", EXAMPLE, "--as", "again", settings=settings))
+        assert "result set again is unfinished" in unfinished
+        assert offbeat("replay", EXAMPLE, "--as", "again", "--replace", settings=settings).exit_code == 0
     of_set = {**settings, "OFFBEAT_STORE__DATABASE": f"{DATABASE}_again"}
     asked = offbeat("sql", "SELECT count() AS n FROM incidents FINAL", "--json", settings=of_set)
     assert json.loads(asked.stdout) == [{"n": 1}]

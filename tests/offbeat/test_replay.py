@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,9 +32,10 @@ from schemas import catalogue
 from schemas.errors import InputError, SettingsError
 from schemas.message import Message
 from schemas.topic import Topic
+from sinks.clickhouse.folder_lock import FolderHeld
 from streams.bus import Bus
 from streams.control_view import Jobs
-from tests.offbeat.command_line import EXAMPLE, offbeat, refusal
+from tests.offbeat.command_line import EXAMPLE, offbeat, own_environment, refusal
 from tests.producers.importers import kept_log
 from tests.streams.examples import Listener
 
@@ -378,6 +382,54 @@ def test_a_result_set_that_is_not_filled_to_its_end_goes_again(tmp_path: Path) -
     with pytest.raises(KeyboardInterrupt):
         stopped()
     assert not list(tmp_path.iterdir())
+
+
+FILLING = """
+import sys
+from pathlib import Path
+from offbeat import result_sets
+from offbeat.settings import Settings
+from offbeat.signals import cleaned_up_on_sigterm
+live = Settings().store.in_folder(Path(sys.argv[1]))
+with cleaned_up_on_sigterm(), result_sets.made(live, "x", {}, replace=False):
+    print("filling", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_signal_leaves_no_set_that_could_be_taken_for_a_whole_one(
+    tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    live = Settings().store.in_folder(tmp_path / "data")
+    command = [sys.executable, "-c", FILLING, str(live.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own_environment()) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"filling\n"
+        with pytest.raises(FolderHeld, match=f"process {process.pid} holds it"):
+            result_sets.require_free(live, "x", replace=True)
+        process.send_signal(sent)
+        assert process.wait() == code
+    if sent == signal.SIGTERM:
+        assert not list(tmp_path.iterdir())
+        return
+    with pytest.raises(SettingsError, match=r"result set x is unfinished: .* or give --replace"):
+        result_sets.require_free(live, "x", replace=False)
+    with result_sets.made(live, "x", {"source": "again"}, replace=True) as store:
+        assert store.query("SELECT about FROM replay").num_rows == 0
+    with wiring.opened(result_sets.place(live, "x")) as store:
+        assert store.query("SELECT about FROM replay").column(0).to_pylist() == ['{"source": "again"}']
+    with pytest.raises(SettingsError, match="there is a result set x already"):
+        result_sets.require_free(live, "x", replace=False)
+
+
+def test_what_was_killed_before_it_had_a_table_is_replaced(tmp_path: Path) -> None:
+    live = Settings().store.in_folder(tmp_path / "data")
+    with wiring.opened(result_sets.place(live, "x")):
+        """The engine has made its folder, and nothing in it."""
+    with pytest.raises(SettingsError, match="result set x is unfinished"):
+        result_sets.require_free(live, "x", replace=False)
+    result_sets.require_free(live, "x", replace=True)
 
 
 def test_what_changed_is_shown_by_the_columns_that_differ(capsys: pytest.CaptureFixture[str]) -> None:
