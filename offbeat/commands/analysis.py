@@ -134,7 +134,7 @@ def convert(
         try:
             write(recording, out)
         except OSError as error:
-            raise SettingsError(f"{error.filename or out}: {error.strerror or error}; give a file to write") from error
+            raise SettingsError(f"{out}: {error.strerror or error}; give a file to write") from error
     ranks = len(recording.job.ranks)
     if as_json:
         terminal.print_json({"job": recording.job.job, "ranks": ranks, "operators": rows, "file": str(out)})

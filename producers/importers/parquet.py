@@ -7,8 +7,10 @@ metadata of its schema (about.py).
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,12 +57,7 @@ class Parquet:
 
     def begins(self, path: Path) -> bool:
         """Whether a file begins as all Parquet does, and matches but for its name."""
-        try:
-            with path.open("rb") as file:
-                parquet = file.read(len(_MAGIC)) == _MAGIC
-        except OSError:
-            return False
-        return parquet and _is_log(path)
+        return _begins(path) and _is_log(path)
 
     def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
         """All rows of the files, in the files' order; ``communicator`` may be null.
@@ -90,10 +87,21 @@ def write(table: pa.Table, path: Path, what: About) -> None:
     """
     part = path.with_name(f".{path.name}.part")
     try:
-        pq.write_table(described(table, what), part, row_group_size=ROWS_A_GROUP, compression="zstd")
+        with part.open("wb") as file:  # Arrow's own file tells of a failure in words of its own
+            pq.write_table(described(table, what), file, row_group_size=ROWS_A_GROUP, compression="zstd")
         part.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _begins(path: Path) -> bool:
+    """Whether a file begins as all Parquet does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 def _is_log(path: Path) -> bool:
@@ -112,7 +120,16 @@ def _opened(path: Path, limits: Limits) -> pq.ParquetFile:
             raise InputError(f"{path}: {size} bytes, at most {limits.file_bytes} are read; split it")
         return pq.ParquetFile(path)
     except _DAMAGED as error:
-        raise InputError(f"{path}: not Parquet, or damaged: {_first_line(error)}") from error
+        raise InputError(f"{path}: {_unread(path, error)}") from error
+
+
+def _unread(path: Path, error: Exception) -> str:
+    """Why a file cannot be opened as Parquet. Arrow tells it by the parts of the format."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    if not _begins(path):
+        return "no Parquet, whatever its name says; name it by what it is, or leave it out"
+    return "damaged, or not written to its end; copy or write it anew"
 
 
 def _groups(file: pq.ParquetFile, path: Path, left: int) -> Iterator[pa.RecordBatch]:
@@ -136,7 +153,8 @@ def _groups(file: pq.ParquetFile, path: Path, left: int) -> Iterator[pa.RecordBa
         try:
             raw = file.read_row_group(number, columns=names)
         except _DAMAGED as error:
-            raise InputError(f"{path}: row group {number} is damaged: {_first_line(error)}") from error
+            known = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it is damaged"
+            raise InputError(f"{path}: row group {number}: {known}; copy or write the file anew") from error
         yield _conformed(raw, fixed, path, row)
         row += group.num_rows
 

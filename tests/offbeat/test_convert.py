@@ -48,7 +48,13 @@ def test_people_read_what_was_written(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert "ends in .parquet" in refusal(offbeat("convert", EXAMPLE, "--out", tmp_path / "out.csv"))
     gone = tmp_path / "gone" / "out.parquet"
-    assert str(gone.parent) in refusal(offbeat("convert", EXAMPLE, "--out", gone))
+    said = f"{gone}: No such file or directory; give a file to write"
+    assert refusal(offbeat("convert", EXAMPLE, "--out", gone)) == said
+    taken = tmp_path / "folder.parquet"
+    taken.mkdir()
+    said = f"{taken}: Is a directory; give a file to write"
+    assert refusal(offbeat("convert", EXAMPLE, "--out", taken)) == said
+    assert list(tmp_path.iterdir()) == [taken]
     (tmp_path / "a.parquet").touch()
     same = refusal(offbeat("convert", tmp_path / "a.parquet", "--out", tmp_path / "a.parquet"))
     assert "is what shall be converted" in same

@@ -123,6 +123,20 @@ def test_reading_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "row group 0 has 100 rows" in refusal(path)
 
 
+def test_what_cannot_be_read_is_told_in_our_words(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", *[{**ROW, "seq": i} for i in range(5000)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert refusal(path) == f"{path}: damaged, or not written to its end; copy or write it anew"
+    path.write_bytes(whole[:4] + bytes(byte ^ 0x55 for byte in whole[4:600]) + whole[600:])
+    assert refusal(path) == f"{path}: row group 0: it is damaged; copy or write the file anew"
+    for other in (b"", b'{"rank": 0}\n'):
+        path.write_bytes(other)
+        assert refusal(path) == f"{path}: no Parquet, whatever its name says; name it by what it is, or leave it out"
+    path.unlink()
+    assert refusal(path) == f"{path}: No such file or directory"
+
+
 @given(st.data())
 def test_damage_is_refused_or_does_no_harm(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged.parquet"
