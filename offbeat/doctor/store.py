@@ -68,7 +68,10 @@ def _room(store: Store) -> Checked:
         disks = store.query("SELECT name, free_space AS free, total_space AS total FROM system.disks").to_pylist()
     except StoreError:
         return skipped(what, "this user may not read system.disks")
-    fullest = min((disk for disk in disks if disk["total"]), key=lambda disk: float(disk["free"] / disk["total"]))
+    sized = [disk for disk in disks if disk["total"]]
+    if not sized:  # an object store has no end
+        return skipped(what, "no disk of the store tells its size")
+    fullest = min(sized, key=lambda disk: float(disk["free"] / disk["total"]))
     return of_room(fullest["name"], fullest["free"], fullest["total"])
 
 

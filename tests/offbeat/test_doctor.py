@@ -141,6 +141,14 @@ def test_a_store_without_tables_and_with_a_full_disk() -> None:
     assert checks["disk of the store"].found.endswith("free on default")
 
 
+def test_disks_without_a_size_are_skipped() -> None:
+    endless = [{"name": "s3", "free": 0, "total": 0}]
+    answering = Answering(EXISTS=[{"result": 0}], disks=endless)
+    checks = {check.what: check for check in store.of_store(answering, "host", StoreSettings())}
+    assert state(checks["disk of the store"]) is State.SKIPPED
+    assert checks["disk of the store"].found == "no disk of the store tells its size"
+
+
 def test_a_store_that_an_unknown_build_made_and_that_hides_its_disks() -> None:
     newer = [{"number": 9999, "name": "later", "checksum": "0"}]
     hidden = StoreError("not enough privileges")
