@@ -7,13 +7,15 @@ Rooms never see this model: wiring.py hands them values of their own.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as Unreadable
 
@@ -38,6 +40,18 @@ _LEAST = {"monitor.window": 1, "monitor.least_baseline": 1}
 """Bounds of the rooms' numbers; of the others 0 is the least."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+
+_DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+"""It becomes part of statements, which take no parameter for a name."""
+
+
+def _named(database: str) -> str:
+    if not _DATABASE.fullmatch(database):
+        raise PydanticCustomError("name", "This cannot name a database: give letters, digits, _ and -, at most 100")
+    return database
+
+
+DatabaseName = Annotated[str, AfterValidator(_named)]
 
 
 class _Group(BaseModel):
@@ -74,7 +88,7 @@ class StoreSettings(_Group):
     path: Path = DATA_DIR
     host: str = "localhost"
     port: Port | None = None
-    database: str = "default"
+    database: DatabaseName = "default"
     user: str = "default"
     password: SecretStr = SecretStr("")
     password_file: Path | None = None
