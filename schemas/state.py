@@ -13,7 +13,7 @@ TOPIC = Topic(
     version=1,
     key=Key.PROCESSOR_JOB,
     doc="Saved states; the record with the highest offsets counts; an ended job's state is a tombstone. Under "
-    "processor#partition: how many bad messages there were in a row.",
+    "processor#partition/topic: how many bad messages there were in a row.",
     compacted=True,
     columns=(
         Column("processor", pa.string(), "Whose state."),

@@ -5,8 +5,8 @@ below its offsets are skipped after a restart. The record with the highest offse
 whose partition was taken away may still be writing. The state of an ended job is a tombstone, written only after
 its last messages are committed, so that none of them is ever processed again without the state.
 
-How many bad messages a partition number has brought in a row goes the same way, whether its processor has states or
-not.
+How many bad messages a partition of an input has brought in a row goes the same way, whether its processor has states
+or not.
 """
 
 from __future__ import annotations
@@ -72,10 +72,13 @@ class Checkpoints:
             if saved.partition == partition and key.startswith(self._prefix)
         }
 
-    def bad_in_a_row(self, partition: int) -> SavedState | None:
-        """The bad messages in a row that the instance of a partition number has counted; None: it never met any."""
-        saved = self._saved.get(_counted_key(self._processor, partition))
-        return None if saved is None else saved.state
+    def bad_in_a_row(self, partition: int) -> dict[str, SavedState]:
+        """The bad messages in a row of each input, by topic, that the instance of a partition number has counted.
+
+        An input that never brought any is not among them.
+        """
+        prefix = _counted_key(self._processor, f"{partition}/")
+        return {key.removeprefix(prefix): saved.state for key, saved in self._saved.items() if key.startswith(prefix)}
 
 
 def state_record(processor: str, job: str, partition: int, saved: SavedState, *, now_ns: int = 0) -> Message:
@@ -86,9 +89,9 @@ def state_record(processor: str, job: str, partition: int, saved: SavedState, *,
     return _record(_key(processor, job), processor, job, partition, saved, now_ns)
 
 
-def counted_record(processor: str, partition: int, saved: SavedState, *, now_ns: int = 0) -> Message:
-    """The record of control.state that saves how many bad messages a partition number has brought in a row."""
-    return _record(_counted_key(processor, partition), processor, _NO_JOB, partition, saved, now_ns)
+def counted_record(processor: str, topic: str, partition: int, saved: SavedState, *, now_ns: int = 0) -> Message:
+    """The record of control.state that saves how many bad messages a partition of a topic has brought in a row."""
+    return _record(_counted_key(processor, f"{partition}/{topic}"), processor, _NO_JOB, partition, saved, now_ns)
 
 
 def _record(key: str, processor: str, job: str, partition: int, saved: SavedState, now_ns: int) -> Message:
@@ -124,9 +127,9 @@ def _key(processor: str, job: str) -> str:
     return f"{processor}/{job}"
 
 
-def _counted_key(processor: str, partition: int | str) -> str:
-    """No job's key: builds that know of none pass it over."""
-    return f"{processor}#{partition}"
+def _counted_key(processor: str, place: str) -> str:
+    """No job's key: builds that know of none pass it over. Those that counted over all inputs had no topic in it."""
+    return f"{processor}#{place}"
 
 
 def _decoded(message: Message) -> _Saved:

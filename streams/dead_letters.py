@@ -1,17 +1,19 @@
 """What happens to a bad message: it goes to dead_letters, whole and with the reason, and the stream goes on.
 
 The one path for every processor under both runners: a ``MessageError`` becomes a record of dead_letters,
-delivered before the offsets are committed. Too many in a row raise ``TooMuchPoison``: then the fault is not the
-messages', and going on would empty a topic into dead_letters. How many there were in a row is saved beside the states
-(checkpoints.py), or a worker that is started again and again would do so bit by bit.
+delivered before the offsets are committed. Too many in a row of one input raise ``TooMuchPoison``, however good the
+processor's other inputs are: then the fault is not the messages', and going on would empty a topic into dead_letters.
+How many there were in a row is saved beside the states (checkpoints.py), or a worker that is started again and again
+would do so bit by bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Self
 
 from schemas import catalogue
 from schemas.errors import MessageError, MessageTooLarge, TooMuchPoison
@@ -19,7 +21,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 
 MOST_IN_A_ROW = 50
-"""Bad messages, however many restarts and commits lie between them."""
+"""Bad messages of one input, however many restarts, commits and messages of other inputs lie between them."""
 
 _FORMAT = "bad_in_a_row/1"
 
@@ -28,71 +30,89 @@ _MOST_CHARACTERS = 4000
 _LEFT_OUT = "exceed what dead_letters carries and are left out)"
 
 
+@dataclass(slots=True)
+class _Input:
+    """How many messages of a topic were bad ``in_a_row``, those before the offset ``counted_in`` included.
+
+    ``saved`` is what of both was saved last.
+    """
+
+    in_a_row: int
+    counted_in: int
+    saved: tuple[int, int]
+    begun: bool = False
+
+    @classmethod
+    def of(cls, topic: str, saved: SavedState | None) -> Self:
+        in_a_row = 0 if saved is None else saved.read(_FORMAT, _number)
+        counted_in = 0 if saved is None else saved.offsets.get(topic, 0)
+        return cls(in_a_row, counted_in, (in_a_row, counted_in))
+
+
 class DeadLetters:
     """Turns the bad messages of one processor instance into records of dead_letters.
 
-    ``count`` is how many there were, ``in_a_row`` how many since the last good one, those included that an instance
-    before this one has ``saved``. Raises ``MessageError`` where these cannot be read.
+    ``count`` is how many there were. How many in a row is counted for each input, by topic, those included that an
+    instance before this one has ``saved``. Raises ``MessageError`` where these cannot be read.
     """
 
-    def __init__(self, processor: str, *, most_in_a_row: int = MOST_IN_A_ROW, saved: SavedState | None = None) -> None:
+    def __init__(
+        self, processor: str, *, most_in_a_row: int = MOST_IN_A_ROW, saved: Mapping[str, SavedState] | None = None
+    ) -> None:
         self._processor = processor
         self._most_in_a_row = most_in_a_row
         self.count = 0
-        self.in_a_row = 0 if saved is None else saved.read(_FORMAT, _number)
-        self._counted = {} if saved is None else dict(saved.offsets)
-        self._begun: set[str] = set()
-        self._saved = self._state({})
+        self._inputs = {topic: _Input.of(topic, state) for topic, state in (saved or {}).items()}
 
     def meet(self, message: Message) -> None:
         """Note which message comes next, before it is processed.
 
         An input that begins behind what was counted in was passed by: who did so has seen to what was bad in it.
         """
-        if message.topic not in self._begun:
-            self._begun.add(message.topic)
-            if message.offset > self._counted.get(message.topic, message.offset):
-                self.in_a_row = 0
+        met = self._input(message)
+        if not met.begun and message.offset > met.counted_in:
+            met.in_a_row = 0
+        met.begun = True
 
     def good(self, message: Message) -> None:
         """Note that a message was processed."""
-        if self._is_new(message):
-            self.in_a_row = 0
+        met = self._input(message)
+        if message.offset >= met.counted_in:
+            met.in_a_row = 0
 
     def bury(self, message: Message, error: MessageError) -> Message:
         """The record of dead_letters for a message; one that comes again after a restart is counted no second time.
 
-        Raises ``TooMuchPoison`` where it is one bad message in a row too many.
+        Raises ``TooMuchPoison`` where it is one bad message of its input in a row too many.
         """
+        met = self._input(message)
         self.count += 1
-        self.in_a_row += self._is_new(message)
-        if self.in_a_row >= self._most_in_a_row:
+        met.in_a_row += message.offset >= met.counted_in
+        if met.in_a_row >= self._most_in_a_row:
             raise TooMuchPoison(
-                f"{self._processor}: {self.in_a_row} bad messages in a row, the last at {message.topic} partition "
+                f"{self._processor}: {met.in_a_row} bad messages in a row, the last at {message.topic} partition "
                 f"{message.partition} offset {message.offset}: {type(error).__name__}: {error}. It is not "
                 "committed: mend the producer, or this processor, and start it again"
             ) from error
         return dead_letter(message, error, self._processor)
 
-    def changed(self, following: Mapping[str, int]) -> SavedState | None:
-        """How many there were in a row before the offsets that follow, by topic; None where that is saved already.
+    def changed(self, following: Mapping[str, int]) -> dict[str, SavedState]:
+        """How many there were in a row before the offsets that follow, by topic, as far as it is not saved already.
 
         While there are none it is not saved anew with every offset.
         """
-        state = self._state(following)
-        if state == self._saved or (not self.in_a_row and state.state == self._saved.state):
-            return None
-        self._saved = state
-        return state
+        states = {}
+        for topic, met in self._inputs.items():
+            now = met.in_a_row, max(following.get(topic, 0), met.counted_in)
+            if now != met.saved and (met.in_a_row or met.saved[0]):
+                met.saved = now
+                states[topic] = SavedState({topic: now[1]}, _FORMAT, str(now[0]).encode())
+        return states
 
-    def _state(self, following: Mapping[str, int]) -> SavedState:
-        offsets = dict(self._counted)
-        for topic, offset in following.items():
-            offsets[topic] = max(offset, offsets.get(topic, 0))
-        return SavedState(offsets, _FORMAT, str(self.in_a_row).encode())
-
-    def _is_new(self, message: Message) -> bool:
-        return message.offset >= self._counted.get(message.topic, message.offset)
+    def _input(self, message: Message) -> _Input:
+        if message.topic not in self._inputs:
+            self._inputs[message.topic] = _Input.of(message.topic, None)
+        return self._inputs[message.topic]
 
 
 def dead_letter(message: Message, error: MessageError, processor: str) -> Message:

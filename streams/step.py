@@ -28,7 +28,7 @@ class Step:
         *,
         partition: int = 0,
         saved: Mapping[str, SavedState] | None = None,
-        bad_in_a_row: SavedState | None = None,
+        bad_in_a_row: Mapping[str, SavedState] | None = None,
         most_in_a_row: int = MOST_IN_A_ROW,
     ) -> None:
         self.processor = processor
@@ -71,7 +71,7 @@ class Step:
             self._sink.flush()
 
     def changed_states(self) -> list[Message]:
-        """Records of control.state for what changed: states, and how many bad messages there were in a row.
+        """Records of control.state for what changed: states, and how many bad messages each input brought in a row.
 
         Ended jobs are only noted (see ``committed``).
         """
@@ -82,8 +82,8 @@ class Step:
             else:
                 self._ended.pop(job, None)
                 records.append(state_record(name, job, self._partition, saved, now_ns=self.now_ns))
-        if (counted := self.dead_letters.changed(self._next)) is not None:
-            records.append(counted_record(name, self._partition, counted, now_ns=self.now_ns))
+        for topic, counted in self.dead_letters.changed(self._next).items():
+            records.append(counted_record(name, topic, self._partition, counted, now_ns=self.now_ns))
         return records
 
     def offsets(self) -> dict[str, int]:

@@ -23,7 +23,7 @@ from tests.integration.recordings import Recorded
 from tests.offbeat.command_line import run_offbeat
 
 _IN_A_ROW = 12
-"""Of a topic; a worker that reads three at once sees fewer in a row than it bears."""
+"""Of a topic: fewer than a worker bears."""
 
 _BURIED_BY = {ITERATION_SUMMARIES.name: ("monitor",), ITERATIONS.name: ("search", "store"), COMM_OPS.name: ("store",)}
 """The roles that look into a record; of comm_ops the search wants nothing but answers."""

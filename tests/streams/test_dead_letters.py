@@ -104,9 +104,9 @@ class Lives:
 
     def save(self) -> bool:
         changed = self._letters.changed(self._following)
-        if changed is not None:
-            self.checkpoints.take(counted_record("monitor", 3, changed))
-        return changed is not None
+        for topic, saved in changed.items():
+            self.checkpoints.take(counted_record("monitor", topic, 3, saved))
+        return bool(changed)
 
 
 @given(
@@ -147,21 +147,42 @@ def test_a_worker_that_stopped_stops_at_the_same_message_until_it_is_passed_by()
         worker.take(at(9), bad=True)
 
 
-def test_bad_messages_of_all_inputs_are_in_one_row() -> None:
-    worker = Lives(3)
-    worker.take(at(7, "more_numbers"), bad=True)
-    worker.take(at(4), bad=True)
-    worker.save()
-    worker.begin()
-    with pytest.raises(TooMuchPoison):
-        worker.take(at(8, "more_numbers"), bad=True)
-    worker.begin()
-    worker.take(at(5), bad=False)
-    worker.take(at(8, "more_numbers"), bad=True)
-    assert worker.save()
+def test_good_messages_of_another_input_do_not_hide_a_poisoned_one() -> None:
+    """Nor do its bad ones count for another, over restarts as within one life."""
+    worker = Lives(4)
+    for offset in range(3):
+        worker.begin()
+        worker.take(at(offset), bad=True)
+        worker.take(at(offset + 7, "more_numbers"), bad=offset == 1)
+        assert worker.save()
     saved = worker.checkpoints.bad_in_a_row(3)
-    assert saved is not None
-    assert (saved.state, saved.offsets) == (b"1", {"numbers": 6, "more_numbers": 9})
+    assert {topic: (state.state, state.offsets) for topic, state in saved.items()} == {
+        "numbers": (b"3", {"numbers": 3}),
+        "more_numbers": (b"0", {"more_numbers": 10}),
+    }
+    worker.begin()
+    worker.take(at(10, "more_numbers"), bad=True)
+    with pytest.raises(TooMuchPoison, match="4 bad messages in a row, the last at numbers partition 3 offset 3"):
+        worker.take(at(3), bad=True)
+
+
+def test_what_builds_saved_that_counted_over_all_inputs_is_passed_over() -> None:
+    worker = Lives(3)
+    over_all = SavedState({"numbers": 4, "more_numbers": 7}, "bad_in_a_row/1", b"2")
+    worker.checkpoints.take(replace(counted_record("monitor", "numbers", 3, over_all), key="monitor#3"))
+    assert worker.checkpoints.bad_in_a_row(3) == {}
+    assert worker.checkpoints.of(3) == {}
+
+
+def test_partitions_and_topics_with_like_names_are_told_apart() -> None:
+    worker = Lives(3)
+    for partition, topic in ((3, "numbers"), (31, "numbers"), (3, "numbers.more")):
+        saved = SavedState({topic: 1}, "bad_in_a_row/1", str(partition).encode())
+        worker.checkpoints.take(counted_record("monitor", topic, partition, saved))
+    assert {topic: state.state for topic, state in worker.checkpoints.bad_in_a_row(3).items()} == {
+        "numbers": b"3",
+        "numbers.more": b"3",
+    }
 
 
 def test_a_stream_without_bad_messages_saves_nothing() -> None:
@@ -187,7 +208,7 @@ def test_a_stream_without_bad_messages_saves_nothing() -> None:
 )
 def test_a_count_that_cannot_be_read_is_refused(saved: SavedState, error: type[Exception]) -> None:
     with pytest.raises(error):
-        DeadLetters("monitor", saved=saved)
+        DeadLetters("monitor", saved={"numbers": saved})
 
 
 def test_letters_tell_their_time_in_the_messages_time() -> None:

@@ -159,7 +159,7 @@ def test_an_instance_starts_from_what_was_saved() -> None:
 
 def test_an_instance_goes_on_counting_bad_messages_in_a_row() -> None:
     world = World()
-    world.checkpoints.take(counted_record("sums", 2, SavedState({NUMBERS: 5}, "bad_in_a_row/1", b"48")))
+    world.checkpoints.take(counted_record("sums", NUMBERS, 2, SavedState({NUMBERS: 5}, "bad_in_a_row/1", b"48")))
     world.share.take([replace(at(2, 5), value=b"?")])
     assert world.share.deliver(now_ns=0) == {(NUMBERS, 2): 6}
     assert f"send {STATE}" in world.happened()
