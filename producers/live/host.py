@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from diagnosis.job import Job
-from producers.importers.job_of_rows import write_job_file
+from producers.importers.job_of_rows import read_job_file, write_job_file
 from producers.job_source import JobSource
 from producers.live.description import describe, has_begun, is_whole, with_news
 from producers.live.live_store import LiveStore
@@ -21,6 +21,7 @@ from producers.live.rank_log import RankLog
 from producers.live.registration import folders, is_ours
 from producers.log_agent import LogAgent
 from producers.segments import SUFFIX, Segments
+from schemas.errors import InputError
 from schemas.message import Message
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,24 @@ class JobFigures:
     closed: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """What is at hand of a job that is over: where its logs are, and what was counted."""
+
+    folder: Path
+    keep_bytes: int
+    ranks: tuple[int, ...]
+    host: str
+    figures: JobFigures
+
+    def agent(self) -> LogAgent:
+        """What answers from the logs on disk; raises ``OSError`` or ``InputError`` where they cannot be read."""
+        job = read_job_file(self.folder)
+        if job is None:
+            raise InputError(f"{self.folder}: nothing describes the job")
+        return LogAgent(LiveStore(job, self.ranks, Segments(self.folder, self.keep_bytes)), self.host, ())
+
+
 class LiveJob:
     """One job's processes on this host, and the agent that tells of them once the job is described."""
 
@@ -72,12 +91,8 @@ class LiveJob:
         self._store: LiveStore | None = None
         self._agent: LogAgent | None = None
         self._source: JobSource | None = None
+        self._over: _Over | None = None
         self._told_waiting = False
-
-    @property
-    def agent(self) -> LogAgent | None:
-        """What answers requests; None until the job is described."""
-        return self._agent
 
     def add(self, rank_log: RankLog) -> None:
         """Take a process that has appeared."""
@@ -92,6 +107,8 @@ class LiveJob:
         the processes left is removed. What an agent before this one closed last is told again: it may have ended
         before it was safe.
         """
+        if self.ended_at is not None:
+            return
         begins = self._agent is None
         if self._agent is None:
             for rank_log in self.logs:
@@ -105,7 +122,7 @@ class LiveJob:
                     rank_log.relieve()
                 return
             self._begin(job, pivots, host)
-        if self._agent is None or self.ended_at is not None:
+        if self._agent is None:
             return
         yield from self._of_source()
         if begins:
@@ -115,14 +132,24 @@ class LiveJob:
             yield from told
         if self._agent.ended:
             yield from self._of_source()
-            self.ended_at = time.monotonic()
-            if self._store is not None:
-                self._store.rest()
-            for rank_log in self.logs:
-                rank_log.remove()
+            self._end(self._agent)
+
+    def process(self, message: Message) -> Iterable[Message]:
+        """Answer a request, of a job that is over from what is on disk. Raises ``MessageError`` for a bad one."""
+        if self._agent is not None:
+            return self._agent.process(message)
+        if self._over is None or message.job != self.name:
+            return ()
+        try:
+            return self._over.agent().process(message)
+        except (OSError, InputError) as error:
+            log.warning("%s: what is kept of the job cannot be read: %s", self.name, error)
+            return ()
 
     def figures(self) -> JobFigures:
         """Counts so far."""
+        if self._over is not None:
+            return self._over.figures
         kept, closed = (0, -1) if self._store is None else (self._store.kept, self._store.closed)
         operators = sum(rank_log.appended for rank_log in self.logs)
         dropped = sum(rank_log.dropped + rank_log.forgotten for rank_log in self.logs)
@@ -131,6 +158,14 @@ class LiveJob:
     def forget(self) -> None:
         """Let go of what is kept of a job that is over."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self, agent: LogAgent) -> None:
+        """Let go of the memory and of what the processes left; what was closed stays on disk for whoever still asks."""
+        self._over = _Over(self._folder, self._keep_bytes, agent.ranks, agent.host, self.figures())
+        self.ended_at = time.monotonic()
+        for rank_log in self.logs:
+            rank_log.remove()
+        self.logs, self._store, self._agent, self._source = [], None, None, None
 
     def _was_begun(self) -> bool:
         """Whether an agent before this one has kept iterations of the job."""
@@ -248,8 +283,7 @@ class Host:
     def process(self, message: Message) -> Iterable[Message]:
         """Answer a request for logs. Raises ``MessageError`` for a bad one."""
         with self._lock:
-            agents = [job.agent for job in self._jobs.values() if job.agent is not None]
-            return [answer for agent in agents for answer in agent.process(message)]
+            return [answer for job in self._jobs.values() for answer in job.process(message)]
 
     def _tidy(self) -> None:
         """Let go of what an agent before this one kept of jobs that are over."""

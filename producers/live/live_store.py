@@ -119,10 +119,6 @@ class LiveStore:
             rank_log.look()
         return True
 
-    def rest(self) -> None:
-        """Hold no more rows in memory than are asked for: all is told, and what was kept is on disk."""
-        self._recent.clear()
-
     def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
         if iteration not in self._kept:
             nothing: Ints = np.zeros(0, dtype=np.int64)

@@ -1,5 +1,6 @@
 """The jobs of a host: how they are found, described, told and let go."""
 
+import gc
 import logging
 import os
 import stat
@@ -21,6 +22,7 @@ from producers.importers.recording import load
 from producers.live import host as host_module
 from producers.live import rank_log
 from producers.live.host import Host
+from producers.live.live_store import LiveStore
 from producers.live.registration import Registration, folders
 from producers.live.ring_reader import RingReader
 from producers.spool import Spool
@@ -97,26 +99,47 @@ def test_a_job_of_this_host_alone_is_described_told_and_ended(tmp_path: Path) ->
     assert step(host) == []
 
 
-def test_the_memory_of_rings_goes_with_their_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readers = weakref.WeakSet[RingReader]()
+def test_the_memory_of_a_job_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers, stores = weakref.WeakSet[RingReader](), weakref.WeakSet[LiveStore]()
 
     class Seen(RingReader):
         def __init__(self, path: Path) -> None:
             super().__init__(path)
             readers.add(self)
 
+    class Store(LiveStore):
+        def __init__(self, *told: Any, **more: Any) -> None:
+            super().__init__(*told, **more)
+            stores.add(self)
+
     monkeypatch.setattr(rank_log, "RingReader", Seen)
+    monkeypatch.setattr(host_module, "LiveStore", Store)
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, world=1) as log:
         train(log, 0, 1)
         step(host)
-        assert len(readers) == 1
+        assert (len(readers), len(stores)) == (1, 1)
+        before = list(host.process(request()))
     step(host)
     assert host.ended
-    assert len(readers) == 0
+    gc.collect()
+    assert (len(readers), len(stores)) == (0, 0)
     assert [(job.operators, job.dropped) for job in host.jobs] == [(4, 0)]
     [answer] = host.process(request())
     assert len(rows([answer], COMM_OPS)) == 2
+    assert [answer.value] == [each.value for each in before]
+
+
+def test_what_is_kept_of_a_job_that_is_over_may_be_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1)
+    step(host)
+    step(host)
+    [described] = tmp_path.rglob("job.json")
+    described.unlink()
+    assert list(host.process(request())) == []
+    assert "what is kept of the job cannot be read" in caplog.text
 
 
 def request_all() -> Message:
