@@ -19,6 +19,7 @@ class Pod:
     """A workload's pod: what it is part of, its specification and its one container."""
 
     workload: Object
+    template: Object
     spec: Object
     container: Object
 
@@ -28,7 +29,7 @@ class Pod:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        labels: Mapping[str, str] = self.workload["spec"]["template"]["metadata"]["labels"]
+        labels: Mapping[str, str] = self.template["metadata"]["labels"]
         return labels
 
 
@@ -43,10 +44,11 @@ class Cluster:
 
     def pods(self, *kinds: str) -> Iterator[Pod]:
         """The pods of the workloads of some kinds; without any, of all."""
-        for workload in self.of(*(kinds or ("Deployment", "DaemonSet", "Job"))):
-            spec = workload["spec"]["template"]["spec"]
-            [container] = spec["containers"]
-            yield Pod(workload, spec, container)
+        for workload in self.of(*(kinds or ("Deployment", "DaemonSet", "Job", "CronJob"))):
+            of_one = workload["spec"]["jobTemplate"] if workload["kind"] == "CronJob" else workload
+            template = of_one["spec"]["template"]
+            [container] = template["spec"]["containers"]
+            yield Pod(workload, template, template["spec"], container)
 
     def environment(self, pod: Pod) -> dict[str, str]:
         """The variables of a pod, with something in the place of secrets and of what the cluster fills in."""

@@ -77,7 +77,7 @@ def test_an_object_that_is_not_valid_fails(large: Cluster) -> None:
 
 def test_every_role_runs_and_every_command_is_one_of_ours(cluster: Cluster) -> None:
     commands = {check_command(pod.container["args"]) for pod in cluster.pods()}
-    assert commands == {*ROLES, "topics apply", "store migrate"}
+    assert commands == {*ROLES, "topics apply", "topics retire", "store migrate"}
     assert [pod.name for pod in cluster.pods("DaemonSet")] == ["agent"]
     assert {pod.name for pod in cluster.pods("Deployment")} == set(GROUPS)
     assert not any("command" in pod.container for pod in cluster.pods()), "the image's entry point is the command"
@@ -88,12 +88,12 @@ def test_every_variable_is_a_setting_and_has_a_value_that_it_takes(
 ) -> None:
     for pod in cluster.pods():
         settings = loaded(cluster.environment(pod), monkeypatch)
-        if pod.workload["kind"] != "Job":
+        if pod.workload["kind"] not in {"Job", "CronJob"}:
             assert (settings.worker.health_host, settings.worker.health_port) == ("0.0.0.0", 9600)
         if pod.labels.get("offbeat.io/uses-store"):
             assert (settings.store.engine, settings.store.password.get_secret_value()) == ("clickhouse", SECRET)
         grace = pod.spec.get("terminationGracePeriodSeconds", 0)
-        assert pod.workload["kind"] == "Job" or grace > settings.worker.stop_within_s
+        assert pod.workload["kind"] in {"Job", "CronJob"} or grace > settings.worker.stop_within_s
 
 
 def test_secrets_are_referred_to_and_never_told(cluster: Cluster) -> None:
@@ -135,7 +135,9 @@ def test_only_the_agents_share_folders_with_their_host(cluster: Cluster) -> None
         assert bool(shared) == (pod.name == "agent")
     spaces = {each["metadata"]["name"]: each["metadata"]["labels"] for each in cluster.of("Namespace")}
     assert spaces["offbeat"]["pod-security.kubernetes.io/enforce"] == "restricted"
-    assert {pod.workload["metadata"]["namespace"] for pod in cluster.pods("Deployment", "Job")} == {"offbeat"}
+    assert {pod.workload["metadata"]["namespace"] for pod in cluster.pods("Deployment", "Job", "CronJob")} == {
+        "offbeat"
+    }
     assert {pod.workload["metadata"]["namespace"] for pod in cluster.pods("DaemonSet")} == {"offbeat-agents"}
 
 
@@ -201,7 +203,7 @@ def test_probes_ask_for_progress(cluster: Cluster) -> None:
         for name in ("startupProbe", "livenessProbe"):
             assert pod.container[name]["httpGet"] == {"path": "/live", "port": port["name"]}, pod.name
         assert port["containerPort"] == 9600
-        annotations = pod.workload["spec"]["template"]["metadata"]["annotations"]
+        annotations = pod.template["metadata"]["annotations"]
         assert annotations["prometheus.io/port"] == "9600"
         startup = pod.container["startupProbe"]
         slowest_s = 90 if pod.labels.get("offbeat.io/uses-store") else 30
@@ -226,6 +228,14 @@ def test_every_deployment_has_a_disruption_budget(cluster: Cluster) -> None:
     for pod in cluster.pods("Deployment"):
         assert budgets[pod.name]["selector"]["matchLabels"].items() <= pod.labels.items()
         assert budgets[pod.name]["maxUnavailable"] == 1
+
+
+def test_jobs_that_are_over_are_retired_once_a_day(cluster: Cluster) -> None:
+    [retirement] = cluster.pods("CronJob")
+    assert check_command(retirement.container["args"]) == "topics retire"
+    minute, hour, *days = retirement.workload["spec"]["schedule"].split()
+    assert (minute.isdecimal(), hour.isdecimal(), days) == (True, True, ["*", "*", "*"])
+    assert retirement.workload["spec"]["concurrencyPolicy"] == "Forbid"
 
 
 def test_labels_select_what_they_mean(cluster: Cluster) -> None:
