@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -82,18 +84,19 @@ def simulate(
 ) -> None:
     """Simulate a training job and write its logs as a recording."""
     from offbeat import options
+    from offbeat.signals import cleaned_up_on_sigterm
     from producers.simulation import simulate as run
     from producers.simulation.recording import require_room, write
     from schemas.errors import SettingsError
 
     job = options.scenario(scenario, fault or [])
     require_room(out, truth, replace=force)
-    with terminal.progress(
-        f"simulating {terminal.counted(job.world, 'rank')}, {terminal.counted(job.iterations, 'iteration')}"
-    ):
+    size = f"{terminal.counted(job.world, 'rank')}, {terminal.counted(job.iterations, 'iteration')}"
+    with _if_stopped("nothing was written"), terminal.progress(f"simulating {size}"):
         simulated = run(job)
     rows = simulated.table.num_rows
-    with terminal.progress(f"writing {terminal.counted(rows, 'operator')}"):
+    writing = terminal.progress(f"writing {terminal.counted(rows, 'operator')}")
+    with cleaned_up_on_sigterm(), _if_stopped(f"what was written to {out} is removed again"), writing:
         try:
             write(simulated, out, truth, replace=force)
         except OSError as error:
@@ -106,6 +109,16 @@ def simulate(
         )
         if share := job.noise.lost_share:
             terminal.console().print(f"{share:.1%} of the lines are left out on purpose, as logs have gaps: lost lines")
+
+
+@contextmanager
+def _if_stopped(left: str) -> Iterator[None]:
+    """Tell what Ctrl-C has ``left``."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        terminal.note(f"stopped: {left}")
+        raise
 
 
 def convert(

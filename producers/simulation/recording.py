@@ -23,13 +23,30 @@ def write(run: SimulatedRun, folder: Path, truth_file: Path | None = None, *, re
     """Write ``rank{r}.jsonl.gz`` and ``job.json`` into ``folder``, and the truth to a file outside of it.
 
     A line is a row of telemetry.comm_ops without its nulls, and the rank's host. ``replace`` removes a recording that
-    was written there before. Raises ``SettingsError`` where ``require_room`` does, ``OSError`` where nothing can be
-    written.
+    was written there before. What is not written to its end goes again. Raises ``SettingsError`` where
+    ``require_room`` does, ``OSError`` where it cannot be written.
     """
     require_room(folder, truth_file, replace=replace)
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    for earlier in _held(folder):
-        earlier.unlink()
+    _clear(folder)
+    try:
+        _fill(run, folder)
+        if truth_file is not None:
+            truth_file.write_text(json.dumps(run.truth.to_json(), indent=1) + "\n", encoding="utf-8")
+    except BaseException:  # a part would be read as a recording that lacks logs
+        _clear(folder)
+        if made:
+            folder.rmdir()
+        raise
+
+
+def _clear(folder: Path) -> None:
+    for file in _held(folder):
+        file.unlink()
+
+
+def _fill(run: SimulatedRun, folder: Path) -> None:
     (folder / "job.json").write_text(json.dumps(run.job.to_row(), indent=1) + "\n", encoding="utf-8")
     rank = run.table.column("rank")
     for place in run.job.places:
@@ -41,8 +58,6 @@ def write(run: SimulatedRun, folder: Path, truth_file: Path | None = None, *, re
             gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as file,
         ):
             file.write("".join(lines).encode())
-    if truth_file is not None:
-        truth_file.write_text(json.dumps(run.truth.to_json(), indent=1) + "\n", encoding="utf-8")
 
 
 def require_room(folder: Path, truth_file: Path | None = None, *, replace: bool = False) -> None:

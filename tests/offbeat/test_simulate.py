@@ -58,6 +58,29 @@ def test_people_are_told_where_it_is(tmp_path: Path) -> None:
     assert gaps == "0.1% of the lines are left out on purpose, as logs have gaps: lost lines"
 
 
+@pytest.mark.parametrize(
+    ("function", "left"),
+    [
+        ("producers.simulation.simulate", "nothing was written"),
+        ("producers.simulation.recording._lines", "what was written to {run} is removed again"),
+    ],
+)
+def test_a_simulation_that_is_stopped_leaves_no_part_of_a_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, left: str
+) -> None:
+    run = tmp_path / "run"
+
+    def stopped(*_: object) -> None:
+        assert function.endswith("simulate") != run.exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(function, stopped)
+    result = offbeat("simulate", "--out", run, "--scenario", TINY)
+    assert result.exit_code == 130
+    assert f"stopped: {left.format(run=run)}" in result.stderr.splitlines()
+    assert not run.exists()
+
+
 def test_the_truth_never_lies_beside_the_recording(tmp_path: Path) -> None:
     result = offbeat("simulate", "--out", tmp_path, "--scenario", TINY, "--truth", tmp_path / "t")
     assert "keep the truth elsewhere" in refusal(result)
