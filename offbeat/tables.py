@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from diagnosis.ranking.devices import RankingSettings
 from offbeat import terminal
+from schemas.tables import TABLES
 from sinks.clickhouse.query import ask
 from sinks.clickhouse.store import Store
 
@@ -46,6 +47,12 @@ def device_ranking(
     """Devices of one job or of all by the evidence against them, first the most suspicious; raises ``StoreError``."""
     window = {"since": since or FIRST, "until": until or LAST}
     return ask(store, _RANKING, {**asdict(ranking), **window, "job": job or ""}).rows
+
+
+def knows(store: Store, job: str) -> bool:
+    """Whether anything at all is stored of a job; raises ``StoreError``."""
+    asked = " OR ".join(f"EXISTS (SELECT 1 FROM {name} WHERE job = {{job:String}})" for name in TABLES)
+    return bool(ask(store, f"SELECT {asked} AS known", {"job": job}).rows.column("known")[0].as_py())
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import typer
 
 from offbeat import terminal
 from offbeat.commands.parameters import DataDir, Json, settings_with
+from schemas.errors import StoreError
 
 store = typer.Typer(name="store", help="The tables in ClickHouse or chDB.", rich_markup_mode=None)
 
@@ -98,8 +99,14 @@ def rank(
         ranking = RankingSettings(alpha, epsilon, prior, decay, coverage, top)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    if since is not None and until is not None and until <= since:
+        raise typer.BadParameter("there is nothing between --since and --until")
     with wiring.opened(settings_with(data_dir=data_dir).store, existing=True) as opened:
         rows = tables.device_ranking(opened, ranking, job, _utc(since), _utc(until))
+        if job is not None and not rows.num_rows and not tables.knows(opened, job):
+            raise StoreError(
+                f"nothing is stored of job {job!r}; see `offbeat sql 'SELECT DISTINCT job FROM iterations'`"
+            )
     tables.print_rows(rows, "json" if as_json else "table")
 
 

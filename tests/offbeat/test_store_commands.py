@@ -47,9 +47,21 @@ def test_a_second_diagnosis_changes_nothing(folder: Path) -> None:
 def test_the_culprit_leads_the_ranking(folder: Path) -> None:
     ranking = json.loads(offbeat("rank", "--data-dir", folder, "--json").stdout)
     assert (ranking[0]["place"], ranking[0]["device"]) == (1, "gpu:rank5")
-    assert json.loads(offbeat("rank", "--data-dir", folder, "--json", "--job", "another").stdout) == []
+    of_job = ("rank", "--data-dir", folder, "--json", "--job", "a1_compute_persist_3d")
+    assert json.loads(offbeat(*of_job).stdout) == ranking
+    assert json.loads(offbeat(*of_job, "--until", "2001-01-01").stdout) == []
     assert json.loads(offbeat("rank", "--data-dir", folder, "--json", "--until", "2001-01-01").stdout) == []
     assert json.loads(offbeat("rank", "--data-dir", folder, "--json", "--since", "2001-01-01").stdout) == ranking
+
+
+def test_a_window_or_a_job_that_is_not_there_is_said(folder: Path) -> None:
+    rank = ("rank", "--data-dir", folder)
+    for until in ("2020-01-01", "2030-01-01"):
+        said = refusal(offbeat(*rank, "--since", "2030-01-01", "--until", until))
+        assert said.startswith("offbeat rank: Invalid value: there is nothing between --since and --until")
+    assert refusal(offbeat(*rank, "--job", "another")).startswith(
+        "nothing is stored of job 'another'; see `offbeat sql"
+    )
 
 
 def test_how_devices_are_ranked_can_be_chosen(folder: Path) -> None:
