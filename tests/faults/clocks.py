@@ -39,8 +39,7 @@ def jump_under_the_roles(site: Site) -> None:
 
     The job is slow, and so are its log agents to answer: clocks are set while searches wait.
     """
-    before, site.pipeline.iteration_s = site.pipeline.iteration_s, _SLOW_ITERATION_S
-    try:
+    with site.training_slowly(_SLOW_ITERATION_S):
         for jump_s in (_HOUR_S, -_HOUR_S):
             site.pipeline.repair()
             for name in site.pipeline.roles:
@@ -50,8 +49,6 @@ def jump_under_the_roles(site: Site) -> None:
             with site.pipeline.producing(recorded):
                 pass
             site.judge(recorded, site.pipeline.stored(recorded))
-    finally:
-        site.pipeline.iteration_s = before
 
 
 def jumped(table: pa.Table, ranks: tuple[int, ...], at_ns: int, by_ns: int) -> pa.Table:

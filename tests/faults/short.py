@@ -1,5 +1,6 @@
 """Several faults at once, in the time of one job: what every run of the tests can afford."""
 
+from tests.faults.groups import Further
 from tests.faults.kills import kill
 from tests.faults.site import Site
 from tests.integration.on_call import FAILURE
@@ -13,7 +14,7 @@ def several_at_once(site: Site) -> None:
     site.random.shuffle(names)
     *killed, joined = names[:4]
     recorded = site.recording()
-    with site.diagnosing(recorded):
+    with site.diagnosing(recorded), Further.started(site, joined, "further") as further:  # it starts as others end
         with (
             site.outage("the store's slowness", lambda: site.relay.held),
             site.outage("the receiver's errors", lambda: site.person.failed),
@@ -22,7 +23,7 @@ def several_at_once(site: Site) -> None:
             for name in killed:
                 site.amid(0.5, 2.0)
                 kill(site, site.pipeline.roles[name])
-            with site.pipeline.another(joined, "further"):
-                site.amid(1.0, 3.0)
-            site.tally.rebalances += 2
+            further.await_joined()
+            further.stop()
         site.relay.delay_s, site.person.instead = 0.0, None
+        further.await_left()

@@ -112,6 +112,15 @@ class Site:
         self.tally.judge(recorded.job, Verdict.of(stored, in_process(recorded, self.reference), taken))
 
     @contextmanager
+    def training_slowly(self, iteration_s: float) -> Iterator[None]:
+        """Have the jobs of the block take that long for each iteration."""
+        before, self.pipeline.iteration_s = self.pipeline.iteration_s, iteration_s
+        try:
+            yield
+        finally:
+            self.pipeline.iteration_s = before
+
+    @contextmanager
     def outage(self, what: str, felt: Callable[[], int], *, times: int = 1) -> Iterator[None]:
         """Count an outage, which lasts until it is felt so many ``times``: ``felt`` counts what shows it.
 

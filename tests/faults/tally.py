@@ -11,9 +11,10 @@ from tests.integration.verdict import Verdict
 class Tally:
     """Counts of one fault, or of several.
 
-    ``kills`` are SIGKILLs of roles, ``outages`` times that something was away, slow, full or refusing, ``restarts``
-    how often a role that had ended was started again. ``differences`` say what is not as undisturbed; without any, and
-    with no ``pages_lost``, all of it was survived. ``skipped`` says what this machine could not do.
+    ``kills`` are SIGKILLs of roles, ``outages`` times that something was away, slow, full or refusing, ``rebalances``
+    how often the broker told that a worker had joined a group or left it, ``restarts`` how often a role that had ended
+    was started again. ``differences`` say what is not as undisturbed; without any, and with no ``pages_lost``, all of
+    it was survived. ``skipped`` says what this machine could not do.
     """
 
     fault: str

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
@@ -36,6 +36,8 @@ AGAIN_AFTER_S = 1.0
 SECRET = "signs the pages"
 
 Found = TypeVar("Found")
+Share = frozenset[tuple[str, int]]
+"""Partitions that one worker of a group reads."""
 
 
 class Pipeline:
@@ -173,6 +175,12 @@ class Pipeline:
 
             self.awaited(over, f"end of the log of {' and '.join(ends)}")
 
+    def are_told(self, *recordings: Recorded) -> bool:
+        """Whether all jobs have ended; their producers have said all then."""
+        rows = (row for message in self.seen(catalogue.JOBS) for row in _rows(message, catalogue.JOBS))
+        over = {row["job"] for row in rows if row["ended_ns"] is not None}
+        return all(one.job in over for one in recordings)
+
     def another(self, name: str, instance: str) -> Role:
         """A further worker of a role's group; whoever starts it stops it."""
         return Role(KINDS[name], self.environment, self._folder / f"{name}-{instance}")
@@ -191,6 +199,14 @@ class Pipeline:
 
     def lag_of(self, group: str, reads: Iterable[Topic]) -> int:
         """Records of topics that a group has not committed."""
+        return self._asked(lambda: sum(self._lag(group, topic) for topic in reads))
+
+    def shares(self, name: str) -> Mapping[str, Share]:
+        """What the broker lets each worker of a role read, by the worker's instance; none amid a rebalance."""
+        return self._asked(lambda: self._shares(f"{self._prefix}.{name}"))
+
+    def _asked(self, ask: Callable[[], Found]) -> Found:
+        """What the broker answers, once it does."""
         while_it_finds_its_way = Retrying(
             retry=retry_if_exception_type(KafkaException),
             stop=stop_after_delay(self._within_s),
@@ -198,7 +214,7 @@ class Pipeline:
             before_sleep=lambda _: self._ask_anew(),
             reraise=True,
         )
-        return while_it_finds_its_way(lambda: sum(self._lag(group, topic) for topic in reads))
+        return while_it_finds_its_way(ask)
 
     def stored(self, recorded: Recorded) -> Stored:
         """What is stored of a recording by now."""
@@ -275,6 +291,18 @@ class Pipeline:
         places = [TopicPartition(topic.name, partition) for partition in ends]
         [answer] = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values()
         return sum(ends[place.partition] - place.offset for place in answer.result().topic_partitions)
+
+    def _shares(self, group: str) -> Mapping[str, Share]:
+        [answer] = self._admin.describe_consumer_groups([group]).values()
+        told = answer.result()
+        if told.state is not ConsumerGroupState.STABLE:
+            return {}
+        return {
+            str(member.group_instance_id): frozenset(
+                (place.topic, place.partition) for place in member.assignment.topic_partitions
+            )
+            for member in told.members
+        }
 
     def _ends(self, topic: Topic) -> dict[int, int]:
         asked = {TopicPartition(topic.name, partition): LATEST for partition in range(topic.partitions)}
