@@ -19,7 +19,7 @@ demo: setup ## a simulated 64-GPU job with two faults, through the whole pipelin
 test: setup ## every test, those with a real Kafka and a real ClickHouse included
 	$(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
-faults: setup ## everything that may befall the deployed pipeline, on a real Kafka and ClickHouse: half an hour
+faults: setup ## everything that may befall the deployed pipeline, on a real Kafka and ClickHouse: over half an hour
 	$(BIN)/python -m tests.faults --json
 
 check: setup ## ruff, mypy --strict and the import rules
