@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median, median_low
 from typing import Any
 
-from diagnosis.incidents.joining import JoiningSettings
+from diagnosis.incidents.evidence import Evidence
+from diagnosis.incidents.joining import JoiningSettings, Rule, held_back
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.job import Job
 from offbeat.terminal import counted
@@ -20,7 +21,7 @@ Row = Mapping[str, Any]
 
 @dataclass
 class Gathered:
-    """Listens to one job's pipeline: how long its iterations took, and the newest revision of each incident.
+    """Listens to one job's pipeline: how long its iterations took, findings, and each incident's newest revision.
 
     A processor that publishes nothing. ``on_iteration`` is called with the number of iterations told of so far,
     ``on_incident`` with each record of an incident. ``judged`` are the iterations with a verdict, regular or
@@ -33,16 +34,24 @@ class Gathered:
     durations_ns: dict[int, int | None] = field(default_factory=dict)
     judged: set[int] = field(default_factory=set)
     irregular: set[int] = field(default_factory=set)
+    findings: list[Evidence] = field(default_factory=list)
     incidents: dict[str, Row] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
 
     name = "answer"
-    reads: tuple[Topic, ...] = (catalogue.ITERATIONS, catalogue.INCIDENTS, catalogue.DEAD_LETTERS)
+    reads: tuple[Topic, ...] = (
+        catalogue.ITERATIONS,
+        catalogue.FINDINGS,
+        catalogue.INCIDENTS,
+        catalogue.DEAD_LETTERS,
+    )
     writes: tuple[Topic, ...] = ()
 
     def process(self, message: Message) -> Iterable[Message]:
         if message.topic == catalogue.ITERATIONS.name:
             self._told_of(decode(message, catalogue.ITERATIONS).to_pylist())
+        elif message.topic == catalogue.FINDINGS.name:
+            self.findings += map(Evidence.from_row, decode(message, catalogue.FINDINGS).to_pylist())
         elif message.topic == catalogue.INCIDENTS.name:
             for row in decode(message, catalogue.INCIDENTS).to_pylist():
                 self.incidents[row["id"]] = row
@@ -71,16 +80,16 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What it takes to say something: regular iterations before one is judged, and findings that agree on a culprit."""
+    """What it takes to say something: regular iterations before one is judged, and what opens an incident."""
 
     regular_before: int
-    findings: int
+    joining: JoiningSettings
 
     @classmethod
     def of(cls, monitor: MonitorSettings, joining: JoiningSettings) -> Verdicts:
         """Under these settings."""
         baseline = max(1, min(monitor.least_baseline, monitor.window))
-        return cls(monitor.warm_up + baseline, joining.confirmations)
+        return cls(monitor.warm_up + baseline, joining)
 
 
 def as_json(job: Job, gathered: Gathered, verdicts: Verdicts, *, ranks_seen: int, lost_lines: int) -> dict[str, Any]:
@@ -102,11 +111,11 @@ def as_json(job: Job, gathered: Gathered, verdicts: Verdicts, *, ranks_seen: int
         },
         "coverage": coverage,
         "incidents": [incident_json(row) for row in gathered.incidents.values()],
-        "notes": _notes(gathered, verdicts, missing_ranks=coverage["ranks_expected"] - ranks_seen),
+        "notes": _notes(gathered, verdicts, world=len(job.ranks), missing_ranks=len(job.ranks) - ranks_seen),
     }
 
 
-def _notes(gathered: Gathered, verdicts: Verdicts, *, missing_ranks: int) -> list[str]:
+def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing_ranks: int) -> list[str]:
     if gathered.incidents:
         return []
     notes = []
@@ -121,11 +130,25 @@ def _notes(gathered: Gathered, verdicts: Verdicts, *, missing_ranks: int) -> lis
             f"slow at times, and nobody could be named: the logs of {counted(missing_ranks, 'rank')} are missing"
         )
     elif gathered.irregular:
-        notes.append(
-            f"slow at times, and nobody could be named: it takes findings on "
-            f"{counted(verdicts.findings, 'iteration')} that agree"
-        )
+        rule = held_back(gathered.findings, verdicts.joining, world)
+        notes.append(f"slow at times, and nobody could be named: {_told(rule, verdicts.joining)}")
     return notes
+
+
+def _told(rule: Rule | None, joining: JoiningSettings) -> str:
+    """Why findings made no incident; docs/operations.md says what to do."""
+    match rule:
+        case None:
+            return "no search found a culprit"
+        case Rule.CONFIRMATIONS:
+            return f"it takes findings on {counted(joining.confirmations, 'iteration')} that agree (confirmations)"
+        case Rule.AGREEMENT:
+            least = f"{joining.agreement:.0%} of the iterations that were searched meanwhile (agreement)"
+            return f"findings that agree are on less than {least}"
+        case Rule.CONFIDENCE:
+            return f"findings that agree leave more doubt than {joining.least_confidence:g} allows (least_confidence)"
+        case Rule.CONGESTION:
+            return "all ranks were slow together for a moment, which is nobody's fault"
 
 
 def incident_json(row: Row) -> dict[str, Any]:

@@ -8,8 +8,9 @@ is on a step of it came on top of what else was slow: its incident begins with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import Any
 
 from diagnosis.incidents.evidence import (
@@ -38,6 +39,15 @@ class JoiningSettings:
     least_confidence: float = 0.75
     agreement: float = 0.34
     window: int = 100
+
+
+class Rule(IntEnum):
+    """What findings must meet to open an incident, in the order in which it is asked."""
+
+    CONFIRMATIONS = 1
+    AGREEMENT = 2
+    CONFIDENCE = 3
+    CONGESTION = 4
 
 
 @dataclass
@@ -77,19 +87,26 @@ class IncidentJoiner:
                     return
 
     def _open(self, finding: Evidence, now_ns: int) -> Incident | None:
+        judged = self._judged(finding)
+        if isinstance(judged, Rule):
+            return None
+        return self._put(replace(judged, revision=1, opened_ns=now_ns, updated_ns=now_ns))
+
+    def _judged(self, finding: Evidence) -> Incident | Rule:
+        """What a finding and those that agree with it make together, or the rule that they do not meet."""
         agreeing = _agreeing(finding, self._loose())
         iterations = {known.iteration for known in agreeing}
         if len(iterations) < self.settings.confirmations:
-            return None
+            return Rule.CONFIRMATIONS
         if len(iterations) < self.settings.agreement * len(self._unexplained(agreeing) | iterations):
-            return None
+            return Rule.AGREEMENT
         agreeing.sort(key=lambda known: known.iteration or 0)
         incident = _opened(agreeing[0], self.make_id(agreeing[0]))
         for known in agreeing[1:]:
             incident = _supported(incident, known)
-        if incident.confidence < self.settings.least_confidence or self._congestion(incident):
-            return None
-        return self._put(replace(incident, revision=1, opened_ns=now_ns, updated_ns=now_ns))
+        if incident.confidence < self.settings.least_confidence:
+            return Rule.CONFIDENCE
+        return Rule.CONGESTION if self._congestion(incident) else incident
 
     def _loose(self) -> list[Evidence]:
         """The findings that no incident accounts for; those of a resolved one are not the beginning of the next."""
@@ -173,6 +190,22 @@ class IncidentJoiner:
             recent=[evidence_from_state(known) for known in state["recent"]],
             incidents={incident.id: incident for incident in incidents},
         )
+
+
+def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: int | None = None) -> Rule | None:
+    """The rule that kept a job's findings, in their order, from opening an incident: the last one that any came to.
+
+    None where no finding names a rank, or an incident opened.
+    """
+    joiner, furthest = IncidentJoiner(lambda opening: opening.id, settings, world=world), None
+    for finding in findings:
+        if joiner.take(finding):
+            return None
+        if finding.active and finding.ranks:
+            judged = joiner._judged(finding)
+            if isinstance(judged, Rule):
+                furthest = judged if furthest is None else max(furthest, judged)
+    return furthest
 
 
 def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:

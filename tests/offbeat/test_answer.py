@@ -7,14 +7,17 @@ import pytest
 from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
 from diagnosis.job import Communicator, Job, Layout, Place
+from offbeat import wiring
 from offbeat.answer import Gathered, Verdicts
 from offbeat.answer import as_json as answered
+from offbeat.settings import Settings
+from producers.simulation import Fault, Kind, Scenario, simulate
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.message import Message, encode
 from streams.dead_letters import dead_letter
 
-VERDICTS = Verdicts(regular_before=10, findings=2)
+VERDICTS = Verdicts(regular_before=10, joining=JoiningSettings())
 JOB = Job("j", tuple(Place(rank) for rank in range(4)), (Communicator("c", (0, 1, 2, 3)),), Layout(2, 2, 1))
 
 
@@ -127,9 +130,29 @@ def test_where_too_little_could_be_judged_the_notes_say_so() -> None:
 
 def test_where_nobody_could_be_named_the_notes_say_why() -> None:
     slow = "slow at times, and nobody could be named: "
-    assert notes(20, irregular=1) == [f"{slow}it takes findings on 2 iterations that agree"]
+    assert notes(20, irregular=1) == [f"{slow}no search found a culprit"]
     assert notes(20, irregular=1, ranks_seen=3) == [f"{slow}the logs of 1 rank are missing"]
     assert len(notes(2, 10, irregular=2, ranks_seen=1)) == 2
+
+
+@pytest.mark.parametrize(
+    ("joining", "said"),
+    [
+        (JoiningSettings(confirmations=9), "it takes findings on 9 iterations that agree (confirmations)"),
+        (
+            JoiningSettings(least_confidence=1.0),
+            "findings that agree leave more doubt than 1 allows (least_confidence)",
+        ),
+    ],
+)
+def test_the_rule_that_held_an_incident_back_is_named(joining: JoiningSettings, said: str) -> None:
+    """As a whole pipeline comes to it."""
+    fault = Fault(Kind.GPU_SLOW, 1, tuple(range(14, 20)), slowdown=1.6)
+    run = simulate(Scenario(3, tp=2, pp=1, dp=2, layers=2, microbatches=2, iterations=26, faults=(fault,)))
+    told = Gathered()
+    wiring.run_in_process(run.job, run.table, Settings(incidents=joining), [told])
+    answer = answered(run.job, told, Verdicts.of(MonitorSettings(), joining), ranks_seen=4, lost_lines=0)
+    assert answer["notes"] == [f"slow at times, and nobody could be named: {said}"]
 
 
 def test_an_incident_needs_no_excuse() -> None:

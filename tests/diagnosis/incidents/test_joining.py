@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from diagnosis.incidents.evidence import Evidence, Incident, Span
 from diagnosis.incidents.explanation import explain
-from diagnosis.incidents.joining import DEGRADATION, FLUCTUATION, IncidentJoiner, JoiningSettings, compatible
+from diagnosis.incidents.joining import (
+    DEGRADATION,
+    FLUCTUATION,
+    IncidentJoiner,
+    JoiningSettings,
+    Rule,
+    compatible,
+    held_back,
+)
 from diagnosis.job import Job
 from tests.diagnosis.incidents.findings import SECOND, SPIKE, all_over, found, in_run, on_step, run_over
 
@@ -91,6 +99,21 @@ def test_findings_must_agree_on_enough_of_what_was_searched() -> None:
     others = [found(i) for i in range(21, 26)]
     assert joined([found(20, 3), *others, found(30, 3)])[1] == []
     assert len(joined([found(20, 3), *others[:3], found(30, 3)])[1]) == 1
+
+
+def test_the_rule_that_held_findings_back_is_the_furthest_that_any_came_to() -> None:
+    def rule(*findings: Evidence, world: int | None = None) -> Rule | None:
+        return held_back(findings, SETTINGS, world)
+
+    assert rule() is rule(found(20)) is None
+    assert rule(found(20, 3)) is Rule.CONFIRMATIONS
+    assert rule(found(20, 3), *(found(i) for i in range(21, 26)), found(30, 3)) is Rule.AGREEMENT
+    weak = [found(20, 3, share=0.4, coverage=0.5), found(21, 3, share=0.4)]
+    assert rule(*weak) is rule(*weak, found(22, 7)) is Rule.CONFIDENCE
+    assert rule(found(20, 3), found(21, 3)) is None
+    together = [replace(found(i, 0), level="group", ranks=(0, 1)) for i in (20, 21)]
+    assert rule(*together, world=2) is Rule.CONGESTION
+    assert rule(*together, world=3) is None
 
 
 def test_findings_that_are_too_far_apart_do_not_agree() -> None:
