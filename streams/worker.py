@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,8 +32,17 @@ log = logging.getLogger(__name__)
 
 _FAILED = 1
 
-_GUESSES = ("Has not committed", "Aiokafka has not ", "Stream has not started", "Stream stopped processing")
+_GUESSES = (
+    "Has not committed",
+    "Aiokafka has not ",
+    "Stream has not started",
+    "Stream stopped processing",
+    "Thread keepalive is not responding",  # its own loop was busy for three seconds; it does not look at the thread
+)
 """How those begin that Faust logs about workers that it takes for stuck; /live tells which are."""
+
+_OF_A_SERVICE = re.compile(r"\s*(\[\^[^]]*\]: )?\s*")
+"""What Faust's services put before what they log: where they are in its tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +250,7 @@ class _Seldom(logging.Filter):
 
 def _no_guess(record: logging.LogRecord) -> bool:
     """Whether a record is no guess of Faust's that a worker is stuck: it takes those that are idle for stuck."""
-    return not str(record.msg).strip().startswith(_GUESSES)
+    return not _OF_A_SERVICE.sub("", str(record.msg), count=1).startswith(_GUESSES)
 
 
 def _quieten() -> None:

@@ -1,17 +1,24 @@
 """Faust workers as processes on a real broker: what comes out is the same as in process, whatever befalls them."""
 
+import inspect
 import logging
 import re
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from uuid import uuid4
 
 import httpx
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from faust.transport.drivers import aiokafka
+from mode.services import Service
+from mode.threads import ServiceThread
+from mode.utils.logging import CompositeLogger
 
 from local.kafka import LocalKafka
 from local.service import free_ports
@@ -213,14 +220,35 @@ def test_a_worker_that_is_stopped_while_it_joins_its_group_ends_at_once(stage: S
     assert worker.ended() == 0
 
 
+def logged_by_faust(message: str) -> logging.LogRecord:
+    """As a service's thread logs it: behind where it is in the tree of services."""
+    heard: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = heard.append  # type: ignore[method-assign]
+    logger = logging.getLogger("tests.faust")
+    logger.propagate = False
+    logger.handlers = [handler]
+    placed = SimpleNamespace(beacon=SimpleNamespace(depth=4), shortlabel="AIOKafkaConsumerThread")
+    CompositeLogger(logger, formatter=partial(Service._format_log, cast("Service", placed))).error(message)
+    [record] = heard
+    assert record.msg == f"[^---AIOKafkaConsumerThread]: {message}"
+    return record
+
+
 @pytest.mark.parametrize("name", [name for name in vars(aiokafka) if name.startswith("SLOW_PROCESSING_NO_")])
 def test_what_faust_guesses_of_idle_workers_is_not_logged(name: str) -> None:
     guess = f"{getattr(aiokafka, name)} There are multiple possible explanations"
-    told = logging.LogRecord("faust", logging.ERROR, "", 0, guess, (), None)
+    told = logged_by_faust(guess)
     of_the_broker = name in {"SLOW_PROCESSING_NO_RECENT_FETCH", "SLOW_PROCESSING_NO_RECENT_RESPONSE"}
     of_the_broker |= name == "SLOW_PROCESSING_NO_HIGHWATER_SINCE_START"
     assert _no_guess(told) == of_the_broker
-    assert _no_guess(logging.LogRecord("faust", logging.ERROR, "", 0, "Got exception: %r", (1,), None))
+    assert _no_guess(logged_by_faust("Got exception: %r"))
+
+
+def test_a_busy_loop_is_not_logged_as_a_thread_that_does_not_respond() -> None:
+    said = inspect.getsource(ServiceThread._keepalive2)
+    assert (guess := "Thread keepalive is not responding...") in said
+    assert not _no_guess(logged_by_faust(guess))
 
 
 def test_a_broker_that_is_away_is_not_told_of_without_end(caplog: pytest.LogCaptureFixture) -> None:
