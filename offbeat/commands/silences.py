@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
 import typer
 
+from diagnosis.ranking.prior import BAD_DEVICES
 from offbeat import terminal
 from offbeat.commands.parameters import Bootstrap, Json, settings_with
 from schemas.errors import SettingsError
@@ -44,6 +46,12 @@ def add(
         raise SettingsError(f"--hours {hours:g}: give more than 0 and at most {_LONGEST_HOURS:g}")
     if not job and not device:
         raise SettingsError("nothing would be silenced: give a --job or a --device, or both")
+    if device and not _may_be_a_kind(device):
+        terminal.note(
+            f"--device {device} is the name of no device that Offbeat names itself, so that nothing may be silenced: "
+            f"these begin with their kind, {', '.join(f'{kind}:' for kind in BAD_DEVICES)} as gpu:host7/3; "
+            "'*:host7/*' is a whole host"
+        )
     settings = settings_with(bootstrap=bootstrap)
     now_ns = time.time_ns()
     silence = Silence(uuid4().hex[:8], now_ns + int(hours * 3.6e12), now_ns, job or None, device or None, reason)
@@ -88,6 +96,14 @@ def end(
     publisher.send(ended(silence_id))
     publisher.flush()
     print(f"{silence_id} has ended")
+
+
+def _may_be_a_kind(pattern: str) -> bool:
+    """Whether names that begin with a known kind can match; a job's description may name its devices otherwise."""
+    head, colon, _ = pattern.partition(":")
+    if colon:
+        return "*" in head or any(fnmatchcase(kind, head) for kind in BAD_DEVICES)
+    return "*" in pattern
 
 
 def _known(bus: Bus) -> Silences:

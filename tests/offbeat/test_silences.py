@@ -28,6 +28,30 @@ def test_what_cannot_be_silenced_is_one_line(arguments: tuple[object, ...], said
     assert refusal(offbeat("silences", "add", *arguments)) == said
 
 
+@pytest.mark.parametrize(
+    ("device", "warned"),
+    [
+        ("host7", True),
+        ("host7/3", True),
+        ("gpus:host7/3", True),
+        ("Gpu:host7/3", True),
+        ("gpu:host7/3", False),
+        ("nv*:host7", False),
+        ("*:host7/*", False),
+        ("*host7*", False),
+        ("?pu:host7/3", False),
+    ],
+)
+def test_a_device_that_no_name_of_ours_is_like_is_warned_of(
+    device: str, *, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offbeat.commands.silences._WITHIN_S", 0.1)  # no broker is there to wait for
+    told = offbeat("silences", "add", "--device", device, "--bootstrap", "127.0.0.1:1").stderr
+    said = f"--device {device} is the name of no device that Offbeat names itself, so that nothing may be silenced: "
+    assert told.startswith(f"{said}these begin with their kind, gpu:, nic:, ") == warned
+    assert (said in told) == warned
+
+
 @pytest.mark.kafka
 def test_a_silence_is_added_heeded_listed_and_ended(kafka: str) -> None:
     settings = {"OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": kafka}
