@@ -132,7 +132,8 @@ class WebhookSettings(_Group):
 
 
 class WorkerGroup(_Group):
-    """How a worker process runs; ``instance`` is its name within its group, the same after a restart.
+    """How a worker process runs; ``instance`` is its name within its group, the same after a restart. Under another
+    ``group_prefix`` it reads from the start, and saves states apart.
 
     Without ``health_port`` nothing listens. /metrics and /live tell whoever reaches ``health_host``, unasked who they
     are: name another address than the loopback one only in a network of your own. ``tuning`` is a file of settings of

@@ -39,7 +39,7 @@ class Share:
     """The processors of one assignment. An instance is made when the first message of its partition number comes, or
     when it is opened.
 
-    ``saved`` gives the checkpoints that an instance starts from, as they are by then.
+    ``saved`` gives the checkpoints that an instance starts from, as they are by then, ``saved_as`` is whose they are.
     ``reached`` tells of the inputs that have brought something, ``holding`` of the partition numbers whose offsets
     were held when last delivered, because their processor waits for others, ``counted`` of the inputs that saved
     states have counted in, and up to which offset. Any thread may read these.
@@ -53,8 +53,10 @@ class Share:
         saved: Callable[[], Checkpoints],
         outbox: Outbox,
         metrics: Metrics,
+        saved_as: str | None = None,
     ) -> None:
         self._make_processor = make_processor
+        self._saved_as = saved_as
         self._jobs = jobs
         self._saved = saved
         self._outbox = outbox
@@ -128,7 +130,11 @@ class Share:
                 most = max(state.offsets.get(topic, 0) for state in states.values())
                 self.counted = {**self.counted, (topic, partition): most}
             self._steps[partition] = Step(
-                processor, partition=partition, saved=states, bad_in_a_row=saved.bad_in_a_row(partition)
+                processor,
+                partition=partition,
+                saved=states,
+                bad_in_a_row=saved.bad_in_a_row(partition),
+                saved_as=self._saved_as,
             )
         return self._steps[partition]
 

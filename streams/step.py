@@ -19,7 +19,7 @@ class Step:
 
     Messages of one input come in the order of their offsets. The order of a commit is the caller's: deliver what
     ``take`` and ``tick`` returned, ``flush``, deliver ``changed_states``, commit ``offsets``, then deliver what
-    ``committed`` returned.
+    ``committed`` returned. ``saved_as`` is whose the saved states are; the processor's, unless given.
     """
 
     def __init__(
@@ -30,8 +30,10 @@ class Step:
         saved: Mapping[str, SavedState] | None = None,
         bad_in_a_row: Mapping[str, SavedState] | None = None,
         most_in_a_row: int = MOST_IN_A_ROW,
+        saved_as: str | None = None,
     ) -> None:
         self.processor = processor
+        self._saved_as = saved_as or processor.name
         self.dead_letters = DeadLetters(processor.name, most_in_a_row=most_in_a_row, saved=bad_in_a_row)
         self.now_ns = 0
         self._partition = partition
@@ -75,7 +77,7 @@ class Step:
 
         Ended jobs are only noted (see ``committed``).
         """
-        name, records = self.processor.name, []
+        name, records = self._saved_as, []
         for job, saved in ({} if self._stateful is None else self._stateful.changed_states()).items():
             if saved is None:
                 self._ended[job] = dict(self._next)
@@ -107,7 +109,7 @@ class Step:
         ]
         for job in passed:
             del self._ended[job]
-        return [tombstone(self.processor.name, job) for job in passed]
+        return [tombstone(self._saved_as, job) for job in passed]
 
     def _processed(self, message: Message) -> list[Message]:
         try:

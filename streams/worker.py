@@ -45,6 +45,10 @@ _OF_A_SERVICE = re.compile(r"\s*(\[\^[^]]*\]: )?\s*")
 """What Faust's services put before what they log: where they are in its tree."""
 
 
+GROUP_PREFIX = "offbeat"
+"""Of the consumer groups, unless another one is set."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """How one worker runs.
@@ -54,7 +58,7 @@ class WorkerSettings:
     ``health_port`` None: no page.
     """
 
-    group_prefix: str = "offbeat"
+    group_prefix: str = GROUP_PREFIX
     instance: str | None = None
     pace: Pace = field(default_factory=Pace)
     stop_within_s: float = 20.0
@@ -98,8 +102,10 @@ def run_worker(
     with Follower(bus, catalogue.JOBS.name) as jobs_follower, Follower(bus, catalogue.STATE.name) as states_follower:
         jobs = FollowedJobs(jobs_follower)
         jobs.catch_up()
-        states = _States(states_follower, name)
         group = f"{settings.group_prefix}.{name}"
+        # other groups read the same inputs to other offsets: each has states of its own
+        saved_as = name if settings.group_prefix == GROUP_PREFIX else group
+        states = _States(states_follower, saved_as)
 
         def follow() -> None:
             jobs.follow()
@@ -110,7 +116,14 @@ def run_worker(
             app,
             [topic.name for topic in reads],
             settings.pace,
-            begin=lambda: Share(make_processor, jobs=jobs, saved=states.caught_up, outbox=outbox, metrics=metrics),
+            begin=lambda: Share(
+                make_processor,
+                jobs=jobs,
+                saved=states.caught_up,
+                outbox=outbox,
+                metrics=metrics,
+                saved_as=saved_as,
+            ),
             follow=follow,
             on_failure=ending.due,
             metrics=metrics,

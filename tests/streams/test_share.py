@@ -23,9 +23,11 @@ class FakeOutbox:
 
     def __init__(self, events: list[str]) -> None:
         self.events = events
+        self.sent: list[Message] = []
         self.broken = False
 
     def send(self, message: Message) -> None:
+        self.sent.append(message)
         self.events.append(f"send {message.topic}" + (" tombstone" if message.value is None else ""))
 
     def flush(self) -> None:
@@ -95,6 +97,28 @@ def test_what_saved_states_have_counted_in_is_known() -> None:
     assert world.share.counted == {}
     world.share.open([0, 1])
     assert world.share.counted == {(NUMBERS, 0): 5000}
+
+
+def test_states_are_saved_as_those_of_their_group() -> None:
+    outbox = FakeOutbox([])
+    share = Share(
+        lambda _: Sums(),
+        jobs=Jobs(),
+        saved=lambda: Checkpoints("trial.sums"),
+        outbox=outbox,
+        metrics=Metrics("sums"),
+        saved_as="trial.sums",
+    )
+    share.take([at(0, 0), replace(at(0, 1), value=b"?")])
+    share.deliver(now_ns=0)
+    of_group, of_default = Checkpoints("trial.sums"), Checkpoints("sums")
+    for record in outbox.sent:
+        if record.topic == STATE:
+            of_group.take(record)
+            of_default.take(record)
+    assert (list(of_group.of(0)), of_default.of(0)) == (["a"], {})
+    assert of_group.bad_in_a_row(0)
+    assert not of_default.bad_in_a_row(0)
 
 
 def test_nothing_may_be_committed_when_outputs_are_not_safe() -> None:
