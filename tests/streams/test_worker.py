@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -222,15 +223,13 @@ def test_a_worker_that_is_stopped_while_it_joins_its_group_ends_at_once(stage: S
 
 def logged_by_faust(message: str) -> logging.LogRecord:
     """As a service's thread logs it: behind where it is in the tree of services."""
-    heard: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = heard.append  # type: ignore[method-assign]
+    handler = BufferingHandler(capacity=10)
     logger = logging.getLogger("tests.faust")
     logger.propagate = False
     logger.handlers = [handler]
     placed = SimpleNamespace(beacon=SimpleNamespace(depth=4), shortlabel="AIOKafkaConsumerThread")
     CompositeLogger(logger, formatter=partial(Service._format_log, cast("Service", placed))).error(message)
-    [record] = heard
+    [record] = handler.buffer
     assert record.msg == f"[^---AIOKafkaConsumerThread]: {message}"
     return record
 
