@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
@@ -34,6 +35,8 @@ LOOK_AHEAD_BYTES = 64 << 20
 
 MOST_TOLD = 20
 """Records that cannot be read, of a topic, and known jobs: told one by one."""
+
+_FOR_EVER = 1 << 62
 
 _LOGS = (catalogue.LOG_REQUESTS, catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS)
 """A request before what answered it."""
@@ -147,15 +150,19 @@ def of_topics(
         if found.gone_before_ns is not None and found.gone_before_ns > since_ns:
             missing.tell(f"{topic.name} before {_utc(min(found.gone_before_ns, window.until_ns))} is no longer kept")
 
-    def is_of_window(message: Message) -> bool:
-        """Whether a record of logs can be: of those that come unasked later ones would only take the room."""
-        unasked = message.topic != catalogue.LOG_REQUESTS.name and "request_id" not in message.headers
-        return not unasked or message.timestamp_ns < window.until_ns + LOGGED_LATER_NS
-
     # The pipeline may have been behind, and still be: what it asked for and said of the window came until now. An
     # incident that is older may not have been revised since.
     summaries = held(catalogue.ITERATION_SUMMARIES, window.until_ns)
-    logs = filter(is_of_window, chain.from_iterable(held(topic, now_ns) for topic in _LOGS))
+    at_its_end = Held(
+        bus,
+        catalogue.ITERATION_SUMMARIES,
+        max(since_ns, window.until_ns - LOGGED_LATER_NS),
+        window.until_ns,
+        window.jobs,
+        now_ns=now_ns,
+    )
+    may_concern = _Concerned(window.until_ns, at_its_end)
+    logs = filter(may_concern, chain.from_iterable(held(topic, now_ns) for topic in _LOGS))
     older = Held(bus, catalogue.INCIDENTS, 0, since_ns, window.jobs, now_ns=now_ns)
     said = chain(held(catalogue.FINDINGS, now_ns), held(catalogue.INCIDENTS, now_ns), older)
     return past_of(jobs, summaries, logs, said, window.since_ns, missing, room, folders)
@@ -188,6 +195,34 @@ def past_of(
         missing.tell(f"{records} found no room in memory: give a shorter window, fewer jobs, or more --memory")
     take(then, said, missing)
     return Past(jobs, summaries, kept_logs, then, since_ns, missing)
+
+
+class _Concerned:
+    """Tells the records of logs that can be of a window: those of later iterations would take the room of its own.
+
+    ``at_its_end`` are the summaries that came last in it. Requests are asked about before their answers.
+    """
+
+    def __init__(self, until_ns: int, at_its_end: Iterable[Message]) -> None:
+        self._unasked_until_ns = until_ns + LOGGED_LATER_NS
+        self._last: dict[str, int] = {}
+        self._later: set[str] = set()
+        for message in at_its_end:
+            with suppress(MessageError):  # told when it comes to be diagnosed
+                iterations = decode(message, catalogue.ITERATION_SUMMARIES).column("iteration").to_pylist()
+                self._last[message.job] = max([*iterations, self._last.get(message.job, 0)])
+
+    def __call__(self, message: Message) -> bool:
+        if message.topic != catalogue.LOG_REQUESTS.name:
+            asked = message.headers.get("request_id")
+            return message.timestamp_ns < self._unasked_until_ns if asked is None else asked not in self._later
+        try:
+            rows = decode(message, catalogue.LOG_REQUESTS).to_pylist()
+        except MessageError:  # told when it is taken
+            return True
+        later = bool(rows) and min(row["iteration_from"] for row in rows) > self._last.get(message.job, _FOR_EVER)
+        self._later.update(row["request_id"] for row in rows if later)
+        return not later
 
 
 class Summaries:

@@ -30,7 +30,7 @@ from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from producers.simulation.recording import write
 from schemas import catalogue
 from schemas.errors import InputError, SettingsError
-from schemas.message import Message
+from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from sinks.clickhouse.folder_lock import FolderHeld
 from streams.bus import Bus
@@ -149,6 +149,29 @@ def test_late_answers_are_read_and_rows_of_later_iterations_are_not(monkeypatch:
     assert of_window(monkeypatch, times).logs.room.held_bytes == whole
     taken = of_window(monkeypatch, times, *late).logs.room.held_bytes - whole
     assert taken == sum(len(message.value or b"") + 1024 for message in answers)
+
+
+def test_what_was_asked_of_later_iterations_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request for what the window has is taken, however late, and so is its answer; others' are not."""
+    asked = [
+        row for message in of(catalogue.LOG_REQUESTS) for row in decode(message, catalogue.LOG_REQUESTS).to_pylist()
+    ]
+    row = next(row for row in asked if row["what"] == "rows")
+    answered = [m for m in of(catalogue.COMM_OPS) if m.headers.get("request_id") == row["request_id"]]
+    times = {catalogue.ITERATION_SUMMARIES.name: END_NS - 1}
+    whole = of_window(monkeypatch, times).logs.room.held_bytes
+
+    def taken(**asked: int) -> int:
+        renamed = {"request_id": "late"}
+        rows = catalogue.LOG_REQUESTS.from_rows([{**row, **renamed, **asked}])
+        late = [encode(catalogue.LOG_REQUESTS, rows, job=JOB)]
+        late += [replace(message, headers={**message.headers, **renamed}) for message in answered]
+        more = [replace(message, timestamp_ns=NOW_NS - 1, offset=9) for message in late]
+        return of_window(monkeypatch, times, *more).logs.room.held_bytes - whole
+
+    assert answered
+    assert taken() > sum(len(message.value or b"") for message in answered)
+    assert taken(iteration_from=30, iteration_to=31) == 0
 
 
 def test_an_incident_that_was_opened_long_before_and_not_revised_since_is_compared(
