@@ -34,12 +34,22 @@ _LASTING = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_P
 class Follower:
     """Reads one topic from its start, or from a point in time, and goes on where it stopped.
 
-    ``cut`` are the partitions of which there is nothing older than what it begins with, although there was.
+    With ``newest`` it begins with no more than so many messages of each partition; ``shortened`` are those that hold
+    others since that point in time. ``cut`` are the partitions of which there is nothing older than what it begins
+    with, although there was.
     Raises ``BusError`` where the topic is missing or the brokers do not answer within ``within_s``. One thread at
     a time.
     """
 
-    def __init__(self, bus: Bus, topic: str, *, since_ns: int | None = None, within_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        topic: str,
+        *,
+        since_ns: int | None = None,
+        newest: int | None = None,
+        within_s: float = 30.0,
+    ) -> None:
         self._topic = topic
         self._within_s = within_s
         self._properties = bus.librdkafka()
@@ -56,8 +66,11 @@ class Follower:
             logger=LIBRDKAFKA,
         )
         self.cut: frozenset[int] = frozenset()
+        self.shortened: frozenset[int] = frozenset()
         try:
             self._reached = self._starts(since_ns)
+            if newest is not None:
+                self._shorten(newest)
             self._go_on()
         except KafkaException as error:
             self._consumer.close()
@@ -142,6 +155,13 @@ class Follower:
         oldest = self._offsets(metadata.partitions, EARLIEST)
         self.cut = frozenset(partition for partition, offset in starts.items() if 0 < offset <= oldest[partition])
         return starts
+
+    def _shorten(self, newest: int) -> None:
+        least = {partition: end - newest for partition, end in self.ends().items()}
+        self.shortened = frozenset(
+            partition for partition, offset in self._reached.items() if offset < least[partition]
+        )
+        self._reached |= {partition: least[partition] for partition in self.shortened}
 
     def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
         """One question for all partitions, and not on the consumer's connection: that may be waiting for records."""

@@ -1,4 +1,4 @@
-"""The brokers: whether they answer, their topics, who reads them and how far behind, and their clock."""
+"""The brokers: whether they answer, their topics, who reads them and how far behind, what was buried, their clock."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from schemas.topic import Topic
 from streams.bus import Bus
 from streams.incidents import Incidents
 from streams.monitor import Monitor
+from streams.recent_letters import RecentLetters, recent_letters
 from streams.search import Search
 from streams.standing import Standing, newest_ns, standings
 from streams.topics import Change, apply
 
 WITHIN_S = 10.0
 """A person waits no longer for a broker's answer."""
+
+_DEAD_LETTERS = "dead letters"
+_MOST_PLACES = 8
 
 LATE_S = 300.0
 """From then on a worker that is behind counts as stuck; as its own /live page has it."""
@@ -41,6 +45,8 @@ def examine(settings: Settings) -> Iterator[Checked]:
     yield from of_topics(changes)
     missing = {change.topic for change in changes if change.before is None}
     yield from _groups(bus, settings, missing)
+    if catalogue.DEAD_LETTERS.name not in missing:
+        yield _dead_letters(bus)
     yield _clock(bus, missing)
 
 
@@ -105,6 +111,26 @@ def _groups(bus: Bus, settings: Settings, missing: set[str]) -> Iterator[Checked
         return
     for group, (command, _) in known.items():
         yield of_role(command, found[group], time.time())
+
+
+def _dead_letters(bus: Bus) -> Checked:
+    try:
+        return of_dead_letters(recent_letters(bus, time.time_ns(), within_s=WITHIN_S))
+    except BusError as error:
+        return refused(_DEAD_LETTERS, error)
+
+
+def of_dead_letters(found: RecentLetters) -> Checked:
+    """Which messages could not be processed lately, by role and topic: what they told is in no finding and no page."""
+    if not found.of_day.total():
+        return ok(_DEAD_LETTERS, "none in the last day")
+    least = "" if found.whole else "at least "
+    counts = f"{least}{found.of_hour.total()} in the last hour, {found.of_day.total()} in the last day"
+    most = found.of_day.most_common(_MOST_PLACES)
+    places = [f"{role} of {topic} {found.of_hour[role, topic]}, {count}" for (role, topic), count in most]
+    if further := len(found.of_day) - len(most):
+        places.append(f"{counted(further, 'further place')}")
+    return warning(_DEAD_LETTERS, f"{counts}: {'; '.join(places)}", "run `offbeat dead-letters list`: it says why")
 
 
 def _clock(bus: Bus, missing: set[str]) -> Checked:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from offbeat.doctor.settled import settle
 from offbeat.settings import LiveSettings, Settings, StoreSettings, WebhookSettings
 from schemas import catalogue
 from schemas.errors import BusError, StoreError
+from streams.recent_letters import RecentLetters
 from streams.standing import Standing
 from streams.topics import Change
 from tests.integration.roles import KINDS, Role
@@ -87,6 +89,21 @@ def test_topics_are_compared_with_the_catalogue() -> None:
     [other] = bus.of_topics([changed])
     assert (state(other), other.todo) == (State.FAILED, "run `offbeat topics apply`")
     assert [state(check) for check in bus.of_topics([counted])] == [State.OK, State.WARNING]
+
+
+def test_what_was_buried_is_told_by_role_and_topic() -> None:
+    assert state(bus.of_dead_letters(RecentLetters())) is State.OK
+    of_day = Counter({("monitor", "telemetry.a"): 2, ("store", "telemetry.b"): 12})
+    some = bus.of_dead_letters(RecentLetters(Counter({("store", "telemetry.b"): 3}), of_day))
+    assert state(some) is State.WARNING
+    assert some.found == (
+        "3 in the last hour, 14 in the last day: store of telemetry.b 3, 12; monitor of telemetry.a 0, 2"
+    )
+    assert some.todo.startswith("run `offbeat dead-letters list`")
+    many = Counter({("store", f"telemetry.{number}"): 1 for number in range(20)})
+    found = bus.of_dead_letters(RecentLetters(many, many, whole=False)).found
+    assert found.startswith("at least 20 in the last hour, 20 in the last day: store of telemetry.0 1, 1; ")
+    assert found.endswith("; 12 further places")
 
 
 @pytest.mark.parametrize(
@@ -350,9 +367,9 @@ def test_on_real_services(local_kafka: LocalKafka, local_clickhouse: LocalClickH
         while states()["lag of offbeat worker monitor"] != "ok":
             assert time.monotonic() < deadline
             time.sleep(0.2)
-    table = offbeat("doctor", settings=settings)
-    assert table.exit_code == 1
-    assert HUSH not in table.output
-    [line] = [line for line in table.stdout.splitlines() if line.startswith("lag of offbeat sink ")]
+    lines = offbeat("doctor", settings=settings)
+    assert lines.exit_code == 1
+    assert HUSH not in lines.output
+    [line] = [line for line in lines.stdout.splitlines() if line.startswith("failed   lag of offbeat sink: ")]
     assert "no member, " in line
     assert "start `offbeat sink`; its log says why it ended" in line
