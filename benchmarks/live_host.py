@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from diagnosis.job import Job, pivots
 from producers.live.registration import OPS, PHASES, RING, Group, Presence, Registration
-from producers.live.ring import RingWriter
+from producers.live.ring import DEFAULT_CAPACITY, RingWriter
 
 
 class LiveHost:
@@ -24,7 +24,7 @@ class LiveHost:
         self.name = str(job.place[pivots(job)[-1]].host)
         self.iterations = int(pc.max(table.column("iteration")).as_py()) + 1
         self._logged = 0
-        self._ranks = [_Rank(job, rank, table, rings) for rank in job.ranks_of_host[self.name]]
+        self._ranks = [Process(job, rank, table, rings) for rank in job.ranks_of_host[self.name]]
 
     def train(self, until: int) -> None:
         """Log what is left of the iterations before this one; end with the last of them."""
@@ -42,27 +42,31 @@ class LiveHost:
         self._ranks = []
 
 
-class _Rank:
-    """One process."""
+class Process:
+    """The training process of one rank, that logs what ``table`` has of it into a ring with room for ``capacity``."""
 
-    def __init__(self, job: Job, rank: int, table: pa.Table, rings: Path) -> None:
+    def __init__(self, job: Job, rank: int, table: pa.Table, rings: Path, capacity: int = DEFAULT_CAPACITY) -> None:
         self._rows = table.filter(pc.field("rank") == rank)
         self._names: list[str] = sorted(self._rows.column("communicator").unique().to_pylist())
         groups = tuple(Group(name, job.members.get(name, ())) for name in self._names)
         self._presence = Presence(
             rings, Registration(job.job, rank, f"{job.job}-{rank}", world=len(job.ranks), groups=groups)
         )
-        self._ring = RingWriter(self._presence.folder / f"{RING}0")
+        self._ring = RingWriter(self._presence.folder / f"{RING}0", capacity)
 
     def log(self, iteration: int) -> None:
+        """Log an iteration."""
         for row in self._rows.filter(pc.field("iteration") == iteration).to_pylist():
-            _append(self._ring, row, self._names)
+            append(self._ring, row, self._names)
 
     def leave(self) -> None:
+        """End; what is logged stays."""
         self._presence.leave()
 
 
-def _append(ring: RingWriter, row: dict[str, Any], names: Sequence[str]) -> None:
+def append(ring: RingWriter, row: dict[str, Any], names: Sequence[str]) -> int:
+    """Append a row of telemetry.comm_ops as the process would have; ``names`` are its communicators."""
+
     def of(column: str) -> int:
         return -1 if row[column] is None else int(row[column])
 
@@ -73,3 +77,4 @@ def _append(ring: RingWriter, row: dict[str, Any], names: Sequence[str]) -> None
     )
     if number >= 0 and row["end_ns"] is not None:
         ring.done(number, row["start_ns"] or 0, row["end_ns"])
+    return number

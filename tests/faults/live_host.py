@@ -1,25 +1,21 @@
 """A host that trains: the rings of its processes, filled from a simulated log, and `offbeat agent` as a process."""
 
 from collections.abc import Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from diagnosis.job import Job, pivots
+from benchmarks.live_host import Process
+from diagnosis.job import pivots
 from offbeat import wiring
 from offbeat.settings import Settings
 from producers.importers.recording import load
-from producers.live.registration import Group, Presence, Registration
-from producers.live.ring import RingWriter
 from producers.log_agent import LogAgent
 from sinks.clickhouse.store import Store
 from tests.integration.outcome import Stored
 from tests.integration.recordings import Recorded
 from tests.integration.roles import Producer
 from tests.offbeat.command_line import command
-from tests.producers.live.made import append, live_store
+from tests.producers.live.made import live_store
 
 ITERATIONS = 36
 
@@ -31,36 +27,20 @@ class Training:
         read = load([recorded.folder])
         self.job, self.table = read.job, read.table
         self.iterations = 0
-        self._ranks = [_Rank(self.job, rank, self.table, rings) for rank in self.job.ranks]
+        room = self.table.num_rows // len(self.job.ranks) * 2
+        self._processes = [Process(self.job, rank, self.table, rings, room) for rank in self.job.ranks]
 
     def train(self, iterations: int) -> None:
+        for iteration in range(self.iterations, self.iterations + iterations):
+            for process in self._processes:
+                process.log(iteration)
         self.iterations += iterations
-        for rank in self._ranks:
-            rank.log_until(self.iterations)
 
     def end(self) -> None:
         """Log what is left, and end the processes."""
         self.train(ITERATIONS - self.iterations)
-        for rank in self._ranks:
-            rank.presence.leave()
-
-
-class _Rank:
-    def __init__(self, job: Job, rank: int, table: pa.Table, rings: Path) -> None:
-        rows = [row for row in table.to_pylist() if row["rank"] == rank]
-        self._names = sorted({row["communicator"] for row in rows})
-        groups = tuple(Group(name, job.members.get(name, ())) for name in self._names)
-        self.presence = Presence(
-            rings, Registration(job.job, rank, f"start{rank}", world=len(job.ranks), groups=groups)
-        )
-        self._ring = RingWriter(self.presence.folder / "ring-0", len(rows))
-        self._left = [(number, list(of)) for number, of in groupby(rows, lambda row: row["iteration"])]
-
-    def log_until(self, iteration: int) -> None:
-        """Log what is left of the iterations before this one."""
-        while self._left and (self._left[0][0] or 0) < iteration:
-            for row in self._left.pop(0)[1]:
-                append(self._ring, row, self._names)
+        for process in self._processes:
+            process.leave()
 
 
 class AgentProcess(Producer):

@@ -6,10 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.live_host import append
 from diagnosis.job import Job
 from producers.live.live_store import LiveStore
 from producers.live.rank_log import RankLog
-from producers.live.registration import OPS, PHASES, Group, Presence, Registration, folders
+from producers.live.registration import Group, Presence, Registration, folders
 from producers.live.ring import RingWriter
 from producers.segments import Segments
 
@@ -25,22 +26,6 @@ def write_rank(rings: Path, job: Job, rank: int, rows: list[dict[str, Any]]) -> 
     for row in rows:
         append(ring, row, names)
     return presence
-
-
-def append(ring: RingWriter, row: dict[str, Any], names: list[str]) -> int:
-    """Append a row as the process would have."""
-
-    def of(column: str) -> int:
-        return -1 if row[column] is None else int(row[column])
-
-    phase = 0 if row["phase"] is None else 1 + PHASES.index(row["phase"])
-    codes = names.index(row["communicator"]), OPS.index(row["op"]), phase
-    number = ring.append(
-        row["call_ns"], of("bytes"), of("seq"), of("p2p_seq"), *codes, of("iteration"), of("peer"), of("microbatch")
-    )
-    if number >= 0 and row["end_ns"] is not None:
-        ring.done(number, row["start_ns"] or 0, row["end_ns"])
-    return number
 
 
 def live_store(
