@@ -128,7 +128,7 @@ def by_ends(left: Ints, right: Ints, clock: Ints, operators: Operators, moments:
         if len(rows) < _LEAST_MEETINGS:
             continue
         apart = end_ns[right[rows]] - end_ns[left[rows]]
-        drift = _steady(apart, at[left[rows]])
+        drift = _drift_by_ends(apart, at[left[rows]])
         newest = np.argsort(end_ns[left[rows]], kind="stable")[-_MEETINGS:]
         ahead = np.sort(apart[newest] - np.rint(drift * at[left[rows[newest]]]).astype(np.int64))
         outside = max(0, int(len(ahead) / 2 - 1.5 * np.sqrt(len(ahead))))
@@ -138,7 +138,7 @@ def by_ends(left: Ints, right: Ints, clock: Ints, operators: Operators, moments:
     return found
 
 
-def _steady(apart: Ints, at: Ints) -> float:
+def _drift_by_ends(apart: Ints, at: Ints) -> float:
     """By how much two clocks part in time, told by meetings (shape (m,)) of enough iterations; 0 where these do not."""
     order = np.lexsort((apart, at))
     begins = np.flatnonzero(np.r_[True, np.diff(at[order]) != 0])
@@ -165,13 +165,13 @@ def by_causality(bounds: Mapping[tuple[int, int], Bounds], moments: Moments) -> 
     found: Pairs[int] = {}
     for pair, of in bounds.items():
         if len(of.most) and len(of.least):
-            found[pair] = _between(*of.tightest(moments))
+            found[pair] = _line_between(*of.tightest(moments))
         elif len(of.most) or len(of.least):
             found[pair] = Pair(int(of.most.min() if len(of.most) else of.least.max()), math.inf)
     return found
 
 
-def _between(most: Ints, most_at: Ints, least: Ints, least_at: Ints) -> Pair:
+def _line_between(most: Ints, most_at: Ints, least: Ints, least_at: Ints) -> Pair:
     """The line that leaves most room on either side: no higher than ``most``, no lower than ``least``.
 
     That is one through two of them (as many slopes as there are pairs), or a level one.

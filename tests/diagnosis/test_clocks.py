@@ -240,16 +240,22 @@ def test_offsets_by_causality_follow_clocks_that_drift(slow: int, mostly_us: int
     assert max(off) <= 1200 * US
 
 
-def test_no_drift_is_read_into_what_says_little() -> None:
-    """Bounds that leave each other seconds of room are those of slow operators, and vary as these do."""
-    rows = [
-        {"rank": rank, "seq": seq, "iteration": seq // 8, "call_ns": at + rank * (seq * 7 % 5) * 50 * MS}
-        for seq in range(48)
-        for at in [STARTED_NS + seq * 2000 * MS]
-        for rank in range(2)
-    ]
-    moved = estimate(operators(rows), own_clocks(2), "h0")
-    assert np.ptp(moved.correction(own_clocks(2), np.ones(6, dtype=np.int64), np.arange(6))) <= 2 * MS
+def test_little_drift_is_read_into_what_says_little() -> None:
+    """Bounds that slow operators leave tens of milliseconds apart vary by as much, from one iteration to the next."""
+    moved = []
+    for seed in range(40):
+        draws = np.random.default_rng(seed)
+        rows: list[Row] = []
+        for iteration, meeting in np.ndindex(6, 40):
+            calls = STARTED_NS + (iteration * 10_000 + meeting * 220 + draws.exponential(20, 2)) * MS
+            following = calls.max() + (draws.lognormal(np.log(10), 1) + draws.uniform(5, 30, 2)) * MS
+            for rank in range(2):
+                times = {"call_ns": round(calls[rank]), "next_call_ns": round(following[rank])}
+                rows.append({"rank": rank, "seq": len(rows) // 2, "iteration": iteration, **times})
+        clocks = estimate(operators(rows), own_clocks(2), "h0")
+        moved.append(np.ptp(clocks.correction(own_clocks(2), np.ones(6, dtype=np.int64), np.arange(6))))
+    assert np.median(moved) <= 200 * US
+    assert max(moved) <= 3 * MS
 
 
 HOUR = 3600 * 1000 * MS
