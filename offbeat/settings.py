@@ -24,7 +24,7 @@ from diagnosis.irregularity.monitor import MonitorSettings
 from offbeat.secret_files import with_secrets
 from producers.live.registration import DEFAULT_FOLDER
 from schemas.errors import SettingsError
-from streams.bus import SaslMechanism, SecurityProtocol
+from streams.bus import GROUP_PREFIX, SaslMechanism, SecurityProtocol
 from streams.search import SearchSettings
 
 PREFIX = "OFFBEAT_"
@@ -140,7 +140,7 @@ class WorkerGroup(_Group):
     the diagnosis that a step goes by as soon as it changes.
     """
 
-    group_prefix: str = "offbeat"
+    group_prefix: str = GROUP_PREFIX
     instance: str | None = None
     health_port: Port | None = None
     health_host: str = "127.0.0.1"

@@ -14,6 +14,9 @@ from schemas.message import Message
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
+GROUP_PREFIX = "offbeat"
+"""Of the consumer groups, unless another one is set."""
+
 _OF_SASL = re.compile(r"sasl|authenticat", re.IGNORECASE)
 _OF_TLS = re.compile(r"ssl|tls|certificate|security\.protocol", re.IGNORECASE)
 

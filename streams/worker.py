@@ -20,7 +20,7 @@ from schemas.processor import Processor
 from schemas.topic import Topic
 from streams import topics
 from streams.agent import REQUEST_TIMEOUT_S, Agent, Pace, make_app
-from streams.bus import Bus, Outbox
+from streams.bus import GROUP_PREFIX, Bus, Outbox
 from streams.checkpoints import Checkpoints
 from streams.control_view import FollowedJobs
 from streams.follower import Follower
@@ -43,10 +43,6 @@ _GUESSES = (
 
 _OF_A_SERVICE = re.compile(r"\s*(\[\^[^]]*\]: )?\s*")
 """What Faust's services put before what they log: where they are in its tree."""
-
-
-GROUP_PREFIX = "offbeat"
-"""Of the consumer groups, unless another one is set."""
 
 
 @dataclass(frozen=True, slots=True)
