@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-_READ_NOTHING = frozenset({"agent"})
-"""Roles that have no inputs, and so no lag."""
+_TELL_NO_LAG = frozenset({"agent"})
+"""Of requests alone, which are all that an agent reads, nobody is told how long they wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How much more memory the last quarter of the time may have than the second, as a share, how far a role may be
-    behind its inputs from the second quarter on, and how many pages may be lost. Whoever reads anything tells its lag
-    at each look from then on: of one that does not, nobody knows whether it is behind.
+    behind its inputs from the second quarter on, and how many pages may be lost. All but the agent
+    tell their lag at each look from then on: of one that does not, nobody knows whether it is behind.
     """
 
     rss_grows: float
@@ -41,10 +41,10 @@ class Bounds:
     pages_lost: int
 
     def judge(self, roles: Mapping[str, Mapping[str, Any]], pages_lost: int) -> Iterator[Verdict]:
-        """Of each role by name, what ``soak.quarters`` says of it; one that reads nothing is not judged by its lag."""
+        """Of each role by name, what ``soak.quarters`` says of it; one that tells no lag is not judged by it."""
         for name, quarters in roles.items():
             yield Verdict(f"{name} rss_grows", quarters["rss_grows"], self.rss_grows)
-            if name in _READ_NOTHING:
+            if name in _TELL_NO_LAG:
                 continue
             yield Verdict(f"{name} lag_untold", sum(quarters["lag_untold"][1:]), 0)
             for figure, bound in (("lag_p50_s", self.lag_p50_s), ("lag_most_s", self.lag_most_s)):

@@ -33,7 +33,7 @@ class OnCall:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                pass
+                """Nothing: stderr is for the benchmark's progress."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
         self._thread = Thread(target=self._server.serve_forever, daemon=True)

@@ -70,8 +70,7 @@ def replay_after_a_fix(site: Site) -> None:
     site.pipeline.awaited(
         lambda: site.pipeline.stored(recorded).iterations == judged, "judgement of all that was replayed"
     )
-    with site.diagnosing(recorded):
-        pass
+    site.diagnose(recorded)
 
 
 def too_many(site: Site) -> None:
@@ -95,8 +94,7 @@ def too_many(site: Site) -> None:
         site.pipeline.pass_by("monitor")
     finally:
         site.pipeline.held.clear()
-    with site.diagnosing(recorded):
-        pass
+    site.diagnose(recorded)
     told = {letter["offset"] for letter in site.pipeline.letters(recorded)}
     site.expect(len(told) < MOST_IN_A_ROW, f"{len(told)} messages are dead letters that nobody processed")
 

@@ -27,8 +27,7 @@ def jump_on_a_host(site: Site) -> None:
         folder = site.folder / f"jumped-{jump_s:g}"
         write(replace(run, table=table), folder)
         recorded = site.recording(folder)
-        with site.diagnosing(recorded):
-            pass
+        site.diagnose(recorded)
         named = {(row["cause"], *row["ranks"]) for row in site.pipeline.stored(recorded).incidents.values()}
         site.expect(named == AT_FAULT, f"{host} jumped by {jump_s:g} s at {at_ns} ns: named {sorted(named)}")
         site.tally.clocks_set += 1
@@ -47,7 +46,7 @@ def jump_under_the_roles(site: Site) -> None:
                 site.tally.clocks_set += 1
             recorded = site.recording()
             with site.pipeline.producing(recorded):
-                pass
+                """Nothing befalls it but that; ``diagnose`` would begin with a repair."""
             site.judge(recorded, site.pipeline.stored(recorded))
 
 

@@ -42,16 +42,13 @@ def _await_start(site: Site, producer: LocalService) -> None:
 
 def return_under_a_new_id(site: Site) -> None:
     """Run a job to its end, and then another on the same hosts with another layout."""
-    with site.diagnosing(site.recording()):
-        pass
-    with site.diagnosing(site.recording(_other_layout(site))):
-        pass
+    site.diagnose(site.recording())
+    site.diagnose(site.recording(_other_layout(site)))
 
 
 def run_two_jobs(site: Site) -> None:
-    """Run two jobs with different layouts at the same time, and a third that begins amid them."""
-    with site.diagnosing(site.recording(), site.recording(_other_layout(site)), site.recording(EXAMPLE)):
-        pass
+    """Run three jobs at the same time, one of them with another layout."""
+    site.diagnose(site.recording(), site.recording(_other_layout(site)), site.recording(EXAMPLE))
 
 
 def send_late_records(site: Site) -> None:

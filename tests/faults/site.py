@@ -106,6 +106,11 @@ class Site:
         for recorded in recordings:
             self.judge(recorded, self.pipeline.stored(recorded))
 
+    def diagnose(self, *recordings: Recorded) -> None:
+        """Produce recordings, which nothing befalls meanwhile, and judge what came of them."""
+        with self.diagnosing(*recordings):
+            """Nothing."""
+
     def judge(self, recorded: Recorded, stored: Stored) -> None:
         """Compare what is stored and paged of a job with what an undisturbed run makes of its files."""
         taken = self.person.taken(recorded.job)
