@@ -97,7 +97,7 @@ class Logs(Mapping[str, KeptLogs]):
         return self._made[job]
 
     def __contains__(self, job: object) -> bool:
-        return job in self._jobs.keys()  # noqa: SIM118 - a look-up would raise
+        return job in self._jobs
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._made))

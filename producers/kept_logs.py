@@ -202,11 +202,13 @@ class KeptLogs:
 
     def _of_folder(self, places: Iterable[Place]) -> Iterator[tuple[Place, pa.Table, bool]]:
         """What agents keep of ranks and iterations, and whether it is all."""
+        if self.folder is None:
+            return
         of_iteration: dict[int, list[int]] = defaultdict(list)
-        for rank, iteration in places if self.folder is not None else ():
+        for rank, iteration in places:
             of_iteration[iteration].append(rank)
         for iteration, ranks in of_iteration.items():
-            for rank, rows, whole in self.folder.rows(iteration, ranks) if self.folder is not None else ():
+            for rank, rows, whole in self.folder.rows(iteration, ranks):
                 yield (rank, iteration), rows, whole
 
     def _take_part(self, message: Message) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from schemas.message import Message
-from schemas.processor import Processor, Stateful
+from schemas.processor import Processor, SavedState, Stateful
 from streams.bus import Outbox
 from streams.checkpoints import Checkpoints
 from streams.control_view import Jobs
@@ -126,9 +126,7 @@ class Share:
             processor = self._make_processor(Context(partition, self._jobs))
             saved = self._saved()
             states = saved.of(partition) if isinstance(processor, Stateful) else {}
-            for topic in {topic for state in states.values() for topic in state.offsets}:
-                most = max(state.offsets.get(topic, 0) for state in states.values())
-                self.counted = {**self.counted, (topic, partition): most}
+            self.counted = {**self.counted, **_counted(states.values(), partition)}
             self._steps[partition] = Step(
                 processor,
                 partition=partition,
@@ -142,6 +140,15 @@ class Share:
         for message in messages:
             self._outbox.send(message)
             self._metrics.published(message.topic)
+
+
+def _counted(states: Iterable[SavedState], partition: int) -> dict[Place, int]:
+    """Up to which offset of each input any of the states has counted in what was there."""
+    most: dict[Place, int] = {}
+    for state in states:
+        for topic, offset in state.offsets.items():
+            most[topic, partition] = max(offset, most.get((topic, partition), 0))
+    return most
 
 
 def _offsets(step: Step, partition: int) -> list[tuple[Place, int]]:

@@ -7,6 +7,7 @@ import argparse
 import secrets
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from local.clickhouse import LocalClickHouse
@@ -48,10 +49,9 @@ def exports(server: LocalClickHouse, password_file: Path | None) -> str:
 def password(file: Path) -> str:
     """The password that the file holds; a new one is put there if it is missing."""
     try:
-        file.touch(0o600, exist_ok=False)
-        file.write_text(secrets.token_urlsafe(12))
-    except FileExistsError:
-        pass
+        with suppress(FileExistsError):
+            file.touch(0o600, exist_ok=False)
+            file.write_text(secrets.token_urlsafe(12))
     except OSError as error:
         raise LocalServiceError(f"{file}: {error.strerror}; give --password-file another one") from error
     try:
