@@ -27,8 +27,7 @@ from schemas.errors import BusError
 from schemas.message import Message
 from schemas.topic import Topic
 from streams import topics
-from streams.bus import Bus
-from streams.follower import LIBRDKAFKA
+from streams.bus import LIBRDKAFKA, Bus
 
 RECORD_BYTES = 1_000_000
 LEAD_IN = 250

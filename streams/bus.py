@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from schemas.message import Message
 
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+LIBRDKAFKA = logging.getLogger("librdkafka")
+"""What the clients below confluent-kafka have to say."""
 
 GROUP_PREFIX = "offbeat"
 """Of the consumer groups, unless another one is set."""

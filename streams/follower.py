@@ -13,22 +13,15 @@ from typing import Self
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
-from confluent_kafka.admin import AdminClient, OffsetSpec
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_exponential
+from confluent_kafka.admin import OffsetSpec
 
 from schemas.errors import BusError
 from schemas.message import Message
-from streams.bus import Bus
+from streams.brokers import EARLIEST, LASTING, LATEST, Brokers
+from streams.bus import LIBRDKAFKA, Bus
 from streams.received import received
 
 log = logging.getLogger(__name__)
-LIBRDKAFKA = logging.getLogger("librdkafka")
-"""What the clients below confluent-kafka have to say."""
-
-# confluent-kafka types neither of these.
-EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_LASTING = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
 
 
 class Follower:
@@ -52,11 +45,10 @@ class Follower:
     ) -> None:
         self._topic = topic
         self._within_s = within_s
-        self._properties = bus.librdkafka()
-        self._admin = AdminClient(self._properties, logger=LIBRDKAFKA)
+        self._brokers = Brokers(bus, within_s=within_s)
         self._consumer = Consumer(
             {
-                **self._properties,
+                **bus.librdkafka(),
                 "group.id": "offbeat.followers",  # the client wants one; it is never joined
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -165,26 +157,8 @@ class Follower:
 
     def _offsets(self, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
         """One question for all partitions, and not on the consumer's connection: that may be waiting for records."""
-        asked = {TopicPartition(self._topic, partition): spec for partition in partitions}
-        patiently = Retrying(
-            retry=retry_if_exception(_passes),
-            wait=wait_exponential(multiplier=0.05, max=1.0),
-            stop=stop_after_delay(self._within_s),
-            before_sleep=self._meet_the_brokers_anew,
-            reraise=True,
-        )
-        try:
-            return patiently(self._ask, asked)
-        except KafkaException as error:
-            raise self._failed(error) from error
-
-    def _meet_the_brokers_anew(self, _: RetryCallState) -> None:
-        """The admin client keeps asking with what it knew of a partition's leader, for ever."""
-        self._admin = AdminClient(self._properties, logger=LIBRDKAFKA)
-
-    def _ask(self, asked: dict[TopicPartition, OffsetSpec]) -> dict[int, int]:
-        answers = self._admin.list_offsets(asked, request_timeout=self._within_s)
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
+        found = self._brokers.offsets([(self._topic, partition) for partition in partitions], spec)
+        return {partition: answer.offset for (_, partition), answer in found.items()}
 
     def _take(self, record: Received) -> Message | None:
         error = record.error()
@@ -196,7 +170,7 @@ class Follower:
             # The end counts like a message: compaction may have removed the last ones.
             partition, end = record.partition() or 0, record.offset() or 0
             self._reached[partition] = max(self._reached[partition], end)
-        elif error.code() in _LASTING:
+        elif error.code() in LASTING:
             raise self._failed(KafkaException(error))
         else:
             log.warning("reading %s: %s", self._topic, error)
@@ -204,11 +178,6 @@ class Follower:
 
     def _failed(self, error: KafkaException) -> BusError:
         return BusError(f"{self._topic} cannot be read: {error}")
-
-
-def _passes(error: BaseException) -> bool:
-    """Whether an error is one of a broker that is away or of a leader that moves."""
-    return isinstance(error, KafkaException) and error.args[0].code() not in _LASTING
 
 
 def _message(record: Received) -> Message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import (
     Consumer,
@@ -13,15 +14,13 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from schemas.errors import BusError
-from streams.bus import Bus
-from streams.follower import EARLIEST, LATEST, LIBRDKAFKA
+from streams.brokers import EARLIEST, LATEST, NEWEST, Brokers
+from streams.bus import LIBRDKAFKA, Bus
 from streams.share import Place
-from streams.topics import admin_client, answers
-
-_NEWEST: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+from streams.topics import admin_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +42,20 @@ def standings(bus: Bus, groups: Mapping[str, Collection[str]], *, within_s: floa
     """
     if not groups:
         return {}
-    admin = admin_client(bus, within_s)
-    topics = sorted({topic for of_group in groups.values() for topic in of_group})
-    places = _places(admin, topics, within_s)
-    starts, ends = (_offsets(admin, places, spec, within_s) for spec in (EARLIEST, LATEST))
-    members = _members(admin, groups, within_s)
+    brokers = Brokers(bus, within_s=within_s)
+    places = _places(bus, {topic for of_group in groups.values() for topic in of_group}, within_s)
+    starts, ends = (
+        {place: found.offset for place, found in brokers.offsets(places, spec).items()} for spec in (EARLIEST, LATEST)
+    )
     found = {}
     for group, of_group in groups.items():
-        committed = _committed(admin, group, within_s)
+        committed = brokers.ask(f"group {group}", partial(_committed, group, within_s))
         nexts = {place: max(committed.get(place, 0), starts[place]) for place in places if place[0] in of_group}
         waiting = {place: offset for place, offset in nexts.items() if offset < ends[place]}
         behind = sum(ends[place] - offset for place, offset in waiting.items())
         oldest = _oldest_ns(bus, waiting, within_s) if waiting else None
-        found[group] = Standing(members.get(group, 0), behind, oldest)
+        members = brokers.ask(f"group {group}", partial(_members, group, within_s))
+        found[group] = Standing(members, behind, oldest)
     return found
 
 
@@ -64,17 +64,14 @@ def newest_ns(bus: Bus, topics: Iterable[str], *, within_s: float = 10.0) -> int
 
     Raises ``BusError`` where the brokers do not answer.
     """
-    admin = admin_client(bus, within_s)
-    asked = {TopicPartition(*place): _NEWEST for place in _places(admin, topics, within_s)}
-    if not asked:
-        return None
-    newest = max((found.timestamp for found in answers(admin.list_offsets(asked), within_s).values()), default=-1)
+    found = Brokers(bus, within_s=within_s).offsets(_places(bus, topics, within_s), NEWEST)
+    newest = max((answer.timestamp for answer in found.values()), default=-1)
     return newest * 1_000_000 if newest >= 0 else None
 
 
-def _places(admin: AdminClient, topics: Iterable[str], within_s: float) -> list[Place]:
+def _places(bus: Bus, topics: Iterable[str], within_s: float) -> list[Place]:
     try:
-        known = admin.list_topics(timeout=within_s).topics
+        known = admin_client(bus, within_s).list_topics(timeout=within_s).topics
     except KafkaException as error:
         raise BusError(f"the brokers stopped answering: {error}") from error
     wanted = sorted(topics)
@@ -83,32 +80,31 @@ def _places(admin: AdminClient, topics: Iterable[str], within_s: float) -> list[
     return [(topic, partition) for topic in wanted for partition in known[topic].partitions]
 
 
-def _offsets(admin: AdminClient, places: Iterable[Place], spec: OffsetSpec, within_s: float) -> dict[Place, int]:
-    asked = {TopicPartition(*place): spec for place in places}
-    found = answers(admin.list_offsets(asked), within_s)
-    return {(place.topic, place.partition): answer.offset for place, answer in found.items()}
-
-
-def _members(admin: AdminClient, groups: Iterable[str], within_s: float) -> dict[str, int]:
-    found = {}
-    for group, asked in admin.describe_consumer_groups(list(groups)).items():
-        try:
-            found[group] = len(asked.result(within_s).members)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise BusError(f"group {group}: {error}") from error
-    return found
-
-
-def _committed(admin: AdminClient, group: str, within_s: float) -> dict[Place, int]:
-    [asked] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+def _members(group: str, within_s: float, admin: AdminClient) -> int:
+    [asked] = admin.describe_consumer_groups([group], request_timeout=within_s).values()
     try:
-        places = asked.result(within_s).topic_partitions or []
+        return len(asked.result().members)
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+        if _never_was(error):
+            return 0
+        raise
+
+
+def _committed(group: str, within_s: float, admin: AdminClient) -> dict[Place, int]:
+    [asked] = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)], request_timeout=within_s
+    ).values()
+    try:
+        places = asked.result().topic_partitions or []
+    except KafkaException as error:
+        if _never_was(error):
             return {}
-        raise BusError(f"group {group}: {error}") from error
+        raise
     return {(place.topic, place.partition): place.offset for place in places}
+
+
+def _never_was(error: KafkaException) -> bool:
+    return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
 
 
 def _oldest_ns(bus: Bus, waiting: Mapping[Place, int], within_s: float) -> int | None:

@@ -23,8 +23,7 @@ from confluent_kafka.admin import (
 
 from schemas.errors import BusError
 from schemas.topic import Topic
-from streams.bus import Bus
-from streams.follower import LIBRDKAFKA
+from streams.bus import LIBRDKAFKA, Bus
 
 HEADERS_BYTES = 64 << 10
 """Room for a record's key and headers beyond the bound of its value."""
@@ -186,7 +185,7 @@ def _create(admin: AdminClient, topics: list[Topic], replication_factor: int | N
         NewTopic(topic.name, num_partitions=topic.partitions, replication_factor=replicas, config=settings_of(topic))
         for topic in topics
     ]
-    answers(admin.create_topics(new, operation_timeout=within_s, request_timeout=within_s), within_s)
+    _answers(admin.create_topics(new, operation_timeout=within_s, request_timeout=within_s), within_s)
     deadline = time.monotonic() + within_s
     while unseen := {topic.name for topic in topics} - _partition_counts(admin, within_s).keys():
         if time.monotonic() > deadline:
@@ -213,7 +212,7 @@ def _alter(admin: AdminClient, changes: list[Change], within_s: float) -> None:
         for name, of_topic in groupby(changes, key=lambda change: change.topic)
     ]
     if altered:
-        answers(admin.incremental_alter_configs(altered, request_timeout=within_s), within_s)
+        _answers(admin.incremental_alter_configs(altered, request_timeout=within_s), within_s)
 
 
 def _set(change: Change) -> ConfigEntry:
@@ -236,11 +235,11 @@ def _described(admin: AdminClient, kind: ResourceType, names: list[str], within_
     asked = admin.describe_configs([ConfigResource(kind, name) for name in names], request_timeout=within_s)
     return {
         resource.name: {setting: str(entry.value) for setting, entry in entries.items()}
-        for resource, entries in answers(asked, within_s).items()
+        for resource, entries in _answers(asked, within_s).items()
     }
 
 
-def answers(asked: Mapping[_Asked, Future[_Answer]], within_s: float) -> dict[_Asked, _Answer]:
+def _answers(asked: Mapping[_Asked, Future[_Answer]], within_s: float) -> dict[_Asked, _Answer]:
     """What the brokers answered to each question; raises ``BusError`` for the first that they refused."""
     answered = {}
     for what, future in asked.items():

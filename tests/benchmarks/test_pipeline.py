@@ -10,8 +10,7 @@ from schemas.catalogue import COMM_OPS, TOPICS
 from schemas.errors import BusError
 from schemas.message import Message, decode
 from streams import topics
-from streams.bus import Bus
-from streams.follower import LIBRDKAFKA
+from streams.bus import LIBRDKAFKA, Bus
 from tests.services import ClickHouseAddress
 
 

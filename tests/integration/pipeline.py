@@ -19,8 +19,9 @@ from schemas import catalogue
 from schemas.message import Message, decode
 from schemas.topic import Topic
 from sinks.clickhouse.driver import DriverStore, ServerAddress
-from streams.bus import Bus
-from streams.follower import LATEST, LIBRDKAFKA, Follower
+from streams.brokers import LATEST
+from streams.bus import LIBRDKAFKA, Bus
+from streams.follower import Follower
 from tests.integration.on_call import OnCall
 from tests.integration.outcome import Stored
 from tests.integration.recordings import Recorded

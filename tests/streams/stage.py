@@ -18,8 +18,8 @@ from schemas import catalogue
 from schemas.message import Message, decode
 from schemas.topic import Topic
 from streams import topics as on_broker
-from streams.bus import Bus
-from streams.follower import LIBRDKAFKA, Follower
+from streams.bus import LIBRDKAFKA, Bus
+from streams.follower import Follower
 from tests.streams.examples import Topics
 from tests.streams.worker_script import Plan
 
