@@ -2,7 +2,8 @@
 
 A busy CPU slows all ranks of its host alike, so the walk ends at whichever of them entered last, or, where a tensor
 parallel group fills the host, at their NVLinks if ends are not logged: all members go on late together. Other ranks of
-the host, and what the members do after operators that other hosts take part in, tell.
+the host, and what the members do after operators that other hosts take part in, tell. So does how far apart the
+members call: a busy CPU delays each process by itself, slow NVLinks delay all by the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from diagnosis.operator_graph.delays import Floats, measure
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operators import Ints
+from diagnosis.operators import Ints, Operators
 
 NORMAL_MAD = 1.4826
 """Standard deviations to one median absolute deviation of normal values: a lost line makes one sum useless, not all."""
@@ -30,8 +31,9 @@ class HostSettings:
     Each must have computed longer than usual by ``alike`` of what the leaf's rank did, both without what is common.
     Where ends are not logged, each must have gone on late after its operators with other hosts, on average without the
     ``outlying`` least and greatest: beyond ``sigmas``, ``least_slowdown`` of the usual and ``least_share`` of what the
-    leaf's rank lost in each of its operators, and by ``alike`` of the latest. Communicators of more than
-    ``most_members`` would cost too much to ask.
+    leaf's rank lost in each of its operators, and by ``alike`` of the latest. Or each member of the NVLinks
+    must have called later behind the first of them, in the median, beyond ``sigmas``, ``least_share`` and ``alike``:
+    that no clock of another host disturbs. Communicators of more than ``most_members`` would cost too much to ask.
     """
 
     most_mates: int = 3
@@ -58,15 +60,26 @@ def slow_hosts(
             yield from logs.fetch({None: mates})
             told.append(_compute_alike(logs, leaf, mates, baseline, settings))
         else:
-            ranks = (leaf.rank, *mates)
-            names = [name for name in _abroad(logs.job, ranks) if len(logs.job.members[name]) <= settings.most_members]
-            yield from logs.fetch({name: set(ranks) & {*logs.job.members[name]} for name in names})
-            shared = _collectives(logs.part((), names), names)
-            yield from logs.fetch({name: logs.job.members[name] for name in shared})
-            own = logs.part([leaf.rank], ()).operators.of_rank(leaf.rank)
-            a_call_ns = leaf.excess_ns / max(int((own.iteration == leaf.iteration).sum()), 1)
-            told.append(_go_on_late(logs.part((), shared), shared, leaf, ranks, baseline, a_call_ns, settings))
+            told.append((yield from _without_ends(logs, leaf, mates, baseline, settings)))
     return told
+
+
+def _without_ends(
+    logs: Logs, leaf: Leaf, mates: Sequence[int], baseline: Sequence[int], settings: HostSettings
+) -> Generator[Needs, Answer, bool | None]:
+    """Whether the host of a leaf is slow, by calls alone; None: that cannot be told."""
+    own = logs.part([leaf.rank], ()).operators.of_rank(leaf.rank)
+    a_call_ns = leaf.excess_ns / max(int((own.iteration == leaf.iteration).sum()), 1)
+    if leaf.communicator is not None:
+        yield from logs.fetch({leaf.communicator: leaf.members})
+        if _call_apart(logs.part((), [leaf.communicator]), leaf, baseline, a_call_ns, settings):
+            return True
+    ranks = (leaf.rank, *mates)
+    names = [name for name in _abroad(logs.job, ranks) if len(logs.job.members[name]) <= settings.most_members]
+    yield from logs.fetch({name: set(ranks) & {*logs.job.members[name]} for name in names})
+    shared = _collectives(logs.part((), names), names)
+    yield from logs.fetch({name: logs.job.members[name] for name in shared})
+    return _go_on_late(logs.part((), shared), shared, leaf, ranks, baseline, a_call_ns, settings)
 
 
 def _mates(job: Job, rank: int, most: int) -> tuple[int, ...]:
@@ -105,6 +118,43 @@ def _compute_alike(
     return len(told) >= settings.least_mates and min(told) >= settings.alike * leaf.excess_ns
 
 
+def _call_apart(logs: Logs, leaf: Leaf, baseline: Sequence[int], a_call_ns: float, settings: HostSettings) -> bool:
+    """Whether the leaf's members, which share a host's clock, all called later behind the first of them than usual.
+
+    ``logs`` are those of their communicator, of whose operators the leaf's rank lost ``a_call_ns`` in each.
+    """
+    if len({logs.job.clock(rank) for rank in leaf.members}) > 1:
+        return False
+    operators, amounts = logs.operators, []
+    behind = _behind_the_first(operators, len(leaf.members))
+    for rank in leaf.members:
+        of_rank = operators.rank == rank
+        now = _median(behind[of_rank & (operators.iteration == leaf.iteration)])
+        medians = [_median(behind[of_rank & (operators.iteration == iteration)]) for iteration in baseline]
+        before = np.array([median for median in medians if median is not None])
+        if now is None or len(before) < 2:
+            return False
+        amount, chance = _beyond_usual(now, before, settings)
+        if amount <= chance:
+            return False
+        amounts.append(amount)
+    return min(amounts) > max(settings.least_share * a_call_ns, settings.alike * max(amounts))
+
+
+def _behind_the_first(operators: Operators, members: int) -> Floats:
+    """How long after the first member each operator was called, in ns; NaN where not all members' calls are known."""
+    keys = operators.meeting_keys + 1  # 0: unknown whom it meets
+    first = np.full(int(keys.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, keys, operators.call_ns)
+    complete = (keys > 0) & (np.bincount(keys, minlength=len(first))[keys] == members)
+    return np.where(complete, operators.call_ns - first[keys], np.nan)
+
+
+def _median(values: Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else None
+
+
 def _go_on_late(
     logs: Logs,
     names: Sequence[str],
@@ -137,8 +187,7 @@ def _go_on_late(
         before = np.array([mean for mean in means if mean is not None])
         if now is None or usual is None or len(before) < 2:
             continue
-        amount = now - float(np.median(before))
-        chance = settings.sigmas * NORMAL_MAD * float(np.median(np.abs(before - np.median(before))))
+        amount, chance = _beyond_usual(now, before, settings)
         late.append(amount > max(settings.least_slowdown * usual, settings.least_share * a_call_ns))
         beyond_chance.append(amount > max(chance, error_ns))
         amounts.append(amount)
@@ -147,6 +196,12 @@ def _go_on_late(
     if not all(late) or min(amounts) < settings.alike * max(amounts):
         return False
     return True if all(beyond_chance) else None
+
+
+def _beyond_usual(now: float, before: Floats, settings: HostSettings) -> tuple[float, float]:
+    """By how much a value is greater than those of the baseline are in the middle, and how much chance would do."""
+    usual = float(np.median(before))
+    return now - usual, settings.sigmas * NORMAL_MAD * float(np.median(np.abs(before - usual)))
 
 
 def _members(job: Job, names: Sequence[str]) -> set[int]:

@@ -1,6 +1,6 @@
 """A slow host is told from a slow GPU on it, and from slow NVLinks, whether ends are logged or not."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,6 +18,10 @@ from tests.diagnosis.operator_graph.small_jobs import FAULTY, gpu_slow, located,
 
 HOSTS_OF_FOUR = {"dp": 4, "gpus_per_host": 4}
 """Two tensor parallel groups a host."""
+
+
+def without_ends(table: pa.Table) -> pa.Table:
+    return table.set_column(table.column_names.index("end_ns"), "end_ns", pa.nulls(len(table), pa.int64()))
 
 
 def slow(kind: Kind, rank: int) -> Fault:
@@ -91,8 +95,51 @@ def test_a_slow_gpu_is_told_from_its_host_though_all_go_on_a_little_late(mates_m
     job = replace(training.job(), places=places)
     leaf = Leaf(1, None, (1,), 200 * MS, training.irregular, OperatorRef(1, "g", 0, "all_reduce"), (1,))
     logs = Logs(job, tuple(range(training.iterations)))
-    table = training.table()
-    table = table.set_column(table.column_names.index("end_ns"), "end_ns", pa.nulls(len(table), pa.int64()))
+    table = without_ends(training.table())
     answered(logs.fetch({None: [1]}), table)
     told, _ = answered(slow_hosts(logs, [leaf], training.baseline, HostSettings()), table)
     assert told == [slow]
+
+
+def calls_apart(extra: Callable[[int, int], float], transfer_ms: float = 0.0) -> bool | None:
+    """What is said of a host whose ranks' NVLinks seem slow, and that no rank elsewhere tells of.
+
+    ``extra`` ms are computed by a rank before an operator of the group, ``transfer_ms`` longer than usual it takes.
+    """
+    ranks = (0, 1, 2, 3)
+    programs: dict[int, Sequence[Step]] = {
+        rank: [
+            step
+            for number in range(24)
+            for step in (Compute(extra_ms=extra(rank, number)), Collective("tp", extra_ms=transfer_ms))
+        ]
+        for rank in ranks
+    }
+    training = Training(programs, {"tp": ranks})
+    job = replace(training.job(), places=tuple(Place(rank, "h0", rank) for rank in ranks))
+    operator = OperatorRef(0, "tp", 0, "all_reduce")
+    leaf = Leaf(0, "tp", ranks, 24 * 12 * MS, training.irregular, operator, (0,))
+    logs = Logs(job, tuple(range(training.iterations)))
+    table = without_ends(training.table())
+    answered(logs.fetch({None: [0]}), table)
+    [told], _ = answered(slow_hosts(logs, [leaf], training.baseline, HostSettings()), table)
+    return told
+
+
+def test_a_host_that_delays_each_process_by_itself_is_slow() -> None:
+    assert calls_apart(lambda rank, number: 4.0 * ((rank + number) % 4)) is True
+
+
+@pytest.mark.parametrize(
+    ("extra", "transfer_ms"),
+    [
+        (lambda rank, number: 0.0, 12.0),
+        (lambda rank, number: 12.0, 0.0),
+        (lambda rank, number: 12.0 * (rank == 1), 0.0),
+    ],
+    ids=["slow links", "all are delayed alike", "one GPU"],
+)
+def test_members_that_call_as_far_apart_as_usual_or_for_one_of_them_do_not_tell_of_their_host(
+    extra: Callable[[int, int], float], transfer_ms: float
+) -> None:
+    assert calls_apart(extra, transfer_ms) is None
