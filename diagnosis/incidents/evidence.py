@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
@@ -16,6 +16,11 @@ class DeviceRef:
     device: str
     kind: str
     downside_nics: int | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether it serves several NICs."""
+        return (self.downside_nics or 0) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class Evidence:
             **plain,
             ranks=tuple(row.get("ranks") or ()),
             candidates=tuple(tuple(c) for c in row.get("candidates") or ()),
-            devices=tuple(DeviceRef(**d) for d in row.get("devices") or () if _own(d)),
+            devices=_suspects(row.get("devices") or ()),
             stage=Stage(**(row.get("stage") or {})),
             run_excess_ns=row.get("run_excess_ns") or 0,
             step_excess_ns=row.get("step_excess_ns") or 0,
@@ -74,12 +79,19 @@ class Evidence:
         )
 
 
-def _own(device: Mapping[str, Any]) -> bool:
-    """Whether a device serves one NIC at most: a switch serves many, and one NIC's slowness is no evidence on it.
+def _suspects(devices: Sequence[Mapping[str, Any]]) -> tuple[DeviceRef, ...]:
+    """The devices that serve one NIC at most, where there are any: a slow NIC is no evidence on the switches above it.
 
-    What several findings say of a switch together is for the ranking over iterations to weigh.
+    What several findings say of a switch together is for the ranking over iterations to weigh. A finding that names a
+    switch alone means it.
     """
-    return (device["downside_nics"] or 0) <= 1
+    all_of_them = tuple(DeviceRef(**device) for device in devices)
+    return tuple(device for device in all_of_them if not device.shared) or all_of_them
+
+
+def switch_of(devices: Sequence[DeviceRef]) -> str | None:
+    """The switch that is meant, if it is one."""
+    return devices[0].device if len(devices) == 1 and devices[0].shared else None
 
 
 _PLAIN = (
