@@ -94,16 +94,29 @@ class IncidentJoiner:
         return self._put(replace(judged, revision=1, opened_ns=now_ns, updated_ns=now_ns))
 
     def _judged(self, finding: Evidence) -> Incident | Rule:
-        """What a finding and those that agree with it make together, or the rule that they do not meet."""
-        agreeing = _agreeing(finding, self._loose())
+        """What a finding and those that agree with it make together, or the rule that they do not meet.
+
+        One that points at fewer ranks, but leaves so much doubt about them that nothing opens, is left out.
+        """
+        others = self._loose()
+        while True:
+            agreeing = _agreeing(finding, others)
+            judged = self._together(agreeing)
+            narrowest = min(agreeing, key=lambda known: len(known.ranks))
+            if judged is not Rule.CONFIDENCE or len(narrowest.ranks) >= len(finding.ranks):
+                return judged
+            others = [known for known in others if known.id != narrowest.id]
+
+    def _together(self, agreeing: list[Evidence]) -> Incident | Rule:
+        """The incident that findings make which agree, or the rule that they do not meet."""
         iterations = {known.iteration for known in agreeing}
         if len(iterations) < self.settings.confirmations:
             return Rule.CONFIRMATIONS
         if len(iterations) < self.settings.agreement * len(self._unexplained(agreeing) | iterations):
             return Rule.AGREEMENT
-        agreeing.sort(key=lambda known: known.iteration or 0)
-        incident = _opened(agreeing[0], self.make_id(agreeing[0]))
-        for known in agreeing[1:]:
+        first, *later = sorted(agreeing, key=lambda known: known.iteration or 0)
+        incident = _opened(first, self.make_id(first))
+        for known in later:
             incident = _supported(incident, known)
         if incident.confidence < self.settings.least_confidence:
             return Rule.CONFIDENCE

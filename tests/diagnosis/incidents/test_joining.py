@@ -95,6 +95,16 @@ def test_findings_that_leave_doubt_open_nothing() -> None:
     assert opened.confidence == pytest.approx(1 - 0.8 * 0.6 * 0.1, abs=1e-4)
 
 
+def test_a_weak_finding_on_one_of_a_group_does_not_keep_the_group_from_being_named() -> None:
+    def of_group(iteration: int) -> Evidence:
+        return found(iteration, 1, 2, 3, 4, cause="communication_slow")
+
+    weak, strong = (found(21, 1, cause="communication_slow", share=share) for share in (0.29, 1.0))
+    [opened] = joined([of_group(20), weak, of_group(22)])[1]
+    assert (opened.ranks, opened.findings) == ((1, 2, 3, 4), (of_group(20).id, of_group(22).id))
+    assert joined([of_group(20), strong])[1][-1].ranks == (1,)
+
+
 def test_findings_must_agree_on_enough_of_what_was_searched() -> None:
     others = [found(i) for i in range(21, 26)]
     assert joined([found(20, 3), *others, found(30, 3)])[1] == []
