@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -204,19 +204,38 @@ class Ledger:
         return rank if float(np.nansum(now)) > chance else None
 
     def waits(self, stand: Stand, rows: Ints) -> Iterator[tuple[Wait, int]]:
-        """Material waits for one rank, with the time (its own clock) before which its delay arose."""
+        """Material waits, with the time (the awaited rank's clock) before which the delay arose.
+
+        Where a host is late as a whole, which of its ranks is last changes from operator to operator: of those none of
+        which is awaited long enough, the one that is most stands for all.
+        """
         delays, operators = self._delays, self._delays.operators
         known = (delays.awaited[rows] != UNKNOWN) & (delays.awaited[rows] != stand.rank) & ~np.isnan(delays.wait[rows])
-        waited = delays.wait[rows] * self._weights(rows)
-        for awaited in np.unique(delays.awaited[rows[known]]):
-            on = known & (delays.awaited[rows] == awaited)
-            chosen, amount = rows[on], float(waited[on].sum())
-            if amount < self._least_wait:
-                continue
+        waited = np.where(known, delays.wait[rows] * self._weights(rows), 0.0)
+        ranks, of = np.unique(delays.awaited[rows[known]], return_inverse=True)
+        amounts = np.bincount(of, weights=waited[known], minlength=len(ranks))
+        for awaited, amount in self._by_host(dict(zip(ranks.tolist(), amounts.tolist(), strict=True))).items():
+            chosen = rows[known & (delays.awaited[rows] == awaited)]
             worst = int(chosen[np.argmax(delays.wait[chosen])])
-            until = self._entered(int(awaited), int(chosen[np.argmax(operators.call_ns[chosen])]))
+            until = self._entered(awaited, int(chosen[np.argmax(operators.call_ns[chosen])]))
             name = operators.communicators[operators.communicator[worst]]
-            yield Wait(stand.rank, int(awaited), name, operators.ops[operators.op[worst]], int(amount)), until
+            yield Wait(stand.rank, awaited, name, operators.ops[operators.op[worst]], int(amount)), until
+
+    def _by_host(self, amounts: Mapping[int, float]) -> dict[int, float]:
+        """Which of the awaited ranks to follow, and for how much: those awaited long enough, and of each host of which
+        none is, though together they are, the one that is awaited most.
+        """
+        followed = {rank: amount for rank, amount in amounts.items() if amount >= self._least_wait}
+        clock = self._logs.job.clock
+        told = {clock(rank) for rank in followed}
+        hosts: dict[str, dict[int, float]] = {}
+        for rank, amount in amounts.items():
+            if amount > 0 and clock(rank) not in told:
+                hosts.setdefault(clock(rank), {})[rank] = amount
+        for of_host in hosts.values():
+            if (together := sum(of_host.values())) >= self._least_wait:
+                followed[max(of_host, key=of_host.__getitem__)] = together
+        return followed
 
     def _entered(self, awaited: int, row: int) -> int:
         """When the awaited rank called the operator that ``row`` is to another member, on its own clock."""

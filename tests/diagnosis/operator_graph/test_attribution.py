@@ -1,9 +1,11 @@
 """The walk that follows amounts: where it goes, what it calls a cause, what it leaves alone."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from diagnosis.job import Job, Place
 from diagnosis.operator_graph.attribution import Walk, walk
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.ledger import AttributionSettings
@@ -21,8 +23,9 @@ def walked(
     excess_ms: float,
     settings: AttributionSettings | None = None,
     missing: Sequence[int] = (),
+    job: Job | None = None,
 ) -> tuple[Walk, Asked]:
-    logs = Logs(training.job(), tuple(range(training.iterations)))
+    logs = Logs(job or training.job(), tuple(range(training.iterations)))
     search = walk(logs, training.irregular, training.baseline, pivots, int(excess_ms * MS), settings or PLAIN)
     return answered(search, training.table(), missing)
 
@@ -79,6 +82,32 @@ def test_a_cause_lost_a_material_share(excess_ms: float, is_cause: bool) -> None
 def test_a_wait_is_followed_down_to_a_lesser_share(excess_ms: float, is_followed: bool) -> None:
     found, _ = walked(chain(), (0,), excess_ms)
     assert bool(found.waits) == is_followed
+
+
+def late_in_turn() -> Training:
+    """Ranks 1 to 8 lose 10 ms among themselves eight times, and each of them once enters last what rank 0 waits in."""
+
+    def program(rank: int) -> list[Step]:
+        steps: list[Step] = []
+        for turn in range(1, 9):
+            own: list[Step] = [Collective("tp", extra_ms=10), Compute(1, extra_ms=0.5 if turn == rank else 0)]
+            steps += [*([Compute(2)] if rank == 0 else own), Collective("ep")]
+        return steps
+
+    tensor = tuple(range(1, 9))
+    return Training({rank: program(rank) for rank in range(9)}, {"ep": (0, *tensor), "tp": tensor})
+
+
+def test_of_a_host_that_is_late_as_a_whole_one_rank_stands_for_all() -> None:
+    """None of its ranks is awaited for the least share of the excess."""
+    training = late_in_turn()
+    hosts = replace(training.job(), places=tuple(Place(rank, f"h{min(rank, 1)}", rank) for rank in range(9)))
+    found, _ = walked(training, (0,), 84, job=hosts)
+    [wait] = found.waits
+    assert wait.awaited_rank in range(1, 9)
+    assert wait.ns == pytest.approx(84 * MS, rel=0.03)
+    assert places(found) == {(wait.awaited_rank, "tp")}
+    assert walked(training, (0,), 84)[0].waits == []  # as many hosts as ranks: nobody is slow enough
 
 
 def test_what_varies_as_much_anyway_is_no_cause() -> None:
