@@ -162,15 +162,6 @@ class Job:
         wires = self.topology.crossed([nic.device for nic in nics], others)
         return (*wires, *(self._local_nvlinks(members) if set(suspects) == set(members) else ()))
 
-    def ranks_below(self, tor: str) -> tuple[int, ...]:
-        """The ranks with a NIC that is cabled to a ToR."""
-        uplinks = self.topology.uplinks if self.topology else {}
-        return tuple(
-            rank
-            for rank in self.ranks
-            if any(tor == upper for nic in self.nics(rank) for _, upper in uplinks.get(nic.device, ()))
-        )
-
     def _nvlinks(self, rank: int) -> tuple[Device, ...]:
         host = self.place[rank].host
         named = self.topology.nvlinks.get(host or "") if self.topology else None

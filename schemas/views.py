@@ -39,11 +39,10 @@ _DEVICE_RANKING = View(
     " correlation of the series in its evidence, or the stored rate where it carries none; what is negative or not"
     " a number is 0. A device keeps the part `decay` of the rates against it, the less the more NICs are below it"
     " (epsilon = exp(1); the paper prints 1e-6); with coverage the ToRs below a spine, and the NICs below all else,"
-    " count for each that the findings name beside it, and what a finding names without any NIC keeps all. It gets"
-    " the prior of its kind, which weighs as much as alpha irregularities. Devices that the same findings name and"
-    " that are above as many NICs are one ambiguity set and share a place. A device that no finding names is not"
-    " ranked, and those that are named only by findings which explain nothing come last. k is the last place to be"
-    " told, 0 all.",
+    " count for each that the findings name beside it. It gets the prior of its kind, which weighs as much as alpha"
+    " irregularities. Devices that the same findings name and that are above as many NICs are one ambiguity set and"
+    " share a place. A device that no finding names is not ranked, and those that are named only by findings which"
+    " explain nothing come last. k is the last place to be told, 0 all.",
     f"""
 WITH
     irregularities AS
@@ -87,7 +86,6 @@ WITH
             max(nics_of_a_tor) AS nics_of_tor,
             multiIf(
                 NOT {{coverage:Bool}}, below,
-                max(empty(nics)), 1,
                 device_kind = 'spine' AND nics_of_tor > 0,
                 greatest(1, below / nics_of_tor / length(groupUniqArrayArray(arrayMap(tor -> tor.device, tors)))),
                 greatest(1, below / greatest(length(groupUniqArrayArray(nics)), 1))

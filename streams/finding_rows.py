@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diagnosis.job import Job
-from diagnosis.operator_graph.culprit import Culprit
-from diagnosis.operator_graph.locate import Irregularity, Location
+from diagnosis.operator_graph.locate import Culprit, Irregularity, Location
 from streams.identity import identity
 
 METHOD = "operator_graph"

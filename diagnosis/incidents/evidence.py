@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
@@ -16,11 +16,6 @@ class DeviceRef:
     device: str
     kind: str
     downside_nics: int | None = None
-
-    @property
-    def shared(self) -> bool:
-        """Whether it serves several NICs."""
-        return (self.downside_nics or 0) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,7 @@ class Evidence:
             **plain,
             ranks=tuple(row.get("ranks") or ()),
             candidates=tuple(tuple(c) for c in row.get("candidates") or ()),
-            devices=_suspects(row.get("devices") or ()),
+            devices=tuple(DeviceRef(**d) for d in row.get("devices") or () if _own(d)),
             stage=Stage(**(row.get("stage") or {})),
             run_excess_ns=row.get("run_excess_ns") or 0,
             step_excess_ns=row.get("step_excess_ns") or 0,
@@ -79,19 +74,12 @@ class Evidence:
         )
 
 
-def _suspects(devices: Sequence[Mapping[str, Any]]) -> tuple[DeviceRef, ...]:
-    """The devices that serve one NIC at most, where there are any: a slow NIC is no evidence on the switches above it.
+def _own(device: Mapping[str, Any]) -> bool:
+    """Whether a device serves one NIC at most: a switch serves many, and one NIC's slowness is no evidence on it.
 
-    What several findings say of a switch together is for the ranking over iterations to weigh. A finding that names a
-    switch alone means it.
+    What several findings say of a switch together is for the ranking over iterations to weigh.
     """
-    all_of_them = tuple(DeviceRef(**device) for device in devices)
-    return tuple(device for device in all_of_them if not device.shared) or all_of_them
-
-
-def switch_of(devices: Sequence[DeviceRef]) -> str | None:
-    """The switch that is meant, if it is one."""
-    return devices[0].device if len(devices) == 1 and devices[0].shared else None
+    return (device["downside_nics"] or 0) <= 1
 
 
 _PLAIN = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnosis.incidents.evidence import Incident, switch_of
+from diagnosis.incidents.evidence import Incident
 from diagnosis.job import Job
 
 _WHAT = {
@@ -11,7 +11,6 @@ _WHAT = {
     "mixed_slow": "computes and transfers slowly",
     "host_slow": "is slowed down by its host",
 }
-_NEXT_OF_SWITCH = "Check the switch: its ports, buffers, errors and load; else move its jobs away."
 _NEXT = {
     "compute_slow": "Check the GPU's clocks, temperature and throttle reasons, and the host's CPU load; else swap it.",
     "communication_slow": "Check the NIC's rate, errors and cable, and its switch port; else swap it.",
@@ -29,9 +28,7 @@ def explain(job: Job, incident: Incident) -> str:
     doubt = ""
     if incident.candidates:
         doubt = " The evidence cannot tell these apart: they share every operator that is slow."
-    switch = switch_of(incident.devices)
-    todo = _NEXT.get(incident.cause, "") if switch is None else _NEXT_OF_SWITCH
-    advice = f" {todo}" if todo else ""
+    advice = f" {_NEXT[incident.cause]}" if incident.cause in _NEXT else ""
     return f"{where} {what}{_during(incident)} {when}: the job lost {lost:.3g} s.{doubt}{advice}"
 
 
@@ -43,8 +40,6 @@ def _where(job: Job, incident: Incident) -> str:
         names.append(f"rank {rank}{host}")
     more = f" and {len(incident.ranks) - 4} more" if len(incident.ranks) > 4 else ""
     joined = (" or " if incident.candidates else " and ").join(names)
-    if (switch := switch_of(incident.devices)) is not None:
-        return f"Switch {switch} (above {joined}{more})"
     devices = ", ".join(d.device for d in incident.devices[:4])
     text = f"{joined}{more} ({devices})" if devices else f"{joined}{more}"
     return text[0].upper() + text[1:]

@@ -20,7 +20,6 @@ from diagnosis.incidents.evidence import (
     Span,
     evidence_from_state,
     evidence_to_state,
-    switch_of,
 )
 
 DEGRADATION = "persistent_degradation"
@@ -223,15 +222,12 @@ def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: in
 
 
 def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
-    """Whether two can be about one fault: the same kind, and one's ranks among the other's, or the same switch.
+    """Whether two can be about one fault: the same kind, and one's ranks among the other's.
 
     Two groups that cannot tell their members apart need only overlap: the culprit is where they do.
     """
     if one.cause != other.cause and "mixed_slow" not in {one.cause, other.cause}:
         return False
-    switches = switch_of(one.devices), switch_of(other.devices)
-    if any(switches):
-        return switches[0] == switches[1]
     here, there = set(one.ranks), set(other.ranks)
     if one.candidates and other.candidates:
         return bool(here & there)
@@ -251,17 +247,10 @@ def _agreeing(finding: Evidence, recent: list[Evidence]) -> list[Evidence]:
 
 def _concerns(incident: Incident, finding: Evidence) -> bool:
     """Whether a finding belongs to an incident that is open, or to the span of one that was."""
-    return (compatible(incident, finding) or _below(finding, incident)) and (
+    return compatible(incident, finding) and (
         incident.state == "open"
         or (finding.iteration is not None and incident.first_iteration <= finding.iteration <= incident.last_iteration)
     )
-
-
-def _below(finding: Evidence, incident: Incident) -> bool:
-    """Whether an incident names a switch, and a finding some of what is below it."""
-    switch, other = switch_of(incident.devices), switch_of(finding.devices)
-    within = set(finding.ranks) <= set(incident.ranks) and finding.cause == incident.cause
-    return switch is not None and other is None and within
 
 
 def _opened(finding: Evidence, identity: str) -> Incident:
@@ -292,8 +281,7 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
     runs, first = dict(incident.runs), _run_of(finding)
     runs[first] = _span(finding, runs.get(first))
     pattern = _pattern(incident, finding)
-    about = incident.ranks if _below(finding, incident) else finding.ranks
-    common = tuple(rank for rank in incident.ranks if rank in about)
+    common = tuple(rank for rank in incident.ranks if rank in finding.ranks)
     narrower = len(common) < len(incident.ranks)
     changes = _narrowed(incident, finding, common) if narrower else {}
     # what was said of the wider group says less of each of its members

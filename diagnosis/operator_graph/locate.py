@@ -16,15 +16,19 @@ from diagnosis.irregularity.samples import Length
 from diagnosis.job import Job
 from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.attribution import Walk, walk
-from diagnosis.operator_graph.culprit import COMPUTE, HOST, MIXED, NETWORK, Culprit
 from diagnosis.operator_graph.host import HostSettings, slow_hosts
-from diagnosis.operator_graph.leaf import Leaf, Wait
+from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait
 from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import MOST_ROWS, Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.rating import Suspect, rated
 from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
-from diagnosis.operator_graph.switch import behind_one_switch
+from diagnosis.topology import Device
+
+COMPUTE = "compute_slow"
+NETWORK = "communication_slow"
+MIXED = "mixed_slow"
+HOST = "host_slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,28 @@ class Irregularity:
     def length(self) -> Length | None:
         """How long it took beside how long it should have, as detectors ask; None: not known."""
         return Length(self.expected_ns + self.excess_ns, self.expected_ns) if self.expected_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """Who lost how much of an iteration's excess.
+
+    ``ranks`` are the culprits; with several ``candidates`` (sets) the evidence cannot tell which, and ``ranks``
+    is their union. ``operator_ns`` and ``iteration_ns`` are the series that ``irregularity_rate`` correlates.
+    """
+
+    cause: str
+    level: str
+    ranks: tuple[int, ...]
+    candidates: tuple[tuple[int, ...], ...]
+    devices: tuple[Device, ...]
+    operator: OperatorRef
+    excess_ns: int
+    share: float
+    path: tuple[int, ...]
+    operator_ns: tuple[int, ...] = ()
+    iteration_ns: tuple[int, ...] = ()
+    irregularity_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +179,7 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     slowed = yield from slow_hosts(logs, local, baseline, settings.host)
     of_host = dict(zip(local, slowed, strict=True))
     culprits = [_culprit(logs.job, leaf, excess_ns, apart.get(leaf), of_host.get(leaf, False)) for leaf in leaves]
-    return behind_one_switch(logs.job, _decisive(_merged(culprits, settings.mixed_share), settings)), found
+    return _decisive(_merged(culprits, settings.mixed_share), settings), found
 
 
 def _as_published(logs: Logs, irregularity: Irregularity, detector: OperatorDetector) -> Steps:

@@ -26,8 +26,7 @@ class RankingSettings:
 
     ``coverage`` is a step beyond the paper: the decay counts the branches below a switch (a ToR's NICs, a spine's
     ToRs) for each that the findings name, not all NICs. A slow switch slows what is below it one after the other, and
-    is blamed as they are seen; as printed, none of its NICs ever needs a second finding to stay before it. What a
-    finding names without any NIC it means itself, and keeps all.
+    is blamed as they are seen; as printed, none of its NICs ever needs a second finding to stay before it.
     """
 
     alpha: float = 1.0
@@ -104,7 +103,6 @@ class _Gathered:
     """What implicates one device; rates in trillionths, so that sums depend on no order and equal ones tie.
 
     ``nics`` and ``tors`` are named beside it; ``nics_of_tor`` is how many NICs the largest of these ToRs has.
-    ``itself``: something names it without any NIC.
     """
 
     kind: str
@@ -114,13 +112,10 @@ class _Gathered:
     nics: set[str] = field(default_factory=set)
     tors: set[str] = field(default_factory=set)
     nics_of_tor: int = 0
-    itself: bool = False
 
     @property
     def shared_by(self) -> float:
         """Branches below the device for each that is named; 1: all of them are."""
-        if self.itself:
-            return 1.0
         if self.nics_of_tor and self.kind == "spine":
             return max(1.0, self.downside_nics / self.nics_of_tor / len(self.tors))
         return max(1.0, self.downside_nics / max(len(self.nics), 1))
@@ -141,7 +136,6 @@ def _gathered(implications: Iterable[Implication]) -> dict[tuple[str, str], _Gat
             own.trillionths += trillionths
             own.downside_nics = max(own.downside_nics, device.downside_nics or 0)
             own.nics.update(nics)
-            own.itself |= not nics
             own.tors.update(tor.device for tor in tors)
             own.nics_of_tor = max(own.nics_of_tor, nics_of_tor)
     return gathered

@@ -47,9 +47,6 @@ NEXT = {
 }
 """What to do first about each cause."""
 
-NEXT_OF_SWITCH = "look at the switch: errors, drops, buffers and load of its ports, and what else it carries"
-"""What to do first where all that is named are switches."""
-
 _MOST_RANGES = 16
 _MOST_NAMES = 16
 _UNITS = (("h", 3600), ("min", 60))
@@ -140,15 +137,10 @@ def _details(row: Row, placement: Job | None, link: str) -> dict[str, str]:
         "Since": _since(row),
         "How sure": f"{row['confidence']:.0%}",
         "Time lost": _lost(row),
-        "Next": None if row["state"] == "resolved" else _next(row),
+        "Next": None if row["state"] == "resolved" else NEXT[row["cause"]],
         "More": link,
     }
     return {name: text for name, text in known.items() if text}
-
-
-def _next(row: Row) -> str:
-    kinds = {device["kind"] for device in row["devices"]}
-    return NEXT_OF_SWITCH if kinds and kinds <= {"tor", "spine"} else NEXT[row["cause"]]
 
 
 def _place(row: Row, placement: Job | None) -> str:

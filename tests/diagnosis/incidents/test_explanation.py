@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis.incidents.evidence import DeviceRef, Incident, Span, Stage
+from diagnosis.incidents.evidence import Incident, Span, Stage
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import DEGRADATION, FLUCTUATION, IncidentJoiner
 from diagnosis.job import Job, Place
@@ -14,7 +14,7 @@ from tests.diagnosis.incidents.findings import SECOND, found
 JOB = Job("j", tuple(Place(rank, f"h{rank // 2}" if rank < 8 else None, rank % 2) for rank in range(10)), ())
 
 
-def incident(*ranks: int, **fields: Any) -> Incident:
+def incident(*ranks: int, **fields: str) -> Incident:
     joiner = IncidentJoiner(lambda finding: finding.id)
     joiner.take(found(20, *ranks, **fields))
     [opened] = joiner.take(found(31, *ranks, **fields))
@@ -34,13 +34,6 @@ def test_candidates_are_alternatives() -> None:
     assert text.startswith("Rank 2 on h1 or rank 9 (nic:h2/0, nic:h9/0) transfers slowly")
     assert "The evidence cannot tell these apart" in text
     assert text.endswith("Check the NIC's rate, errors and cable, and its switch port; else swap it.")
-
-
-def test_a_switch_is_named_with_what_is_below_it() -> None:
-    tor = (DeviceRef("tor:pod0/rail1", "tor", 4),)
-    text = explain(JOB, incident(1, 3, cause="communication_slow", devices=tor, level="device", candidates=()))
-    assert text.startswith("Switch tor:pod0/rail1 (above rank 1 on h0 and rank 3 on h1) transfers slowly")
-    assert text.endswith("Check the switch: its ports, buffers, errors and load; else move its jobs away.")
 
 
 def test_many_ranks_are_counted() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.incidents.evidence import DeviceRef, Evidence, Incident, Span
+from diagnosis.incidents.evidence import Evidence, Incident, Span
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import (
     DEGRADATION,
@@ -407,31 +407,3 @@ def test_revisions_rise_with_every_change_that_a_person_must_hear(
             assert set(after.ranks) <= set(before.ranks)
             assert after.last_iteration >= before.last_iteration
             assert not (before.state == "resolved" and after.state == "open")
-
-
-BELOW_THE_TOR = (0, 1, 2, 3, 4, 5)
-
-
-def slow_nics(iteration: int, *ranks: int) -> Evidence:
-    return found(iteration, *ranks, cause="communication_slow")
-
-
-def slow_switch(iteration: int, name: str = "tor:0") -> Evidence:
-    fields = {"cause": "communication_slow", "level": "device", "candidates": ()}
-    return found(iteration, *BELOW_THE_TOR, **fields, devices=(DeviceRef(name, "tor", 6),))
-
-
-def test_a_switch_is_not_narrowed_to_what_one_iteration_shows_of_it() -> None:
-    incident = only([slow_switch(20), slow_switch(21), slow_nics(22, 0, 1), slow_nics(23, 4), slow_switch(24)])
-    assert (incident.level, incident.ranks) == ("device", BELOW_THE_TOR)
-    assert [device.device for device in incident.devices] == ["tor:0"]
-    assert len(incident.findings) == 5
-
-
-def test_nics_and_the_switch_above_them_are_not_one_fault_until_the_switch_is_known() -> None:
-    """What was seen of some NICs is no second finding on the switch."""
-    joiner, records = joined([slow_nics(20, 0, 1), slow_switch(21)])
-    assert records == []
-    [opened] = joiner.take(slow_switch(22))
-    assert [device.device for device in opened.devices] == ["tor:0"]
-    assert joiner.take(slow_nics(23, 6)) == joiner.take(slow_switch(24, "tor:1")) == []

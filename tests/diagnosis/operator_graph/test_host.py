@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from diagnosis.job import Place
-from diagnosis.operator_graph.culprit import COMPUTE, HOST, NETWORK
 from diagnosis.operator_graph.host import HostSettings, slow_hosts
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef
+from diagnosis.operator_graph.locate import COMPUTE, HOST, NETWORK
 from diagnosis.operator_graph.logs import Logs
 from producers.simulation import Fault, Kind
 from tests.diagnosis.answering import answered

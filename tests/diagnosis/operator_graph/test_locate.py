@@ -11,8 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnosis.irregularity.monitor import IterationMonitor
-from diagnosis.operator_graph.culprit import COMPUTE, MIXED, NETWORK
-from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Location, locate
+from diagnosis.operator_graph.locate import (
+    COMPUTE,
+    MIXED,
+    NETWORK,
+    Irregularity,
+    LocateSettings,
+    Location,
+    locate,
+)
 from diagnosis.operator_graph.needs import Answer, Needs
 from producers.simulation import Fault, Kind, Part
 from producers.simulation.relabel import relabelled

@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from diagnosis.operator_graph.algorithm_1 import COMPUTE, Search
-from diagnosis.operator_graph.culprit import COMPUTE as COMPUTE_SLOW
+from diagnosis.operator_graph.locate import COMPUTE as COMPUTE_SLOW
 from diagnosis.operator_graph.locate import Irregularity, LocateSettings, locate
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operators import Operators, last_callers

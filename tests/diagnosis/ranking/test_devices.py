@@ -44,7 +44,7 @@ def test_rates_add_up_on_every_device_that_an_irregularity_implicates() -> None:
 
 
 def test_the_score_is_the_mean_of_the_posterior() -> None:
-    [gpu, tor] = rank([*times(3, 0.8, GPU), *times(4, 1.0, TOR)], replace(AS_PUBLISHED, alpha=2.0))
+    [gpu, tor] = rank([*times(3, 0.8, GPU), *times(4, 1.0, TOR)], replace(WHOLE, alpha=2.0))
     kept = math.log(32 + math.e - 1) / 32
     assert [gpu.decay, tor.decay] == pytest.approx([1.0, kept])
     assert (gpu.prior_a, gpu.prior_b) == pytest.approx((2 * 74 / 126, 2 * 52 / 126))
@@ -81,14 +81,6 @@ def test_coverage_counts_the_branches_below_for_each_that_is_named() -> None:
     assert kept(spine)["spine:0"] == pytest.approx(decay(64 / 2))  # of no known ToRs
     assert kept(Device("tor:0", "tor", 1))["tor:0"] == 1.0  # more NICs are named beside it than are below
     assert kept(of_tor)["nic:a/0"] == 1.0
-
-
-def test_a_switch_that_is_named_without_any_nic_is_meant_itself() -> None:
-    """It comes before what is below it once it is named more often than any of that."""
-    [tor, *_] = rank([*times(3, 1.0, TOR), *times(2, 1.0, NIC, CABLE, TOR)], WHOLE)
-    assert (tor.device, tor.decay, tor.place) == (TOR.device, 1.0, 1)
-    published = places(rank([*times(3, 1.0, TOR), *times(2, 1.0, NIC, CABLE, TOR)], AS_PUBLISHED))
-    assert published == {NIC.device: 1, CABLE.device: 1, TOR.device: 2}
 
 
 def test_a_slow_tor_comes_before_its_nics_once_enough_of_them_were_seen() -> None:

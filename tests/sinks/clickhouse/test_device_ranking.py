@@ -68,7 +68,7 @@ class Findings:
 
     @cached_property
     def devices(self) -> list[tuple[Device, ...]]:
-        """What findings implicate: NICs with their only cables, ToRs and spines, or one device alone."""
+        """What findings implicate: NICs with their only cables, ToRs and spines, or one device of another kind."""
         draws = self._draws("devices")
         return [_path(draws) if draws.random() < 0.6 else (_other(draws),) for _ in range(self.kinds)]
 
@@ -143,8 +143,8 @@ def _path(draws: np.random.Generator) -> tuple[Device, ...]:
 
 
 def _other(draws: np.random.Generator) -> Device:
-    kind = str(draws.choice(["gpu", "gpu", "gpu", "cpu", "nvlink", "hypervisor", "tor"]))
-    return _device(kind, str(draws.integers(8)) if kind == "tor" else f"h{draws.integers(16)}")
+    kind = str(draws.choice(["gpu", "gpu", "gpu", "cpu", "nvlink", "hypervisor"]))
+    return _device(kind, f"h{draws.integers(16)}")
 
 
 def _evidence(draws: np.random.Generator) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from diagnosis.job import Job, Place
 from schemas.findings import CAUSES
-from sinks.webhook.content import NEXT, NEXT_OF_SWITCH, WHAT, names, ranges
+from sinks.webhook.content import NEXT, WHAT, names, ranges
 from sinks.webhook.page import Page
 from tests.sinks.webhook import incidents
 
@@ -111,13 +111,6 @@ def test_a_person_reads_where_since_when_how_sure_what_it_costs_and_what_to_do_n
         "Next": NEXT["compute_slow"],
         "More": "https://offbeat.example/llama/5d3c0a9e1f",
     }
-
-
-def test_of_a_switch_a_person_is_not_sent_to_a_nic() -> None:
-    tor, nic = ({"device": name, "kind": name, "downside_nics": 16} for name in ("tor", "nic"))
-    assert page(cause="communication_slow", devices=[tor]).details["Next"] == NEXT_OF_SWITCH
-    assert page(cause="communication_slow", devices=[tor, nic]).details["Next"] == NEXT["communication_slow"]
-    assert page(cause="communication_slow", devices=[]).details["Next"] == NEXT["communication_slow"]
 
 
 @pytest.mark.parametrize(
