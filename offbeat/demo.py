@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -187,7 +188,7 @@ def _paging(webhook: WebhookSettings, simulated: SimulatedRun, *, page: bool) ->
     from offbeat.paging import paging
     from sinks.webhook.retry import RetryPolicy
 
-    policy = RetryPolicy(patience_s=_PAGING_PATIENCE_S)
+    policy = RetryPolicy(patience_s=_PAGING_PATIENCE_S, flush_s=math.inf)
     with paging(webhook, _refused, CollectorRegistry(), policy=policy) as make:
         yield [_Pages(make({simulated.job.job: simulated.job}))]
 

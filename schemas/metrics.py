@@ -134,7 +134,11 @@ STORED_ROWS = CounterOf("offbeat_stored_rows_total", "Rows that the store took."
 STORE: tuple[Metric, ...] = (STORED_ROWS,)
 
 PAGES_DELIVERED = CounterOf("offbeat_pages_delivered_total", "Pages that the receiver took.", ("status",))
-PAGE_ATTEMPTS_FAILED = CounterOf("offbeat_page_attempts_failed_total", "Attempts that will be repeated.", ("reason",))
+PAGE_ATTEMPTS_FAILED = CounterOf(
+    "offbeat_page_attempts_failed_total",
+    "Attempts that failed. They are repeated; a final one, which settings must mend, ends the role first.",
+    ("reason",),
+)
 PAGES_SUPERSEDED = CounterOf("offbeat_pages_superseded_total", "Pages never sent because a newer revision came first.")
 PAGES_REFUSED = CounterOf("offbeat_pages_refused_total", "Pages that the receiver will never take.")
 PAGES_RESENT = CounterOf("offbeat_pages_resent_total", "Pages sent again to a receiver that wants to hear again.")

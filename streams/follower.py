@@ -67,6 +67,9 @@ class Follower:
         except KafkaException as error:
             self._consumer.close()
             raise self._failed(error) from error
+        except BusError:
+            self._consumer.close()
+            raise
 
     def catch_up(self) -> Iterator[Message]:
         """Everything that the topic holds by now beyond what was read, a partition's messages in their order."""

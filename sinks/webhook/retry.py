@@ -15,12 +15,14 @@ class RetryPolicy:
     """Waits and their bound, in seconds.
 
     ``patience_s`` must stay below the consumer's longest time between polls, or the partition moves to a worker
-    that waits just as long.
+    that waits just as long. A flush goes over what is due for ``flush_s`` and leaves the rest to the next one, so that
+    what a slow receiver has taken is saved before a worker that seems stuck is ended.
     """
 
     first_wait_s: float = 0.5
     longest_wait_s: float = 30.0
     patience_s: float = 240.0
+    flush_s: float = 60.0
 
 
 class Patience:

@@ -122,7 +122,7 @@ class WebhookSink:
         return ()
 
     def flush(self) -> None:
-        """Deliver everything queued, and what the receiver wants to hear again by now.
+        """Deliver what is queued, and what the receiver wants to hear again by now, as far as the policy's time goes.
 
         Raises ``ReceiverError`` when the receiver stayed away too long or takes no pages at all; what was not
         delivered stays queued.
@@ -202,9 +202,12 @@ class WebhookSink:
             ) from error
 
     def _try_all(self, patience: Patience) -> None:
-        """Try every page that is due once, unless one shows that the others would fare the same."""
+        """Try every page that is due once, unless one shows that the others would fare the same, or time is up."""
         failure: ReceiverAway | None = None
-        for due in self._due():
+        until = self._clock() + self._policy.flush_s
+        for number, due in enumerate(self._due()):
+            if number and self._clock() >= until:
+                break
             try:
                 self._delivery.post(self._receiver.request(due.page, self._now_ns()), due.page.idempotency_key)
             except PageRefused as error:
@@ -214,6 +217,9 @@ class WebhookSink:
                 failure = error
                 if error.wholly:
                     break
+            except ReceiverError:
+                self._metrics.failed_attempts.labels("final").inc()
+                raise
             else:
                 self._note(due)
                 patience.delivered()

@@ -60,7 +60,7 @@ def test_what_passes_is_asked_again_of_brokers_met_anew(code: int) -> None:
     assert len(set(map(id, asked))) == len(asked) == 3
 
 
-@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_AUTHORIZATION_FAILED])
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._AUTHENTICATION])
 def test_what_lasts_is_said_at_once(code: int) -> None:
     with pytest.raises(BusError, match="group g cannot be read"):
         answered_after(1, code)

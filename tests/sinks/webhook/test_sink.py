@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from schemas.processor import SavedState, Sink, Stateful
 from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
 from sinks.webhook.delivery import Delivery, PageRefused
 from sinks.webhook.metrics import PageMetrics
+from sinks.webhook.receiver import Request
 from sinks.webhook.retry import RetryPolicy
 from sinks.webhook.sink import WebhookSink
 from tests.sinks.webhook.fake_clock import FakeClock
@@ -69,6 +71,37 @@ def feed(sink: WebhookSink, *messages: Message) -> None:
 def safe_offset(sink: WebhookSink) -> int | None:
     """The offset that may be committed."""
     return sink.safe_offsets().get(INCIDENTS)
+
+
+def test_a_slow_receiver_is_told_of_many_incidents_in_several_flushes(paging: Paging, clock: FakeClock) -> None:
+    """What it has taken is saved in between, so that whoever starts again goes on behind it."""
+    policy = replace(POLICY, flush_s=60.0)
+    taken: list[str] = []
+
+    class Slow:
+        def post(self, request: Request, key: str) -> None:
+            clock.sleep(9.0)
+            taken.append(key)
+
+    def sink() -> WebhookSink:
+        times: dict[str, Any] = {"clock": clock, "sleep": clock.sleep, "now_ns": clock.now_ns}
+        return WebhookSink(AlertmanagerWebhook(), Slow(), lambda *_: None, policy=policy, **times)
+
+    first = sink()
+    states: dict[str, SavedState] = {}
+    records = [record(incident(f"i{number}"), offset=number, job=f"j{number}") for number in range(20)]
+    feed(first, *records)
+    for flushes in (1, 2):
+        first.flush()
+        assert len(taken) == 7 * flushes
+        states |= {job: state for job, state in first.changed_states().items() if state is not None}
+        assert safe_offset(first) == 7 * flushes
+    second = sink()
+    second.restore(states)
+    feed(second, *records[14:])
+    second.flush()
+    assert len(taken) == len(set(taken)) == 20
+    assert safe_offset(second) == 20
 
 
 def test_it_is_a_sink_that_saves_its_state(paging: Paging) -> None:
@@ -341,6 +374,7 @@ def test_a_receiver_that_takes_no_pages_stops_paging_at_once_and_nothing_is_lost
     with pytest.raises(ReceiverError, match="check the webhook's URL"):
         sink.flush()
     assert receiver.keys == ["a/1"]
+    assert paging.counted("page_attempts_failed", reason="final") == 1
     assert clock.waits == []
     assert paging.refused == []
     assert safe_offset(sink) == 5
