@@ -18,18 +18,22 @@ EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 NEWEST: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
-LASTING = (
-    KafkaError._AUTHENTICATION,
-    KafkaError._SSL,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+LASTING_OF_TOPICS = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.UNSUPPORTED_VERSION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,
 )
-"""What waiting does not mend."""
+"""Of what a topic is refused for, what waiting does not mend."""
+
+_LASTING = (
+    *LASTING_OF_TOPICS,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+)
 
 _Answer = TypeVar("_Answer")
 
@@ -75,4 +79,4 @@ class Brokers:
 
 def _passes(error: BaseException) -> bool:
     """Whether an error is one of a broker that is away or of a leader that moves."""
-    return isinstance(error, KafkaException) and error.args[0].code() not in LASTING
+    return isinstance(error, KafkaException) and error.args[0].code() not in _LASTING

@@ -17,7 +17,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from schemas.errors import BusError
 from schemas.message import Message
-from streams.brokers import EARLIEST, LASTING, LATEST, Brokers
+from streams.brokers import EARLIEST, LASTING_OF_TOPICS, LATEST, Brokers
 from streams.bus import LIBRDKAFKA, Bus
 from streams.received import received
 
@@ -173,7 +173,7 @@ class Follower:
             # The end counts like a message: compaction may have removed the last ones.
             partition, end = record.partition() or 0, record.offset() or 0
             self._reached[partition] = max(self._reached[partition], end)
-        elif error.code() in LASTING:
+        elif error.code() in LASTING_OF_TOPICS:  # that it may not join its group, say, does not keep it from reading
             raise self._failed(KafkaException(error))
         else:
             log.warning("reading %s: %s", self._topic, error)
