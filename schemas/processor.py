@@ -49,7 +49,9 @@ class Waiting(Processor, Protocol):
 
 @runtime_checkable
 class Sink(Processor, Protocol):
-    """A processor that delivers to the outside; ``flush`` returns once everything taken so far is safe there."""
+    """A processor that delivers to the outside; ``flush`` returns once everything taken so far is safe there, but for
+    what ``safe_offsets`` holds back: a sink that would take too long may leave that to the next flush.
+    """
 
     def flush(self) -> None: ...
 

@@ -68,7 +68,7 @@ class Step:
         return isinstance(self.processor, Waiting) and self.processor.next_deadline_ns() is not None
 
     def flush(self) -> None:
-        """Return once everything that a sink has taken is safe outside."""
+        """Return once all is safe outside that a sink has taken and its offsets do not hold back."""
         if self._sink is not None:
             self._sink.flush()
 

@@ -214,14 +214,14 @@ class Ledger:
         waited = np.where(known, delays.wait[rows] * self._weights(rows), 0.0)
         ranks, of = np.unique(delays.awaited[rows[known]], return_inverse=True)
         amounts = np.bincount(of, weights=waited[known], minlength=len(ranks))
-        for awaited, amount in self._by_host(dict(zip(ranks.tolist(), amounts.tolist(), strict=True))).items():
+        for awaited, amount in self._followed(dict(zip(ranks.tolist(), amounts.tolist(), strict=True))).items():
             chosen = rows[known & (delays.awaited[rows] == awaited)]
             worst = int(chosen[np.argmax(delays.wait[chosen])])
             until = self._entered(awaited, int(chosen[np.argmax(operators.call_ns[chosen])]))
             name = operators.communicators[operators.communicator[worst]]
             yield Wait(stand.rank, awaited, name, operators.ops[operators.op[worst]], int(amount)), until
 
-    def _by_host(self, amounts: Mapping[int, float]) -> dict[int, float]:
+    def _followed(self, amounts: Mapping[int, float]) -> dict[int, float]:
         """Which of the awaited ranks to follow, and for how much: those awaited long enough, and of each host of which
         none is, though together they are, the one that is awaited most.
         """

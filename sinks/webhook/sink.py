@@ -6,7 +6,7 @@ What holds:
   the newest alone is sent, so an outage ends with one page an incident.
 - ``process`` queues, ``flush`` delivers, and offsets are committed after it: nothing is lost while the receiver is
   away. ``flush`` tries again within its patience and then raises; what it could not deliver stays queued, and the
-  worker may call it again or restart from its committed offset.
+  worker may call it again or restart from its committed offset. So does what a slow receiver leaves no time for.
 - After a crash between delivery and commit, the records above the committed offset come again under the same ids
   and revisions. The first of them may be older than what the receiver has; the header ``Idempotency-Key``
   (id/revision) tells it so, and the newest follows.
