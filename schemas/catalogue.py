@@ -11,9 +11,14 @@ from schemas import (
     iterations,
     jobs,
     log_requests,
+    nic_epochs,
+    op_calls,
     operator_windows,
+    operators,
+    queue_pairs,
     silences,
     state,
+    traffic_metrics,
 )
 from schemas.topic import Topic
 
@@ -24,6 +29,11 @@ SILENCES = silences.TOPIC
 COMM_OPS = comm_ops.TOPIC
 OPERATOR_WINDOWS = operator_windows.TOPIC
 ITERATION_SUMMARIES = iteration_summaries.TOPIC
+NIC_EPOCHS = nic_epochs.TOPIC
+OP_CALLS = op_calls.TOPIC
+QUEUE_PAIRS = queue_pairs.TOPIC
+OPERATORS = operators.TOPIC
+TRAFFIC_METRICS = traffic_metrics.TOPIC
 ITERATIONS = iterations.TOPIC
 FINDINGS = findings.TOPIC
 INCIDENTS = incidents.TOPIC
@@ -39,6 +49,11 @@ TOPICS: dict[str, Topic] = {
         COMM_OPS,
         OPERATOR_WINDOWS,
         ITERATION_SUMMARIES,
+        NIC_EPOCHS,
+        OP_CALLS,
+        QUEUE_PAIRS,
+        OPERATORS,
+        TRAFFIC_METRICS,
         ITERATIONS,
         FINDINGS,
         INCIDENTS,

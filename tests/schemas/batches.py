@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from schemas.catalogue import COMM_OPS, FINDINGS
+from schemas.catalogue import COMM_OPS, FINDINGS, NIC_EPOCHS, OP_CALLS, OPERATORS, QUEUE_PAIRS, TRAFFIC_METRICS
 from schemas.topic import Column, Topic
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -22,8 +23,7 @@ def rows_of(topic: Topic, max_rows: int = 6) -> st.SearchStrategy[list[dict[str,
 @cache
 def _row(topic: Topic) -> st.SearchStrategy[dict[str, Any]]:
     row = st.fixed_dictionaries({column.name: _column(column) for column in topic.columns})
-    allowed = {COMM_OPS.name: _in_order, FINDINGS.name: _with_a_share}.get(topic.name)
-    return row if allowed is None else row.map(allowed)
+    return row.map(_ALLOWED.get(topic.name, dict))
 
 
 def _column(column: Column) -> st.SearchStrategy[Any]:
@@ -69,3 +69,67 @@ def _with_a_share(row: dict[str, Any]) -> dict[str, Any]:
     if evidence is None or evidence["share"] is None:
         return row
     return row | {"evidence": evidence | {"share": min(1.0, abs(evidence["share"]))}}
+
+
+def _a_poll(row: dict[str, Any]) -> dict[str, Any]:
+    """Lists of one length, sorted, within the poll; no queue pairs where a port is counted."""
+    first, last = sorted((row["poll_from_ns"], row["poll_to_ns"]))
+    epochs = -(-(last - first) // row["epoch_ns"])
+    of_port = row["source"] == "port_counter"
+    numbers = [0] * 3 if of_port else row["qpn"] or []
+    places = sorted({(qpn, e % epochs) for qpn, e in zip(numbers, row["epoch"], strict=False)} if epochs else set())
+    return row | {
+        "poll_from_ns": first,
+        "poll_to_ns": last,
+        "parts": max(row["parts"], row["part"] + 1),
+        "qpn": None if of_port else [qpn for qpn, _ in places],
+        "epoch": [epoch for _, epoch in places],
+        "units": (row["units"] + [1] * 3)[: len(places)],
+    }
+
+
+def _a_call(row: dict[str, Any]) -> dict[str, Any]:
+    """Only sends and receives have a peer; a call lies within its group."""
+    point_to_point = row["op"] in {"send", "recv"}
+    start, end = row["group_start_ns"], row["group_end_ns"]
+    return row | {
+        "peer": (row["peer"] or 0) if point_to_point else None,
+        "group_start_ns": None if start is None else min(start, row["call_ns"]),
+        "group_end_ns": None if start is None or end is None else max(end, row["call_ns"]),
+    }
+
+
+def _valid_once_connected(row: dict[str, Any]) -> dict[str, Any]:
+    ended = row["valid_to_ns"]
+    return row | {"valid_to_ns": None if ended is None else max(ended, row["valid_from_ns"])}
+
+
+def _started_before_its_end(row: dict[str, Any]) -> dict[str, Any]:
+    start, end = row["start_ns"], row["end_ns"]
+    return row | {"end_ns": None if start is None or end is None else max(start, end)}
+
+
+def _within_bounds(row: dict[str, Any]) -> dict[str, Any]:
+    """No more is complete than there is, no longer active than it lasted; a volume for each peer."""
+    expected, completed = row["p2p_expected"], row["p2p_completed"]
+    duration, actual = row["duration_ns"], row["actual_time_ns"]
+    peers, sent = row["peers"], row["peer_sent_bytes"]
+    both = None if peers is None or sent is None else list(zip(peers, sent, strict=False))
+    return _started_before_its_end(row) | {
+        "p2p_completed": None if expected is None or completed is None else min(expected, completed),
+        "actual_time_ns": None if duration is None or actual is None else min(duration, actual),
+        "peers": None if both is None else [peer for peer, _ in both],
+        "peer_sent_bytes": None if both is None else [size for _, size in both],
+    }
+
+
+_ALLOWED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    COMM_OPS.name: _in_order,
+    FINDINGS.name: _with_a_share,
+    NIC_EPOCHS.name: _a_poll,
+    OP_CALLS.name: _a_call,
+    QUEUE_PAIRS.name: _valid_once_connected,
+    OPERATORS.name: _started_before_its_end,
+    TRAFFIC_METRICS.name: _within_bounds,
+}
+"""What a topic's check asks of a row."""

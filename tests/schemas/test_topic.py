@@ -135,14 +135,14 @@ def test_columns_are_named_once_documented_and_carry_their_unit(topic: Topic) ->
             assert column.type == pa.int64()
             assert column.unit in {"ns", "ns since the epoch"}, column.name
         if "bytes" in column.name:
-            assert column.unit == "bytes", column.name
+            assert column.unit == ("bytes/s" if column.name.endswith("_per_s") else "bytes"), column.name
         if column.choices:
             assert column.type in {ID, pa.string()}
 
 
 @TOPIC
 def test_topics_that_are_read_together_have_as_many_partitions(topic: Topic) -> None:
-    if topic.key is Key.JOB:
+    if topic.key in {Key.JOB, Key.JOB_HOST}:
         assert topic.partitions == COMM_OPS.partitions
 
 
