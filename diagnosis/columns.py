@@ -12,7 +12,7 @@ Ints = NDArray[np.int64]
 
 def integers(table: pa.Table, name: str) -> Ints:
     """An integer column; -1 where it is null."""
-    values = pc.fill_null(table.column(name), -1).cast(pa.int64())
+    values = pc.fill_null(table.column(name).cast(pa.int64()), -1)
     return np.asarray(values.to_numpy(), dtype=np.int64)
 
 
