@@ -39,7 +39,8 @@ _DEVICE_RANKING = View(
     " correlation of the series in its evidence, or the stored rate where it carries none; what is negative or not"
     " a number is 0. A device keeps the part `decay` of the rates against it, the less the more NICs are below it"
     " (epsilon = exp(1); the paper prints 1e-6); with coverage the ToRs below a spine, and the NICs below all else,"
-    " count for each that the findings name beside it. It gets the prior of its kind, which weighs as much as alpha"
+    " count for each that the findings name beside it, and a ToR keeps all of which no single NIC is in all findings of"
+    " most iterations. It gets the prior of its kind, which weighs as much as alpha"
     " irregularities. Devices that the same findings name and that are above as many NICs are one ambiguity set and"
     " share a place. A device that no finding names is not ranked, and those that are named only by findings which"
     " explain nothing come last. k is the last place to be told, 0 all.",
@@ -50,6 +51,7 @@ WITH
         SELECT
             job,
             id,
+            ifNull(toString(iteration), id) AS irregularity,
             arrayDistinct(devices) AS implicated,
             if(length(evidence.operator_ns) = length(evidence.iteration_ns), length(evidence.operator_ns), 0) AS pairs,
             arrayFilter(
@@ -74,29 +76,46 @@ WITH
         FROM findings FINAL
         WHERE active AND notEmpty(ranks) AND found_at >= {{window_from:{TIME}}} AND found_at < {{window_to:{TIME}}}
     ),
-    accumulated AS
+    by_iteration AS
     (
         SELECT
             job,
             device.device AS name,
             device.kind AS device_kind,
-            arraySort(groupArray(id)) AS implicating,
-            sum(trillionths) / 1e12 AS rates,
-            max(ifNull(device.downside_nics, 0)) AS below,
-            max(nics_of_a_tor) AS nics_of_tor,
+            groupArray(id) AS ids,
+            sum(trillionths) AS trillionths_here,
+            max(ifNull(device.downside_nics, 0)) AS below_here,
+            max(nics_of_a_tor) AS nics_of_tor_here,
+            groupUniqArrayArray(nics) AS nics_here,
+            groupUniqArrayArray(arrayMap(tor -> tor.device, tors)) AS tors_here,
+            count() > 1 AND min(notEmpty(nics)) AND empty(groupArrayIntersect(nics)) AS apart
+        FROM irregularities
+        ARRAY JOIN implicated AS device
+        GROUP BY job, name, device_kind, irregularity
+    ),
+    accumulated AS
+    (
+        SELECT
+            job,
+            name,
+            device_kind,
+            arraySort(groupArrayArray(ids)) AS implicating,
+            sum(trillionths_here) / 1e12 AS rates,
+            max(below_here) AS below,
+            max(nics_of_tor_here) AS nics_of_tor,
             multiIf(
                 NOT {{coverage:Bool}}, below,
+                device_kind = 'tor' AND 2 * countIf(apart) > count(), 1,
                 device_kind = 'spine' AND nics_of_tor > 0,
-                greatest(1, below / nics_of_tor / length(groupUniqArrayArray(arrayMap(tor -> tor.device, tors)))),
-                greatest(1, below / greatest(length(groupUniqArrayArray(nics)), 1))
+                greatest(1, below / nics_of_tor / length(groupUniqArrayArray(tors_here))),
+                greatest(1, below / greatest(length(groupUniqArrayArray(nics_here)), 1))
             ) AS shared_by,
             if({{decay:Bool}} AND below > 0, log(shared_by + {{epsilon:Float64}} - 1) / shared_by, 1) AS kept,
             ['gpu', 'nic', 'link', 'nvlink', 'tor', 'spine', 'cpu'] AS kinds,
             transform(device_kind, kinds, [74, 23, 12, 12, 6, 6, 4], 7) / 126 AS share,
             if({{prior:Bool}}, {{alpha:Float64}} * share, 0) AS a,
             if({{prior:Bool}}, {{alpha:Float64}} * (1 - share), 0) AS b
-        FROM irregularities
-        ARRAY JOIN implicated AS device
+        FROM by_iteration
         GROUP BY job, name, device_kind
     ),
     scored AS

@@ -63,7 +63,7 @@ def implications(findings: Iterable[Row]) -> list[Implication]:
             evidence = row["evidence"] or {}
             series = evidence.get("operator_ns") or (), evidence.get("iteration_ns") or ()
             rate = rate_told(*series, evidence.get("irregularity_rate"))
-            told.append(Implication(rate, tuple(Device(**device) for device in row["devices"])))
+            told.append(Implication(rate, tuple(Device(**device) for device in row["devices"]), row["iteration"]))
     return told
 
 
@@ -98,7 +98,7 @@ def by_algorithm_1(telemetry: Telemetry, detection: Detection, settings: LocateS
         logs = NotedLogs.of(telemetry, [*baseline, iteration])
         for sigmas, ranking in rankings.items():
             found = Published.of(logs, baseline, iteration, pivots, sigmas)
-            evidence = [Implication(found.rate(root), implicated(logs.job, root)) for root in found.roots]
+            evidence = [Implication(found.rate(root), implicated(logs.job, root), iteration) for root in found.roots]
             ranking.add(evidence, fetched_rows=logs.noted_rows, all_rows=len(logs.operators))
     return {f"algorithm 1, {sigmas:g} sigma": ranking for sigmas, ranking in rankings.items()}
 

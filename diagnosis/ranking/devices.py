@@ -26,7 +26,9 @@ class RankingSettings:
 
     ``coverage`` is a step beyond the paper: the decay counts the branches below a switch (a ToR's NICs, a spine's
     ToRs) for each that the findings name, not all NICs. A slow switch slows what is below it one after the other, and
-    is blamed as they are seen; as printed, none of its NICs ever needs a second finding to stay before it.
+    is blamed as they are seen; as printed, none of its NICs ever needs a second finding to stay before it. A ToR of
+    which no single NIC explains most of the iterations keeps its evidence whole: what the decay asks, whether it is
+    blamed for one of its NICs, these have answered.
     """
 
     alpha: float = 1.0
@@ -47,10 +49,14 @@ class RankingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Implication:
-    """One irregularity: its rate, and the devices that it implicates."""
+    """One finding: its irregularity rate, the devices that it implicates, and the irregular iteration it is about.
+
+    Several may be about one iteration; one whose ``iteration`` is None is about one of its own.
+    """
 
     rate: float
     devices: tuple[Device, ...]
+    iteration: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,8 @@ def rank(implications: Iterable[Implication], settings: RankingSettings | None =
 class _Gathered:
     """What implicates one device; rates in trillionths, so that sums depend on no order and equal ones tie.
 
-    ``nics`` and ``tors`` are named beside it; ``nics_of_tor`` is how many NICs the largest of these ToRs has.
+    ``nics`` and ``tors`` are named beside it, ``nics_by_iteration`` finding by finding; ``nics_of_tor`` is how many
+    NICs the largest of these ToRs has.
     """
 
     kind: str
@@ -112,10 +119,20 @@ class _Gathered:
     nics: set[str] = field(default_factory=set)
     tors: set[str] = field(default_factory=set)
     nics_of_tor: int = 0
+    nics_by_iteration: dict[tuple[int, int], list[frozenset[str]]] = field(default_factory=dict)
+
+    @property
+    def is_more_than_a_nic(self) -> bool:
+        """Whether it is a ToR, and findings on most of its iterations have no NIC in common, though each names some."""
+        of_iterations = self.nics_by_iteration.values()
+        apart = sum(len(of) > 1 and all(of) and not frozenset.intersection(*of) for of in of_iterations)
+        return self.kind == "tor" and 2 * apart > len(of_iterations)
 
     @property
     def shared_by(self) -> float:
-        """Branches below the device for each that is named; 1: all of them are."""
+        """Branches below the device for each that is named; 1: all of them are, or it is more than one of them."""
+        if self.is_more_than_a_nic:
+            return 1.0
         if self.nics_of_tor and self.kind == "spine":
             return max(1.0, self.downside_nics / self.nics_of_tor / len(self.tors))
         return max(1.0, self.downside_nics / max(len(self.nics), 1))
@@ -127,7 +144,8 @@ def _gathered(implications: Iterable[Implication]) -> dict[tuple[str, str], _Gat
         if not 0 <= implication.rate <= 1:
             raise ValueError(f"a rate is {implication.rate}; it must be from 0 to 1")
         trillionths = round(implication.rate * 1e12)
-        nics = [device.device for device in implication.devices if device.kind == "nic"]
+        nics = frozenset(device.device for device in implication.devices if device.kind == "nic")
+        iteration = (-1, number) if implication.iteration is None else (implication.iteration, -1)
         tors = [device for device in implication.devices if device.kind == "tor"]
         nics_of_tor = max((tor.downside_nics or 0 for tor in tors), default=0)
         for device in dict.fromkeys(implication.devices):
@@ -135,7 +153,8 @@ def _gathered(implications: Iterable[Implication]) -> dict[tuple[str, str], _Gat
             own.implicating.append(number)
             own.trillionths += trillionths
             own.downside_nics = max(own.downside_nics, device.downside_nics or 0)
-            own.nics.update(nics)
+            own.nics |= nics
+            own.nics_by_iteration.setdefault(iteration, []).append(nics)
             own.tors.update(tor.device for tor in tors)
             own.nics_of_tor = max(own.nics_of_tor, nics_of_tor)
     return gathered

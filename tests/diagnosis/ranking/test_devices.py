@@ -92,6 +92,34 @@ def test_a_slow_tor_comes_before_its_nics_once_enough_of_them_were_seen() -> Non
     assert places(rank([Implication(0.9, (nics[0], TOR))] * 8, WHOLE)) == {"nic:h0/0": 1, "tor:0": 2}
 
 
+def _below_one_tor(number: int, iteration: int | None) -> Implication:
+    """A pair of NICs that cannot be told apart, and their ToR."""
+    nics = (Device(f"nic:h{2 * number + k}/0", "nic", 1) for k in range(2))
+    return Implication(0.9, (*nics, TOR), iteration)
+
+
+def test_a_tor_is_no_single_one_of_its_nics_where_most_iterations_name_several_that_are_apart() -> None:
+    """Two slow NICs of one ToR would each show alone until the other one began."""
+    together = [_below_one_tor(number, iteration) for iteration in range(5) for number in range(2)]
+    assert places(rank(together, WHOLE))["tor:0"] == 1
+    assert places(rank(together, AS_PUBLISHED))["tor:0"] == 3
+    in_turn = [_below_one_tor(number, None) for number in (0, 1) * 5]
+    assert places(rank(in_turn, WHOLE))["tor:0"] == 3
+    later = [_below_one_tor(0, iteration) for iteration in range(5, 10)]
+    assert places(rank([*together, *later], WHOLE))["tor:0"] == 3  # in half of its iterations only
+
+
+def test_findings_that_share_a_nic_or_name_none_say_nothing_of_the_tor_itself() -> None:
+    def kept(*second: Device) -> float:
+        evidence = [Implication(1.0, (NICS[0], Device("tor:0", "tor", 32)), 7), Implication(1.0, second, 7)]
+        return next(device.decay for device in rank(evidence, WHOLE) if device.kind == "tor")
+
+    tor = Device("tor:0", "tor", 32)
+    assert kept(NICS[1], tor) == 1.0
+    assert kept(NICS[1], NICS[0], tor) < 1.0
+    assert kept(tor) < 1.0
+
+
 def test_the_printed_epsilon_turns_the_evidence_against_a_nic_around() -> None:
     printed = replace(AS_PUBLISHED, epsilon=1e-6)
     [nic] = [device for device in rank(times(1, 1.0, NIC, TOR), printed) if device.kind == "nic"]
@@ -144,7 +172,9 @@ def test_a_rate_that_is_none_is_refused(rate: float) -> None:
 
 
 _device_sets = st.lists(st.sampled_from([GPU, GPU_TOO, NIC, CABLE, TOR, SPINE]), unique=True, min_size=1, max_size=4)
-_implications = st.lists(st.builds(Implication, st.floats(0, 1), _device_sets.map(tuple)), max_size=12)
+_implications = st.lists(
+    st.builds(Implication, st.floats(0, 1), _device_sets.map(tuple), st.none() | st.integers(0, 2)), max_size=12
+)
 
 
 @given(_implications, st.randoms(use_true_random=False))

@@ -61,6 +61,12 @@ class Findings:
         return START_NS + self._draws("time").integers(100, size=self.count) * SECOND
 
     @cached_property
+    def iteration(self) -> list[int | None]:
+        """About a third as many iterations as findings; some findings are about none in particular."""
+        drawn = self._draws("iteration").integers(self.count // 3, size=self.count)
+        return [int(iteration) if iteration % 5 else None for iteration in drawn]
+
+    @cached_property
     def counted(self) -> npt.NDArray[np.bool_]:
         """Whether a finding is active and names somebody; both are known by its number."""
         numbers = np.arange(self.count)
@@ -91,7 +97,8 @@ class Findings:
         by_job: dict[str, list[Implication]] = defaultdict(list)
         for number in np.flatnonzero(self.counted & (self.found_ns >= WINDOW[0]) & (self.found_ns < WINDOW[1])):
             devices, evidence = (int(of[number]) for of in self.which)
-            by_job[f"job{self.of_job[number]}"].append(Implication(rates[evidence], self.devices[devices]))
+            implication = Implication(rates[evidence], self.devices[devices], self.iteration[number])
+            by_job[f"job{self.of_job[number]}"].append(implication)
         return by_job
 
     def ranked(self, ranking: RankingSettings) -> list[dict[str, Any]]:
@@ -110,6 +117,7 @@ class Findings:
             "devices": pa.array([[asdict(device) for device in of] for of in self.devices]).take(pa.array(devices)),
             "evidence": pa.array(self.evidence, FINDINGS.schema.field("evidence").type).take(pa.array(evidence)),
             "found_ns": pa.array(self.found_ns),
+            "iteration": pa.array(self.iteration),
         }
         for name, values in columns.items():
             field = rows.schema.field(name)
@@ -208,7 +216,7 @@ def test_the_view_is_the_reference_on_a_hundred_thousand_findings(migrated: Stor
         agree(asked(migrated, ranking), many.ranked(ranking))
 
 
-NAMED = [_device(kind, "a") for kind in BELOW] + [_device("nic", "b"), _device("link", "b")]
+NAMED = [_device(kind, "a") for kind in BELOW] + [_device("nic", "b"), _device("link", "b"), _device("nic", "c")]
 _rates = st.none() | st.sampled_from([math.nan, -0.5, math.inf, 0.0]) | st.integers(1, 4).map(lambda n: n / 4)
 _series = st.sampled_from([([], []), ([1, 2, 9], [10, 20, 90]), ([1, 2, 9], [5, 5, 5]), ([1, 5, 1, 5], [1, 1, 2, 2])])
 _findings = st.builds(
@@ -225,6 +233,7 @@ _findings = st.builds(
     active=st.booleans() | st.just(True),
     ranks=st.just([1]) | st.just([]),
     found_ns=st.integers(0, 9).map(lambda second: START_NS + second * SECOND),
+    iteration=st.none() | st.integers(20, 21),
 )
 _settings = st.builds(
     RankingSettings,
@@ -255,7 +264,7 @@ def test_the_newest_findings_of_a_window_are_ranked_within_their_job(
             if row["id"] not in newest or row["found_ns"] >= newest[row["id"]]["found_ns"]:
                 newest[row["id"]] = row
         implications = [
-            Implication(rate_of(row), tuple(Device(**device) for device in row["devices"]))
+            Implication(rate_of(row), tuple(Device(**device) for device in row["devices"]), row["iteration"])
             for row in newest.values()
             if row["active"] and row["ranks"] and window[0] <= row["found_ns"] < window[1]
         ]
