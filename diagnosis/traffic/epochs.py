@@ -16,6 +16,7 @@ import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
+Bools = npt.NDArray[np.bool_]
 
 WHOLE_PORT = -1
 """Number that stands for all queue pairs of a port that is counted as a whole."""
@@ -112,7 +113,8 @@ class EpochSeries:
     def coverage(self, start_ns: Ints, end_ns: Ints) -> npt.NDArray[np.float64]:
         """Share of each time from ``start_ns`` to ``end_ns`` that telemetry covers, 0 to 1; shape as given."""
         length = np.maximum(end_ns - start_ns, 1)
-        return np.minimum((self._covered_before(start_ns + length) - self._covered_before(start_ns)) / length, 1.0)
+        covered = self._covered_before(start_ns + length) - self._covered_before(start_ns)
+        return np.asarray(np.minimum(covered / length, 1.0), dtype=np.float64)
 
     def covered_until(self, at_ns: int) -> int:
         """Up to when everything from a time on is covered; the time itself where it is not covered."""

@@ -1,0 +1,117 @@
+"""Calls of the communication library as columns, and what belongs to one custom collective (Pulse 5.1, 5.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pyarrow as pa
+
+from diagnosis.columns import codes, integers, joint_codes
+from diagnosis.traffic.epochs import Bools, Ints
+from diagnosis.traffic.volume import DTYPE_BYTES, POINT_TO_POINT
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls:
+    """Calls of any number of ranks, sorted by rank and call; arrays of shape (n,).
+
+    ``communicator`` and ``op`` index ``communicators`` and ``ops``. ``payload``: count times element size, as passed.
+    ``peer`` and ``root`` are global ranks or ``UNKNOWN``. ``launch_ns`` is when it may begin at the earliest: the
+    call, or the end of the group that holds it. ``unit``: row of the first call of the same operator; the sends and
+    receives of one group on one communicator are one operator, a custom collective. ``grouped``: whether it is in a
+    group. Times are of the host's clock.
+    """
+
+    rank: Ints
+    call_id: Ints
+    communicator: Ints
+    seq: Ints
+    op: Ints
+    payload: Ints
+    peer: Ints
+    root: Ints
+    call_ns: Ints
+    launch_ns: Ints
+    unit: Ints
+    grouped: Bools
+    communicators: tuple[str, ...]
+    ops: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def is_op(self, *names: str) -> Bools:
+        """Which calls are of one of these operators; shape (n,)."""
+        bears = np.array([name in names for name in self.ops], dtype=np.bool_)
+        return bears[self.op]
+
+    @property
+    def point_to_point(self) -> Bools:
+        """Which calls have one peer instead of a group; shape (n,)."""
+        return self.is_op(*POINT_TO_POINT)
+
+    def take(self, chosen: Ints | Bools) -> Calls:
+        """The chosen calls, in their order; operators that are cut apart keep what is left of them."""
+        picked = replace(self, **{f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in _NAMES})
+        return replace(picked, unit=_first_of_each(picked.unit))
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> Calls:
+        """Build from rows of telemetry.op_calls; a call that is told twice counts once."""
+        rank, call_id = integers(table, "rank"), integers(table, "call_id")
+        order = np.lexsort((call_id, rank))
+        again = np.zeros(len(order), dtype=np.bool_)
+        again[1:] = (np.diff(rank[order]) == 0) & (np.diff(call_id[order]) == 0)
+        table = table.take(pa.array(order[~again])).combine_chunks()
+        (communicator, communicators), (op, ops), (dtype, dtypes) = (
+            _coded(table, name) for name in ("communicator", "op", "dtype")
+        )
+        width = np.array([DTYPE_BYTES[name] for name in dtypes] or [0], dtype=np.int64)
+        call_ns, opened, closed = (integers(table, name) for name in ("call_ns", "group_start_ns", "group_end_ns"))
+        rank = integers(table, "rank")
+        columns = cls(
+            rank=rank,
+            call_id=integers(table, "call_id"),
+            communicator=communicator,
+            seq=integers(table, "seq"),
+            op=op,
+            payload=integers(table, "count") * width[dtype],
+            peer=integers(table, "peer"),
+            root=integers(table, "root"),
+            call_ns=call_ns,
+            launch_ns=np.maximum(call_ns, closed),
+            unit=np.arange(len(rank)),
+            grouped=opened >= 0,
+            communicators=tuple(communicators),
+            ops=tuple(ops),
+        )
+        return replace(columns, unit=_units(columns, opened))
+
+
+_NAMES = ("communicators", "ops")
+
+
+def _coded(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
+    column = table.column(name)
+    if not pa.types.is_dictionary(column.type):
+        table = table.set_column(table.schema.get_field_index(name), name, column.dictionary_encode())
+    return codes(table.combine_chunks(), name)
+
+
+def _units(calls: Calls, opened: Ints) -> Ints:
+    """The first call of each one's operator: groups join the sends and receives on one communicator."""
+    if not len(calls):
+        return calls.unit
+    joined = calls.point_to_point & calls.grouped
+    alone = np.where(joined, UNKNOWN, calls.unit)
+    return _first_of_each(
+        joint_codes(calls.rank, np.where(joined, calls.communicator, UNKNOWN), np.where(joined, opened, UNKNOWN), alone)
+    )
+
+
+def _first_of_each(unit: Ints) -> Ints:
+    _, first, which = np.unique(unit, return_index=True, return_inverse=True)
+    return np.asarray(first[which], dtype=np.int64)

@@ -1,0 +1,46 @@
+"""Calls as columns, and what belongs to one custom collective."""
+
+import pyarrow as pa
+
+from diagnosis.traffic.calls import Calls
+from tests.diagnosis.traffic.made_calls import Caller, calls, table
+
+MEMBERS = {"dp": (0, 8), "ep": (0, 8, 16), "pp": (0, 8)}
+
+
+def test_a_payload_is_what_was_passed_in_bytes() -> None:
+    one = Caller(0, MEMBERS)
+    one.call("dp", "all_reduce", 10, 5)
+    one.rows[0]["dtype"] = "bfloat16"
+    found = calls(one)
+    assert found.payload.tolist() == [20]
+    assert found.is_op("all_reduce").tolist() == [True]
+    assert not found.point_to_point.any()
+
+
+def test_the_sends_and_receives_of_a_group_are_one_operator() -> None:
+    one, other = Caller(0, MEMBERS), Caller(8, MEMBERS)
+    for caller in (one, other):
+        caller.call("dp", "all_reduce", 10, 5)
+        caller.call("ep", "send", 4, 10, 16, group=(9, 20))
+        caller.call("ep", "recv", 4, 11, 16, group=(9, 20))
+        caller.call("pp", "send", 4, 12, 8 - caller.rank, group=(9, 20))
+        caller.call("dp", "all_gather", 4, 13, group=(9, 20))
+        caller.call("ep", "send", 4, 30, 16, group=(30, None))
+        caller.call("ep", "send", 4, 40, 16)
+    found = calls(one, other)
+    assert found.unit.tolist() == [0, 1, 1, 3, 4, 5, 6, 7, 8, 8, 10, 11, 12, 13]
+    assert found.launch_ns[:7].tolist() == [5, 20, 20, 20, 20, 30, 40]
+    assert found.grouped[:7].tolist() == [False, True, True, True, True, True, False]
+    own = found.take(found.rank == 8)
+    assert own.unit.tolist() == [0, 1, 1, 3, 4, 5, 6]
+
+
+def test_a_call_that_is_told_twice_counts_once() -> None:
+    one = Caller(0, MEMBERS)
+    one.call("dp", "all_reduce", 10, 5)
+    one.call("dp", "all_reduce", 10, 9)
+    rows = table([one])
+    twice = Calls.from_arrow(pa.concat_tables([rows, rows]).unify_dictionaries())
+    assert twice.call_ns.tolist() == [5, 9]
+    assert not len(Calls.from_arrow(rows.slice(0, 0)))
