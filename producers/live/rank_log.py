@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from diagnosis.columns import Ints, nullable
 from producers.live.registration import OPS, PHASES, RING, Registration, is_alive
-from producers.live.ring_reader import RECORD, Records, RingReader
+from producers.live.ring_reader import RECORD, RingReader
+from producers.live.slots import Records
 from schemas.catalogue import COMM_OPS
 from schemas.errors import InputError
 from schemas.topic import LATEST_NS, MOST

@@ -15,7 +15,8 @@ import pytest
 from diagnosis import job
 from offbeat.operator_log import MAX_COMMUNICATORS, OperatorLog
 from producers.live.registration import DEGREES, MOST_RANKS, OPS, PHASES, Group, Registration, folders, is_alive, sweep
-from producers.live.ring_reader import Records, RingReader
+from producers.live.ring_reader import RingReader
+from producers.live.slots import Records
 from schemas import comm_ops, topic
 
 

@@ -1,0 +1,39 @@
+"""The library that logs the calls of NCCL and libibverbs from within a training process, and how it is built.
+
+It is C, because it is loaded into processes that may be anything (LD_PRELOAD); ``ring.h`` says what it writes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from schemas.errors import SettingsError
+
+LIBRARY = "liboffbeat_calls.so"
+SOURCES = tuple(sorted(Path(__file__).parent.glob("*.c")))
+
+_FLAGS = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -Wl,-z,defs -Wl,-z,now".split()
+"""Optimised, or dlvsym's tail call would not be one."""
+_LIBRARIES = "-ldl -lpthread".split()
+
+
+def build(target: Path) -> Path:
+    """Compile the library into a file, or into a folder under its own name, and return where it is.
+
+    The compiler is ``CC``, or else ``cc``. Raises ``SettingsError`` where there is none, or it refuses.
+    """
+    path = target / LIBRARY if target.is_dir() else target
+    compiler = shlex.split(os.environ.get("CC", "cc")) or ["cc"]
+    if shutil.which(compiler[0]) is None:
+        raise SettingsError(
+            f"no C compiler: {compiler[0]} is not found; install one (Debian: apt-get install gcc libc6-dev), or set CC"
+        )
+    command = [*compiler, *_FLAGS, "-o", str(path), *map(str, SOURCES), *_LIBRARIES]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise SettingsError(f"{shlex.join(command)} failed: {made.stderr.strip() or made.returncode}")
+    return path
