@@ -1,0 +1,260 @@
+"""Traffic from kernel to kernel in small time steps: blocks, proxies, lines (Pulse 6.1).
+
+A block takes its next step once the slices it receives are there and buffers for what it sends are free. The proxy
+hands a filled buffer to the NIC once the other end has offered one of its own; that end offers as many as its
+buffers hold and each again when its block has consumed it. What the queue pairs of a NIC have to send shares its line
+fairly. Moments are exact; what happens at one host is known to another one a latency later, which is the time step.
+Waiting, gaps and rates are nowhere said: they come of this.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from producers.simulation.nic.counters import EpochCounters
+from producers.simulation.nic.hardware import Hardware
+from producers.simulation.nic.proxies import Floats, Proxies
+from producers.simulation.nic.slices import FAN, Ints
+from producers.simulation.nic.wiring import Plan, Side
+
+_NEVER = np.inf
+_WHOLE = 1e-3
+"""Bytes by which sums of fractions may miss the end of a slice."""
+
+
+class Transport:
+    """The state of all connections and blocks; times are seconds since the beginning."""
+
+    def __init__(
+        self, plan: Plan, hardware: Hardware, nics: int, proxies: Proxies, phase: Ints, draws: np.random.Generator
+    ) -> None:
+        self._plan, self._hardware, self._proxies, self._draws = plan, hardware, proxies, draws
+        self.step_s = hardware.latency_s
+        self.steps = 0
+        blocks, connections, rows = len(plan.rank), len(plan.source), len(plan.ends)
+        self.finished: list[tuple[Ints, Floats]] = []
+        self.tx = np.full(nics, hardware.line_bytes_per_s)
+        self.rx = np.full(nics, hardware.line_bytes_per_s)
+        self.path = np.full(connections, _NEVER)
+        self._deaf = np.zeros(nics, dtype=np.bool_)
+        self._nics = nics
+        self._passes = 1 + int(self.step_s * hardware.line_bytes_per_s / hardware.slice_bytes)
+        # blocks
+        self._taken, self._limit = np.zeros(blocks, dtype=np.int64), np.zeros(blocks, dtype=np.int64)
+        self._open_at = np.full(blocks, _NEVER)
+        self._in_next = np.zeros((blocks, FAN), dtype=np.int64)
+        self._out_next = np.zeros((blocks, FAN), dtype=np.int64)
+        self._in_at, self._out_at = plan.connection_at[plan.ins], plan.connection_at[plan.outs]
+        # slices
+        self._filled, self._offered_at = np.full(rows, _NEVER), np.full(rows, _NEVER)
+        self._arrived, self._free = np.full(rows, _NEVER), np.full(rows, _NEVER)
+        self.posted_at, self.ended_at = np.full(rows, _NEVER), np.full(rows, _NEVER)
+        counts = np.diff(np.append(plan.connection_at, rows)) - 1
+        self._last = plan.connection_at + counts
+        for slot in range(hardware.slots):
+            self._free[np.minimum(plan.connection_at + slot, self._last)] = 0.0
+        # connections
+        self._next_post, self._next_end = plan.connection_at.copy(), plan.connection_at.copy()
+        self._next_offer = plan.connection_at.copy()
+        self._promised, self._consumed = plan.connection_at.copy(), plan.connection_at.copy()
+        self._post_after = np.zeros(connections)
+        self._posted_bytes, self._sent_bytes = np.zeros(connections), np.zeros(connections)
+        self.wire = np.zeros(2 * connections)
+        """What each connection has put on the wire, and behind them what each sent back to tell of free buffers."""
+        self._data, self._control = self.wire[:connections], self.wire[connections:]
+        flows = np.concatenate([plan.source, plan.destination])
+        self.counters = EpochCounters(flows, phase, hardware)
+
+    @property
+    def now(self) -> float:
+        """Where the next time step begins."""
+        return self.steps * self.step_s
+
+    def offer(self, side: Side, at: float) -> None:
+        """A rank has called: its proxy offers the buffers for what it receives."""
+        self._promised[side.incoming] += side.slices
+        rank = self._plan.destination[side.incoming]
+        for _ in range(self._hardware.slots):
+            ready = self._proxies.begins(rank, np.full(len(rank), at))
+            if not self._offer(side.incoming, ready):
+                break
+
+    def start(self, side: Side, at: float) -> None:
+        """A rank's kernel begins to run."""
+        self._limit[side.blocks] += side.steps
+        some = side.blocks[side.steps > 0]
+        self._open_at[some] = at
+
+    def silence(self, nic: int) -> None:
+        """A NIC goes down: it sends nothing more, and what is sent to it is never answered."""
+        self.tx[nic] = 0.0
+        self._deaf[nic] = True
+
+    def resend(self, nic: int) -> None:
+        """Nothing was answered for too long: what was sent to a NIC since its last answer is sent again."""
+        to = np.flatnonzero(self._plan.destination == nic)
+        behind = self._sent_bytes[to] > self._plan.ends[self._next_end[to]]
+        self._sent_bytes[to[behind]] = self._plan.ends[self._next_end[to[behind]]]
+
+    def step(self) -> bool:
+        """Go on by a time step; whether anything happened."""
+        begin = self.now
+        end = begin + self.step_s
+        busy = False
+        for _ in range(self._passes):
+            ran = self._run_blocks(end)
+            posted = self._post(end)
+            if not ran and not posted:
+                break
+            busy = True
+        busy |= self._transmit(begin, end)
+        self.counters.after(self.steps, self.wire)
+        self.steps += 1
+        return busy
+
+    def jump(self, time: float) -> None:
+        """Pass over time in which nothing happens."""
+        self.steps = max(self.steps, int(time / self.step_s))
+
+    def next_time(self) -> float:
+        """When something happens next, as far as is known here; infinity: not without somebody starting something."""
+        blocked, posts = self._next_steps(np.arange(len(self._taken)))[-1], self._next_posts()
+        pending = np.flatnonzero((self._posted_bytes > self._sent_bytes) & (self.tx[self._plan.source] > 0))
+        waiting = self.posted_at[self._next_end[pending]]
+        return float(min(map(np.min, (np.append(times, _NEVER) for times in (blocked, posts, waiting)))))
+
+    def _next_steps(self, blocks: Ints) -> tuple[Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_], Floats]:
+        """Row, receives, sends of the next step of blocks, and when it may begin."""
+        row = self._plan.block_at[blocks] + self._taken[blocks]
+        receives, sends = self._plan.receives[row], self._plan.sends[row]
+        got = np.where(receives, self._arrived[self._in_at[blocks] + self._in_next[blocks]], 0.0)
+        room = np.where(sends, self._free[self._out_at[blocks] + self._out_next[blocks]], 0.0)
+        return row, receives, sends, np.maximum(self._open_at[blocks], np.maximum(got, room).max(axis=1))
+
+    def _run_blocks(self, end: float) -> bool:
+        blocks = np.flatnonzero(self._open_at < end)
+        if not len(blocks):
+            return False
+        row, receives, sends, when = self._next_steps(blocks)
+        go = np.flatnonzero(when < end)
+        if not len(go):
+            return False
+        blocks, row, receives, sends = blocks[go], row[go], receives[go], sends[go]
+        hardware = self._hardware
+        done = when[go] + hardware.gpu_slice_s + self._plan.sizes[row] / hardware.gpu_bytes_per_s
+        self._taken[blocks] += 1
+        more = self._taken[blocks] < self._limit[blocks]
+        self._open_at[blocks] = np.where(more, done, _NEVER)
+        for place in range(FAN):
+            some = np.flatnonzero(receives[:, place])
+            if len(some):
+                of = self._plan.ins[blocks[some], place]
+                self._in_next[blocks[some], place] += 1
+                self._consumed[of] += 1
+                self._offer(of, self._proxies.begins(self._plan.destination[of], done[some]))
+            some = np.flatnonzero(sends[:, place])
+            if len(some):
+                self._filled[self._out_at[blocks[some], place] + self._out_next[blocks[some], place]] = done[some]
+                self._out_next[blocks[some], place] += 1
+        if not more.all():
+            self.finished.append((blocks[~more], done[~more]))
+        return True
+
+    def _offer(self, connections: Ints, begins: Floats) -> bool:
+        """Tell the sender of one more free buffer each, where there is one and somebody has called for it."""
+        row = self._next_offer[connections]
+        room = row < np.minimum(self._promised[connections], self._consumed[connections] + self._hardware.slots)
+        some = np.flatnonzero(room)
+        if not len(some):
+            return False
+        connections, row = connections[some], row[some]
+        told = self._proxies.handled(self._plan.destination[connections], begins[some])
+        self._offered_at[row] = told + self._hardware.latency_s
+        self._next_offer[connections] += 1
+        self._control[connections] += self._hardware.control_bytes
+        return True
+
+    def _next_posts(self) -> Floats:
+        return np.asarray(np.maximum(self._filled[self._next_post], self._offered_at[self._next_post]))
+
+    def _post(self, end: float) -> bool:
+        ready = self._next_posts()
+        some = np.flatnonzero(ready < end)
+        if not len(some):
+            return False
+        rank = self._plan.source[some]
+        begins = self._proxies.begins(rank, np.maximum(ready[some], self._post_after[some]))
+        go = begins < end
+        some, rank, begins = some[go], rank[go], begins[go]
+        if not len(some):
+            return False
+        done = self._proxies.handled(rank, begins)
+        row = self._next_post[some]
+        self.posted_at[row] = self._post_after[some] = done
+        self._next_post[some] += 1
+        self._posted_bytes[some] = self._plan.ends[row + 1]
+        return True
+
+    def _transmit(self, begin: float, end: float) -> bool:
+        some = np.flatnonzero(self._posted_bytes > self._sent_bytes)
+        if not len(some):
+            return False
+        since = np.maximum(self.posted_at[self._next_end[some]], begin)
+        live = np.flatnonzero((since < end) & (self.tx[self._plan.source[some]] > 0))
+        if not len(live):
+            return False
+        some, since = some[live], since[live]
+        span = end - since
+        rate = self._rates(some, span)
+        before = self._sent_bytes[some].copy()
+        sent = np.minimum(rate * span, self._posted_bytes[some] - before)
+        self._sent_bytes[some] += sent
+        self._data[some] += sent
+        self._complete(some, since, before, rate)
+        return True
+
+    def _rates(self, some: Ints, span: Floats) -> Floats:
+        """Fair shares of the lines at both ends; what one leaves of its share the others get, in a second round."""
+        source, destination = self._plan.source[some], self._plan.destination[some]
+        part = span / self.step_s
+        senders = np.maximum(np.bincount(source, part, self._nics), 1.0)
+        receivers = np.maximum(np.bincount(destination, part, self._nics), 1.0)
+        most = np.minimum(self.rx[destination], self.path[some])
+        rate = np.minimum(
+            np.minimum(self.tx[source] / senders[source], self.rx[destination] / receivers[destination]), most
+        )
+        tx_left = self.tx - np.bincount(source, rate * part, self._nics)
+        rx_left = self.rx - np.bincount(destination, rate * part, self._nics)
+        extra = np.minimum(tx_left[source] / senders[source], rx_left[destination] / receivers[destination])
+        return np.asarray(np.minimum(rate + np.maximum(extra, 0.0), most))
+
+    def _complete(self, some: Ints, since: Floats, before: Floats, rate: Floats) -> None:
+        """Slices that have left: they arrive, and their buffers become free again."""
+        hardware = self._hardware
+        while True:
+            row = self._next_end[some]
+            through = self._sent_bytes[some] >= self._plan.ends[row + 1] - _WHOLE
+            through &= row < self._next_post[some]
+            through &= ~self._deaf[self._plan.destination[some]]
+            lost = through & (self._draws.random(len(some)) < hardware.loss_share)
+            if lost.any():
+                self._go_back(some[lost], row[lost])
+            keep = np.flatnonzero(through & ~lost)
+            if not len(keep):
+                return
+            some, row = some[keep], row[keep]
+            since, before, rate = since[keep], before[keep], rate[keep]
+            left = since + (self._plan.ends[row + 1] - before) / rate
+            source, destination = self._plan.source[some], self._plan.destination[some]
+            seen = left + hardware.latency_s
+            self.ended_at[row] = left
+            self._arrived[row] = self._proxies.begins(destination, seen) + hardware.proxy_s
+            slot = np.minimum(row + hardware.slots, self._last[some])
+            self._free[slot] = self._proxies.begins(source, seen) + hardware.proxy_s
+            self._next_end[some] += 1
+
+    def _go_back(self, some: Ints, row: Ints) -> None:
+        """A packet was lost: the NIC sends again what it had sent since."""
+        most = np.minimum(self._sent_bytes[some] - self._plan.ends[row], self._hardware.resend_bytes)
+        self._sent_bytes[some] -= most * self._draws.random(len(some))
