@@ -28,9 +28,9 @@ class Built:
         self.library = preload.build(self.folder)
         self.program = self.folder / "train"
         shared = ("-shared", "-fPIC")
-        _compile("nccl.c", alone / "libnccl.so.2", *shared, "-Wl,-soname,libnccl.so.2", "-ldl")
-        script = f"-Wl,--version-script={STUBS / 'ibverbs.map'}"
-        _compile("ibverbs.c", with_verbs / "libibverbs.so.1", *shared, "-Wl,-soname,libibverbs.so.1", script)
+        for stub, target in (("nccl", alone / "libnccl.so.2"), ("ibverbs", with_verbs / "libibverbs.so.1")):
+            named = f"-Wl,-soname,{target.name},--version-script={STUBS / stub}.map"
+            _compile(f"{stub}.c", target, *shared, named, "-ldl")
         _compile("train.c", self.program, str(alone / "libnccl.so.2"), "-lpthread", "-ldl")
 
     def environment(self, calls: Path, *, rank: int = 0, verbs: bool = True, **more: str) -> dict[str, str]:
