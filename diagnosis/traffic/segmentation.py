@@ -58,12 +58,14 @@ class SegmentationRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """Rows ``low`` to ``high`` that one ``lane`` sent for one ``transfer``; shape (pieces,), sorted by transfer."""
+    """Rows ``low`` to ``high`` that one ``lane`` sent for one ``transfer``, ``size`` bytes; shape (pieces,), sorted by
+    transfer."""
 
     transfer: Ints
     lane: Ints
     low: Ints
     high: Ints
+    size: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +122,7 @@ def _pairs(bursts: Bursts, transfers: Transfers) -> Iterator[tuple[slice, slice]
     keys = bursts.source << 32 | bursts.destination
     wanted = transfers.source[begins] << 32 | transfers.destination[begins]
     low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, side="right")
-    ends = np.append(begins[1:], len(transfers))
+    ends = np.append(begins, len(transfers))[1:]
     for own_from, own_to, seen_from, seen_to in zip(*(c.tolist() for c in (begins, ends, low, high)), strict=True):
         if seen_to > seen_from:
             yield slice(own_from, own_to), slice(seen_from, seen_to)
@@ -167,9 +169,13 @@ def _pieces(
     for at in np.flatnonzero(~alone).tolist():
         for column, values in zip(columns, _cut(series, bursts, transfers, matches[at], spans[at], rules), strict=True):
             column.append(values)
-    joined = [np.concatenate(column) for column in columns]
-    order = np.lexsort((joined[2], joined[0]))
-    return Pieces(*(column[order] for column in joined))
+    of_transfer, lane, low, high = (np.concatenate(column) for column in columns)
+    size = np.zeros(len(low), dtype=np.int64)
+    if len(low):
+        by_row = np.argsort(low)
+        size[by_row] = sums(series.units, low[by_row], high[by_row]) * series.unit_bytes
+    order = np.lexsort((low, of_transfer))
+    return Pieces(*(column[order] for column in (of_transfer, lane, low, high, size)))
 
 
 def _cut(
@@ -220,10 +226,7 @@ def _segments(series: EpochSeries, transfers: Transfers, pieces: Pieces, matches
         seen, at = np.unique(pieces.transfer, return_index=True)
         start[seen] = np.minimum.reduceat(series.start_ns[pieces.low], at)
         end[seen] = np.maximum.reduceat(series.start_ns[pieces.high - 1], at) + series.epoch_ns
-        by_row = np.argsort(pieces.low)
-        size = np.empty(len(by_row), dtype=np.int64)
-        size[by_row] = sums(series.units, pieces.low[by_row], pieces.high[by_row]) * series.unit_bytes
-        sent[seen] = np.add.reduceat(size, at)
+        sent[seen] = np.add.reduceat(pieces.size, at)
     return _judged(series, transfers, start, end, sent, matches, pieces)
 
 
