@@ -24,7 +24,8 @@ from diagnosis.operator_graph.needs import Answer, Needs
 class Walk:
     """What a walk found: the leaves, who waited for whom, the ranks it stood on, and how far their clocks may be off.
 
-    ``bounded``: it stopped at ``most_ranks`` with waits left to follow, so that culprits may be missing.
+    ``bounded``: it stopped at ``most_ranks`` or ``most_channels`` with waits left to follow, so that culprits may be
+    missing.
     """
 
     leaves: list[Leaf] = field(default_factory=list)
@@ -50,7 +51,8 @@ def walk(
     told = (iteration, baseline, excess_ns, settings)
     wave = [Stand(rank, None, excess_ns, ()) for rank in pivots]
     while wave:
-        room = settings.most_ranks - len(found.visited)
+        seen_wide = _apart(found.leaves) >= settings.most_channels
+        room = 0 if seen_wide else settings.most_ranks - len(found.visited)
         ahead = _largest_by_rank(stand for stand in wave if stand.rank not in found.visited)
         stands = ahead[:room]
         found.bounded |= len(ahead) > room
@@ -73,6 +75,17 @@ def walk(
                 found.waits.append(wait)
                 wave.append(Stand(wait.awaited_rank, until, wait.ns, (*stand.path, stand.rank)))
     return found
+
+
+def _apart(leaves: Iterable[Leaf]) -> int:
+    """How many slow channels have no member in common with another one that counts."""
+    members: set[int] = set()
+    count = 0
+    for leaf in leaves:
+        if len(leaf.members) > 1 and members.isdisjoint(leaf.members):
+            members.update(leaf.members)
+            count += 1
+    return count
 
 
 def _largest_by_rank(stands: Iterable[Stand]) -> list[Stand]:

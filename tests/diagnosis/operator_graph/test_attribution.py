@@ -71,6 +71,29 @@ def test_a_walk_is_bounded() -> None:
     assert not walked(chain(), (0,), 50)[0].bounded
 
 
+def slow_pairs(pairs: int) -> Training:
+    """Each pair of ranks loses 50 ms on a channel of its own, as many others lose none; then all wait 50 ms for the
+    last rank, which computes.
+    """
+    late = 4 * pairs
+
+    def program(rank: int) -> list[Step]:
+        slow = [Compute(), Collective(f"pair{rank // 2}", extra_ms=50 if rank < 2 * pairs else 0)]
+        return [*([Compute(100, extra_ms=100)] if rank == late else slow), Collective("all")]
+
+    channels = {f"pair{pair}": (2 * pair, 2 * pair + 1) for pair in range(2 * pairs)}
+    return Training({rank: program(rank) for rank in range(late + 1)}, channels | {"all": tuple(range(late + 1))})
+
+
+@pytest.mark.parametrize(("pairs", "is_wide"), [(2, False), (3, True)])
+def test_a_walk_that_sees_many_slow_channels_apart_goes_no_further(pairs: int, is_wide: bool) -> None:
+    """Not a cable is slow, but a switch above: every way leads to one more channel."""
+    pivots, late = tuple(range(4 * pairs)), 4 * pairs
+    found, _ = walked(slow_pairs(pairs), pivots, 100, AttributionSettings(most_channels=3))
+    assert {name for _, name in places(found)} - {None} == {f"pair{pair}" for pair in range(pairs)}
+    assert (found.visited, found.bounded) == ([*pivots, *([] if is_wide else [late])], is_wide)
+
+
 @pytest.mark.parametrize(("excess_ms", "is_cause"), [(190, True), (210, False)])
 def test_a_cause_lost_a_material_share(excess_ms: float, is_cause: bool) -> None:
     """A quarter of the iteration's excess; here 50 ms were lost."""
