@@ -26,9 +26,12 @@ def _check(batch: pa.RecordBatch) -> None:
             batch["p2p_completed"], batch["p2p_expected"]
         ),
         "actual_time_ns exceeds duration_ns": pc.greater(batch["actual_time_ns"], batch["duration_ns"]),
-        "peers and peer_sent_bytes differ in length": pc.not_equal(
-            pc.list_value_length(batch["peers"]), pc.list_value_length(batch["peer_sent_bytes"])
-        ),
+        **{
+            f"peers and {name} differ in length": pc.not_equal(
+                pc.list_value_length(batch["peers"]), pc.list_value_length(batch[name])
+            )
+            for name in ("peer_sent_bytes", "peer_actual_time_ns")
+        },
     }
     for what, rows in wrong.items():
         if pc.any(rows).as_py():
@@ -121,6 +124,16 @@ TOPIC = Topic(
             minimum=0,
             maximum=MOST,
         ),
+        Column(
+            "peer_actual_time_ns",
+            pa.list_(pa.int64()),
+            "Epochs in which something was sent to each of them, together, by their queue pairs.",
+            "ns",
+            nullable=True,
+            minimum=0,
+            maximum=LATEST_NS,
+        ),
+        _size("busy_epoch_bytes", "What the NIC sent in its fullest epochs: the 95th percentile of those with traffic."),
         Column("epoch_ns", DURATION, "Length of an epoch.", "ns", minimum=1, maximum=LATEST_NS),
         Column("coverage", pa.float64(), "Share of its time that telemetry covers.", minimum=0, maximum=1),
     ),

@@ -113,13 +113,14 @@ def _within_bounds(row: dict[str, Any]) -> dict[str, Any]:
     """No more is complete than there is, no longer active than it lasted; a volume for each peer."""
     expected, completed = row["p2p_expected"], row["p2p_completed"]
     duration, actual = row["duration_ns"], row["actual_time_ns"]
-    peers, sent = row["peers"], row["peer_sent_bytes"]
-    both = None if peers is None or sent is None else list(zip(peers, sent, strict=False))
+    of_peers = [row[name] for name in ("peers", "peer_sent_bytes", "peer_actual_time_ns")]
+    each = None if any(values is None for values in of_peers) else list(zip(*of_peers, strict=False))
     return _started_before_its_end(row) | {
         "p2p_completed": None if expected is None or completed is None else min(expected, completed),
         "actual_time_ns": None if duration is None or actual is None else min(duration, actual),
-        "peers": None if both is None else [peer for peer, _ in both],
-        "peer_sent_bytes": None if both is None else [size for _, size in both],
+        "peers": None if each is None else [peer for peer, *_ in each],
+        "peer_sent_bytes": None if each is None else [size for _, size, _ in each],
+        "peer_actual_time_ns": None if each is None else [time for *_, time in each],
     }
 
 
