@@ -133,7 +133,7 @@ TOPIC = Topic(
             minimum=0,
             maximum=LATEST_NS,
         ),
-        _size("busy_epoch_bytes", "What the NIC sent in its fullest epochs: the 95th percentile of those with traffic."),
+        _size("busy_epoch_bytes", "What full epochs hold: the 95th percentile of those with traffic."),
         Column("epoch_ns", DURATION, "Length of an epoch.", "ns", minimum=1, maximum=LATEST_NS),
         Column("coverage", pa.float64(), "Share of its time that telemetry covers.", minimum=0, maximum=1),
     ),
