@@ -100,8 +100,6 @@ class CallLog:
         self._told_dropped = 0
         self._next = self._ring.tail
         self.alive = True
-        self.unplaced = 0
-        """Sends and receives that were not told, as nobody has told who is at their other end."""
 
     @property
     def rank(self) -> int:
@@ -133,7 +131,10 @@ class CallLog:
                 yield fact
 
     def calls(self, addresses: Addresses, now_ns: int) -> pa.RecordBatch:
-        """Rows of telemetry.op_calls: those that follow what was released, up to the first that is to wait."""
+        """Rows of telemetry.op_calls: those that follow what was released, up to the first that is to wait.
+
+        What has waited too long is told without what it waited for.
+        """
         records = self._ring.seen()
         ends = _group_ends(records)
         peer = _peers(records, addresses)
@@ -145,8 +146,6 @@ class CallLog:
         cut = int(waiting.argmax()) if waiting.any() else len(records)
         self._next = self._ring.tail + cut
         told = called & _possible(records)
-        self.unplaced += int((told & two_ended & (peer < 0))[:cut].sum())
-        told &= ~(two_ended & (peer < 0))
         told[cut:] = False
         ordinal = np.arange(self._ring.tail, self._ring.tail + len(records))
         return _batch(records[told], ordinal[told], ends[told], peer[told], self.rank)
@@ -237,7 +236,7 @@ def _batch(
             "op": _named(records["op"], OPS),
             "dtype": _named(records["dtype"], DTYPES),
             "count": records["count"],
-            "peer": pa.array(peer, mask=~two_ended),
+            "peer": pa.array(peer, mask=~two_ended | (peer < 0)),
             "root": pa.array(peer, mask=~rooted),
             "reduce_op": _named(records["reduce_op"], REDUCTIONS),
             "stream": _named(of_stream, [f"{int(stream):#x}" for stream in streams]),

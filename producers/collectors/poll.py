@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from producers.collectors.nic_clock import Offset
+from producers.collectors.nic_clock import NicClock, Offset
 from schemas.catalogue import NIC_EPOCHS
 from schemas.message import Message, encode
 
@@ -53,6 +53,14 @@ class Poll:
         """Up to when the poll tells everything by the host's clock, as far as that is known."""
         return self.to_ns + (0 if self.offset is None else self.offset.host_minus_nic_ns)
 
+    def aligned(self, clock: NicClock) -> Poll:
+        """The same poll with the offset that a clock has in it."""
+        return replace(self, offset=clock.offset(self.from_ns, self.to_ns))
+
+
+Part = tuple[Poll, int, int]
+"""A poll's own share of its queue pairs, its number, and how many parts there are."""
+
 
 def messages(polls: Sequence[Poll], job: str, host: str) -> Iterator[Message]:
     """Records that tell of polls: one of those that fit together, and one for each part of those that do not.
@@ -60,21 +68,23 @@ def messages(polls: Sequence[Poll], job: str, host: str) -> Iterator[Message]:
     What the NIC tells of a poll as a whole, as its lost events, stands in each of its parts.
     """
     told_ns = min((poll.host_to_ns for poll in polls), default=0)
-    together: list[tuple[Poll, int, int]] = []
-    for poll in (short for long in polls for short in _in_time(long)):
-        parts = list(_parts(poll))
-        for number, part in enumerate(parts):
-            values = len(part.units) + sum(len(other.units) for other, _, _ in together)
-            if together and (values > MOST_VALUES or len(together) == MOST_POLLS):
-                yield _encoded(together, job, host, told_ns)
-                together = []
-            together.append((part, number, len(parts)))
+    together: list[Part] = []
+    for part in (part for poll in polls for part in _numbered(poll)):
+        values = len(part[0].units) + sum(len(other.units) for other, _, _ in together)
+        if together and (values > MOST_VALUES or len(together) == MOST_POLLS):
+            yield _encoded(together, job, host, told_ns)
+            together = []
+        together.append(part)
     if together:
         yield _encoded(together, job, host, told_ns)
 
 
-def batch(parts: Sequence[tuple[Poll, int, int]]) -> pa.RecordBatch:
-    """Rows of telemetry.nic_epochs: polls, or parts of them with their number and how many there are."""
+def rows_of(poll: Poll) -> pa.RecordBatch:
+    """A poll as rows of telemetry.nic_epochs, of which each fits into a record."""
+    return _batch(list(_numbered(poll)))
+
+
+def _batch(parts: Sequence[Part]) -> pa.RecordBatch:
     polls = [poll for poll, _, _ in parts]
     columns = {
         "nic": [poll.nic for poll in polls],
@@ -104,8 +114,14 @@ def _lists(columns: Iterable[Counts | None]) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(whole, pa.uint32()), mask=missing)
 
 
-def _encoded(parts: Sequence[tuple[Poll, int, int]], job: str, host: str, told_ns: int) -> Message:
-    return encode(NIC_EPOCHS, batch(parts), job=job, key=f"{job}/{host}", watermark_ns=max(told_ns, 0))
+def _encoded(parts: Sequence[Part], job: str, host: str, told_ns: int) -> Message:
+    return encode(NIC_EPOCHS, _batch(parts), job=job, key=f"{job}/{host}", watermark_ns=max(told_ns, 0))
+
+
+def _numbered(poll: Poll) -> Iterator[Part]:
+    for short in _in_time(poll):
+        parts = list(_parts(short))
+        yield from ((part, number, len(parts)) for number, part in enumerate(parts))
 
 
 def _in_time(poll: Poll) -> Iterator[Poll]:

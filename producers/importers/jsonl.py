@@ -18,6 +18,9 @@ from producers.importers.files import Block, Limits, first_lines, in_order, line
 from producers.importers.json_fault import find_fault
 from schemas.errors import ImpossibleValue, InputError
 
+OTHER_TOPICS = ("op_calls", "queue_pairs", "nic_epochs")
+"""What ``traffic`` reads from files of names as ``rank3.op_calls.jsonl``."""
+
 _BY_NAME = {column.name: column for column in COLUMNS}
 _PARSE = pj.ParseOptions(
     explicit_schema=pa.schema(
@@ -35,8 +38,9 @@ class JsonLines:
     what = "*.jsonl or *.jsonl.gz, an operator a line"
 
     def matches(self, path: Path) -> bool:
-        """Whether a file's name is one of this format."""
-        return path.name.endswith((".jsonl", ".jsonl.gz"))
+        """Whether a file's name is one of this format, and not one of another topic's rows."""
+        kind = path.name.removesuffix(".gz").removesuffix(".jsonl").rpartition(".")[2]
+        return path.name.endswith((".jsonl", ".jsonl.gz")) and kind not in OTHER_TOPICS
 
     def begins(self, path: Path) -> bool:
         """Whether the first line is an object that names an operator."""

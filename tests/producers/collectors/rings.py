@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from producers.collectors.call_log import CALL, MAGIC, RECORD
+from producers.collectors.call_log import CALL, MAGIC, PAIR, RECORD
 from producers.live.ring import HEADER, HEADER_BYTES
 from producers.live.slots import Records
 
@@ -23,6 +23,14 @@ def record(kind: int = CALL, **values: Any) -> Records:
     made["kind"], made["peer"], made["dtype"], made["reduce_op"] = kind, -1, 7, 255
     for name, value in values.items():
         made[name] = value
+    return made
+
+
+def pair(kind: int, **values: Any) -> Records:
+    """One of a queue pair."""
+    made = record(kind)
+    for name, value in {"nic": b"mlx5_0", **values}.items():
+        made.view(PAIR)[name] = value
     return made
 
 

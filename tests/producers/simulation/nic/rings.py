@@ -92,8 +92,9 @@ def run_ring(
         transport.offer(side, 10e-6)
         transport.start(side, 30e-6 + (late or {}).get(rank, 0.0))
     while (time := transport.next_time()) < np.inf:
-        transport.jump(time)
-        for _ in range(2 * hardware.epoch_steps):
-            transport.step()
+        transport.idle(time)
+        while transport.step():
+            pass
+    transport.idle(transport.now + 1e-3)
     took = max(float(done.max()) for _, done in transport.finished)
     return Ring(hardware, plan, transport, took)

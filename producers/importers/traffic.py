@@ -1,0 +1,200 @@
+"""Recorded NIC traffic: JSON lines of telemetry.op_calls, queue_pairs and nic_epochs, and epoch dumps as they are.
+
+A file's name tells its topic: ``rank3.op_calls.jsonl``, ``host0.queue_pairs.jsonl.gz``, ``mlx5_0.nic_epochs.jsonl``,
+``poll7.epochs``. A line is a row of the topic, with its fields; a ``host`` in it says whose it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from producers.collectors import epoch_dump
+from producers.collectors.nic_clock import NicClock
+from producers.collectors.poll import rows_of
+from producers.importers.columns import ALIASES, plain
+from producers.importers.files import Block, Limits, expand, first_lines, in_order, line_blocks
+from schemas.catalogue import NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS
+from schemas.errors import ImpossibleValue, InputError
+from schemas.topic import ID, Column, Topic
+
+HOST = Column("host", ID, "Host that the row comes from.", nullable=True)
+
+
+class TopicLines:
+    """JSON lines of one topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.name = f"{topic.name.partition('.')[2]}.jsonl"
+        self.what = f"*.{self.name} or *.{self.name}.gz, a row of {topic.name} a line"
+        self.columns = (*topic.columns, HOST)
+        self.schema = pa.schema([(column.name, column.type) for column in self.columns])
+        types = {column.name: plain(column) for column in self.columns}
+        spelled = {alias: types[name] for alias, name in ALIASES.items() if name in types}
+        self._parse = pj.ParseOptions(
+            explicit_schema=pa.schema([*types.items(), *spelled.items()]), unexpected_field_behavior="ignore"
+        )
+
+    def matches(self, path: Path) -> bool:
+        """Whether a file's name is one of this format."""
+        return path.name.endswith((f".{self.name}", f".{self.name}.gz"))
+
+    def begins(self, path: Path) -> bool:
+        """Whether the first line is a row of the topic, as far as its fields tell."""
+        try:
+            row = json.loads(next(iter(first_lines(path)), ""))
+        except (ValueError, RecursionError):
+            return False
+        needed = (column.name for column in self.topic.columns if not column.nullable)
+        return isinstance(row, dict) and all(name in row or _alias_of(name) in row for name in needed)
+
+    def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
+        """All rows of the files, in the files' order, in the topic's columns and ``host``.
+
+        Raises ``InputError`` that names file, line and field.
+        """
+        tables = list(in_order(self._rows_of_block, line_blocks(files, limits)))
+        return pa.concat_tables([self.schema.empty_table(), *tables]).unify_dictionaries().combine_chunks()
+
+    def _rows_of_block(self, block: Block) -> pa.Table:
+        try:
+            return self._rows(block.data)
+        except (pa.ArrowException, UnicodeDecodeError, ImpossibleValue) as error:
+            raise InputError(self._fault(block) or f"{block.path}: near line {block.line}: {error}") from error
+
+    def _fault(self, block: Block) -> str | None:
+        """What is wrong with the first bad line: the slow way, taken once the fast one has failed."""
+        for number, line in enumerate(block.data.split(b"\n"), start=block.line):
+            try:
+                self._rows(line)
+            except (pa.ArrowException, UnicodeDecodeError, ImpossibleValue) as error:
+                return f"{block.path}:{number}: {self._field_fault(line) or str(error)[:300]}"
+        return None
+
+    def _field_fault(self, line: bytes) -> str | None:
+        """Which field of a line is not of its column's type, of which Arrow's reader tells the value alone."""
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        for column in self.columns if isinstance(row, dict) else ():
+            try:
+                pa.array([row.get(column.name)]).cast(plain(column))
+            except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                return f"field {column.name}: {str(error)[:300]}"
+        return None
+
+    def _rows(self, data: bytes) -> pa.Table:
+        text = data.strip()
+        if not text:
+            return self.schema.empty_table()
+        if not text.startswith(b"{"):  # Arrow 26 crashes on a block that starts with null
+            raise pa.ArrowInvalid("the line is not a JSON object")
+        reading = pj.ReadOptions(use_threads=False, block_size=len(text) + 1)
+        raw = pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=self._parse).combine_chunks()
+        columns = {name: raw.column(name).combine_chunks() for name in raw.column_names}
+        arrays = [self._column(columns, column, raw.num_rows) for column in self.columns]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        if self.topic.check is not None:
+            self.topic.check(batch)
+        return pa.Table.from_batches([batch])
+
+    def _column(self, columns: dict[str, pa.Array], column: Column, rows: int) -> pa.Array:
+        values, alias = columns.get(column.name), columns.get(_alias_of(column.name) or "")
+        if alias is not None:
+            values = alias if values is None else values.fill_null(alias)
+        if values is None:
+            values = pa.nulls(rows, plain(column))
+        if values.null_count and not column.nullable:
+            raise ImpossibleValue(f"field {column.name} is missing")
+        values.validate(full=True)
+        if pa.types.is_dictionary(column.type):
+            values = values.dictionary_encode().cast(column.type)
+        column.check(values, self.topic.name)
+        return values
+
+
+class EpochDumps:
+    """Epoch dumps of NIC agents; the clocks are aligned file by file, NIC by NIC."""
+
+    name = "epochs"
+    what = f"*{epoch_dump.SUFFIX}, polls as a NIC agent dumps them"
+    topic = NIC_EPOCHS
+    columns = (*NIC_EPOCHS.columns, HOST)
+    schema = pa.schema([(column.name, column.type) for column in columns])
+
+    def matches(self, path: Path) -> bool:
+        """Whether a file's name is one of this format."""
+        return path.name.endswith(epoch_dump.SUFFIX)
+
+    def begins(self, path: Path) -> bool:
+        """Whether a file begins with the header of a dump."""
+        try:
+            with path.open("rb") as file:
+                return file.read(len(epoch_dump.MAGIC)) == epoch_dump.MAGIC
+        except OSError:
+            return False
+
+    def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
+        """All polls of the files, in the files' order. Raises ``InputError`` that names file, offset and field."""
+        left = limits.decoded_bytes
+        batches = []
+        for path in files:
+            if path.is_file() and path.stat().st_size > limits.file_bytes:
+                raise InputError(f"{path}: {path.stat().st_size} bytes, at most {limits.file_bytes} are read; split it")
+            clocks: dict[str, NicClock] = {}
+            for dump in epoch_dump.read(path):
+                clock = clocks.setdefault(dump.poll.nic, NicClock())
+                clock.take(dump.readings)
+                rows = rows_of(dump.poll.aligned(clock))
+                if (left := left - rows.nbytes) < 0:
+                    raise InputError(f"{path}: the recording holds more than {limits.decoded_bytes} bytes; read a part")
+                batches.append(rows.append_column("host", pa.nulls(rows.num_rows, ID)))
+        table = pa.Table.from_batches(batches).cast(self.schema) if batches else self.schema.empty_table()
+        return table.unify_dictionaries().combine_chunks()
+
+
+TRAFFIC = {
+    format_.name: format_
+    for format_ in (TopicLines(OP_CALLS), TopicLines(QUEUE_PAIRS), TopicLines(NIC_EPOCHS), EpochDumps())
+}
+"""The formats that traffic is recorded in."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What was recorded of NIC traffic: rows of the three topics, each with a column ``host``."""
+
+    op_calls: pa.Table
+    queue_pairs: pa.Table
+    nic_epochs: pa.Table
+
+
+def load(paths: Sequence[Path], limits: Limits | None = None) -> Traffic:
+    """All traffic that files and folders hold, whatever else lies in them.
+
+    Raises ``InputError`` for what cannot be read, and where there is none.
+    """
+    found = expand(paths)
+    tables: dict[str, list[pa.Table]] = {topic.name: [] for topic in (OP_CALLS, QUEUE_PAIRS, NIC_EPOCHS)}
+    for format_ in TRAFFIC.values():
+        if files := [path for path in found if format_.matches(path)]:
+            tables[format_.topic.name].append(format_.read(files, limits or Limits()))
+    if not any(tables.values()):
+        known = "; ".join(format_.what for format_ in TRAFFIC.values())
+        raise InputError(f"{paths[0] if paths else 'nothing'}: no NIC traffic; known are {known}")
+    calls, pairs, epochs = (
+        pa.concat_tables([TRAFFIC[f"{topic.name.partition('.')[2]}.jsonl"].schema.empty_table(), *tables[topic.name]])
+        for topic in (OP_CALLS, QUEUE_PAIRS, NIC_EPOCHS)
+    )
+    return Traffic(*(table.unify_dictionaries().combine_chunks() for table in (calls, pairs, epochs)))
+
+
+def _alias_of(name: str) -> str | None:
+    return next((alias for alias, meant in ALIASES.items() if meant == name), None)
