@@ -107,8 +107,8 @@ class Deployment:
 
 
 @contextmanager
-def deployment(folder: Path) -> Iterator[Deployment]:
-    """Start everything, and stop it in the end; ``folder`` keeps what the roles say.
+def deployment(folder: Path, set_to: Mapping[str, str] | None = None) -> Iterator[Deployment]:
+    """Start everything, and stop it in the end; ``folder`` keeps what the roles say. ``set_to``: further settings.
 
     Raises ``LocalServiceError`` where something does not start.
     """
@@ -127,6 +127,7 @@ def deployment(folder: Path) -> Iterator[Deployment]:
             "OFFBEAT_WEBHOOK__URL": on_call.url,
             "OFFBEAT_LIVE__RINGS": str(rings),
             "OFFBEAT_LIVE__FOLDER": str(folder / "kept"),
+            **(set_to or {}),
         }
         for prepared in (("topics", "apply"), ("store", "migrate")):
             _once(prepared, environment)

@@ -45,6 +45,15 @@ class SearchSettings:
     last_ordinal: int = 64
     locate: LocateSettings = field(default_factory=LocateSettings)
 
+    def due(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row of analysis.iterations is searched, by its place in its run and on the run's latest step."""
+        ordinal, step_ordinal = row["pattern_ordinal"] or 0, row["step_ordinal"]
+        return (
+            bool(row["irregular"])
+            and ordinal <= self.last_ordinal
+            and (_power_of_two(ordinal) or (step_ordinal is not None and _power_of_two(step_ordinal)))
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Task:
@@ -153,7 +162,7 @@ class Search:
             "found_ns": message.timestamp_ns,
         }
         durations = [r["duration_ns"] for r in rows if r["duration_ns"] is not None]
-        if row["irregular"] and durations and self._due(row["pattern_ordinal"] or 0, row["step_ordinal"]):
+        if durations and self._settings.due(row):
             duration = median_low(durations)
             irregularity = Irregularity(
                 iteration=row["iteration"],
@@ -167,12 +176,6 @@ class Search:
         over = tuple(_over(message.job, row, columns))
         if over:
             yield _Task(message.offset, message.watermark_ns, None, columns, over)
-
-    def _due(self, ordinal: int, step_ordinal: int | None) -> bool:
-        """Whether an irregular iteration is searched, by its place in its run and on the run's latest step."""
-        return ordinal <= self._settings.last_ordinal and (
-            _power_of_two(ordinal) or (step_ordinal is not None and _power_of_two(step_ordinal))
-        )
 
     def _answered(self, message: Message) -> Iterator[Message]:
         request_id = message.headers.get("request_id")

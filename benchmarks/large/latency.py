@@ -7,7 +7,7 @@ be worked out first does not. In a cluster the agents of a search's hosts work s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,8 +186,12 @@ def _of_size(runs: list[Measured]) -> dict[str, object]:
 
 def _seconds(runs: Iterable[Measured], *, cpu: bool = False) -> dict[str, float] | None:
     """Of all searches of some runs, by the clock or of this process alone; None: there are none."""
-    taken = [search.seconds for run in runs for search in run.searches]
+    return seconds([t.cpu if cpu else t.wall for run in runs for t in (search.seconds for search in run.searches)])
+
+
+def seconds(taken: Sequence[float]) -> dict[str, float] | None:
+    """What searches took, in the median, at the 99th percentile and at most; None: there are none."""
     if not taken:
         return None
-    p50, p99, longest = np.percentile([t.cpu if cpu else t.wall for t in taken], [50, 99, 100]).tolist()
+    p50, p99, longest = np.percentile(taken, [50, 99, 100]).tolist()
     return {"p50": round(p50, 3), "p99": round(p99, 3), "max": round(longest, 3)}
