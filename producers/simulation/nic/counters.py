@@ -26,7 +26,7 @@ class EpochCounters:
         """Close the epochs that end with a time step; ``sent`` (flows,) is what each has sent since the beginning."""
         flows = self._flows[(step + 1) % self._steps]
         events = (sent[flows] // self._event).astype(np.int64)
-        new = np.flatnonzero(events > self._counted[flows])
+        new = (events > self._counted[flows]).nonzero()[0]
         if len(new):
             some = flows[new]
             self._found.append((some, (step + 1) // self._steps - 1, events[new] - self._counted[some]))

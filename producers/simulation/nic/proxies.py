@@ -52,7 +52,7 @@ class Proxies:
         """When proxies are through with what they begin; now and then one does not run afterwards."""
         done = begins + self._service_s * self._factor[rank]
         chance = self._draws.random(len(rank))
-        stalled = np.flatnonzero(chance < self._share[rank])
+        stalled = (chance < self._share[rank]).nonzero()[0]
         if len(stalled):
             who = rank[stalled]
             # What was below the share is uniform once more when divided by it.

@@ -10,7 +10,6 @@ Waiting, gaps and rates are nowhere said: they come of this.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from producers.simulation.nic.counters import EpochCounters
 from producers.simulation.nic.hardware import Hardware
@@ -33,10 +32,12 @@ class Transport:
         self.step_s = hardware.latency_s
         self.steps = 0
         blocks, connections, rows = len(plan.rank), len(plan.source), len(plan.ends)
+        self._uncounted = 0
         self.finished: list[tuple[Ints, Floats]] = []
         self.tx = np.full(nics, hardware.line_bytes_per_s)
         self.rx = np.full(nics, hardware.line_bytes_per_s)
-        self.path = np.full(connections, _NEVER)
+        self._path = np.full(connections, _NEVER)
+        self._narrow = False
         self._deaf = np.zeros(nics, dtype=np.bool_)
         self._nics = nics
         self._passes = 1 + int(self.step_s * hardware.line_bytes_per_s / hardware.slice_bytes)
@@ -46,6 +47,8 @@ class Transport:
         self._in_next = np.zeros((blocks, FAN), dtype=np.int64)
         self._out_next = np.zeros((blocks, FAN), dtype=np.int64)
         self._in_at, self._out_at = plan.connection_at[plan.ins], plan.connection_at[plan.outs]
+        self._ready_at = np.full(blocks, _NEVER)
+        self._readers, self._writers = (_owners(ends, connections) for ends in (plan.ins, plan.outs))
         # slices
         self._filled, self._offered_at = np.full(rows, _NEVER), np.full(rows, _NEVER)
         self._arrived, self._free = np.full(rows, _NEVER), np.full(rows, _NEVER)
@@ -85,6 +88,12 @@ class Transport:
         self._limit[side.blocks] += side.steps
         some = side.blocks[side.steps > 0]
         self._open_at[some] = at
+        self._look_again(some)
+
+    def narrow(self, connections: Ints, bytes_per_s: float) -> None:
+        """The way of some connections lets no more through, each."""
+        self._path[connections] = bytes_per_s
+        self._narrow = True
 
     def silence(self, nic: int) -> None:
         """A NIC goes down: it sends nothing more, and what is sent to it is never answered."""
@@ -93,7 +102,7 @@ class Transport:
 
     def resend(self, nic: int) -> None:
         """Nothing was answered for too long: what was sent to a NIC since its last answer is sent again."""
-        to = np.flatnonzero(self._plan.destination == nic)
+        to = (self._plan.destination == nic).nonzero()[0]
         behind = self._sent_bytes[to] > self._plan.ends[self._next_end[to]]
         self._sent_bytes[to[behind]] = self._plan.ends[self._next_end[to[behind]]]
 
@@ -109,54 +118,63 @@ class Transport:
                 break
             busy = True
         busy |= self._transmit(begin, end)
-        self.counters.after(self.steps, self.wire)
-        self.steps += 1
+        if busy:
+            self._uncounted = self._hardware.epoch_steps
+        self._count()
         return busy
 
-    def jump(self, time: float) -> None:
-        """Pass over time in which nothing happens."""
-        self.steps = max(self.steps, int(time / self.step_s))
+    def idle(self, time: float) -> None:
+        """Pass over time in which nothing happens; the epochs that were under way end meanwhile."""
+        last = int(time / self.step_s)
+        while self._uncounted and self.steps < last:
+            self._count()
+        self.steps = max(self.steps, last)
+
+    def _count(self) -> None:
+        if self._uncounted:
+            self.counters.after(self.steps, self.wire)
+            self._uncounted -= 1
+        self.steps += 1
 
     def next_time(self) -> float:
         """When something happens next, as far as is known here; infinity: not without somebody starting something."""
-        blocked, posts = self._next_steps(np.arange(len(self._taken)))[-1], self._next_posts()
-        pending = np.flatnonzero((self._posted_bytes > self._sent_bytes) & (self.tx[self._plan.source] > 0))
+        pending = ((self._posted_bytes > self._sent_bytes) & (self.tx[self._plan.source] > 0)).nonzero()[0]
         waiting = self.posted_at[self._next_end[pending]]
-        return float(min(map(np.min, (np.append(times, _NEVER) for times in (blocked, posts, waiting)))))
+        times = (self._ready_at, self._next_posts(), waiting)
+        return float(min(np.min(some, initial=_NEVER) for some in times))
 
-    def _next_steps(self, blocks: Ints) -> tuple[Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_], Floats]:
-        """Row, receives, sends of the next step of blocks, and when it may begin."""
+    def _look_again(self, blocks: Ints) -> None:
+        """Work out when blocks may take their next step, after something that they wait for has changed."""
         row = self._plan.block_at[blocks] + self._taken[blocks]
-        receives, sends = self._plan.receives[row], self._plan.sends[row]
-        got = np.where(receives, self._arrived[self._in_at[blocks] + self._in_next[blocks]], 0.0)
-        room = np.where(sends, self._free[self._out_at[blocks] + self._out_next[blocks]], 0.0)
-        return row, receives, sends, np.maximum(self._open_at[blocks], np.maximum(got, room).max(axis=1))
+        got = self._arrived[self._in_at[blocks] + self._in_next[blocks]]
+        room = self._free[self._out_at[blocks] + self._out_next[blocks]]
+        got[~self._plan.receives[row]] = 0.0
+        room[~self._plan.sends[row]] = 0.0
+        self._ready_at[blocks] = np.maximum(self._open_at[blocks], np.maximum(got, room).max(axis=1))
 
     def _run_blocks(self, end: float) -> bool:
-        blocks = np.flatnonzero(self._open_at < end)
+        blocks = (self._ready_at < end).nonzero()[0]
         if not len(blocks):
             return False
-        row, receives, sends, when = self._next_steps(blocks)
-        go = np.flatnonzero(when < end)
-        if not len(go):
-            return False
-        blocks, row, receives, sends = blocks[go], row[go], receives[go], sends[go]
+        row = self._plan.block_at[blocks] + self._taken[blocks]
+        receives, sends = self._plan.receives[row], self._plan.sends[row]
         hardware = self._hardware
-        done = when[go] + hardware.gpu_slice_s + self._plan.sizes[row] / hardware.gpu_bytes_per_s
+        done = self._ready_at[blocks] + hardware.gpu_slice_s + self._plan.sizes[row] / hardware.gpu_bytes_per_s
         self._taken[blocks] += 1
         more = self._taken[blocks] < self._limit[blocks]
         self._open_at[blocks] = np.where(more, done, _NEVER)
         for place in range(FAN):
-            some = np.flatnonzero(receives[:, place])
+            some = receives[:, place].nonzero()[0]
             if len(some):
                 of = self._plan.ins[blocks[some], place]
                 self._in_next[blocks[some], place] += 1
                 self._consumed[of] += 1
                 self._offer(of, self._proxies.begins(self._plan.destination[of], done[some]))
-            some = np.flatnonzero(sends[:, place])
+            some = sends[:, place].nonzero()[0]
             if len(some):
                 self._filled[self._out_at[blocks[some], place] + self._out_next[blocks[some], place]] = done[some]
                 self._out_next[blocks[some], place] += 1
+        self._look_again(blocks)
         if not more.all():
             self.finished.append((blocks[~more], done[~more]))
         return True
@@ -165,7 +183,7 @@ class Transport:
         """Tell the sender of one more free buffer each, where there is one and somebody has called for it."""
         row = self._next_offer[connections]
         room = row < np.minimum(self._promised[connections], self._consumed[connections] + self._hardware.slots)
-        some = np.flatnonzero(room)
+        some = room.nonzero()[0]
         if not len(some):
             return False
         connections, row = connections[some], row[some]
@@ -173,6 +191,7 @@ class Transport:
         self._offered_at[row] = told + self._hardware.latency_s
         self._next_offer[connections] += 1
         self._control[connections] += self._hardware.control_bytes
+        self._uncounted = self._hardware.epoch_steps
         return True
 
     def _next_posts(self) -> Floats:
@@ -180,7 +199,7 @@ class Transport:
 
     def _post(self, end: float) -> bool:
         ready = self._next_posts()
-        some = np.flatnonzero(ready < end)
+        some = (ready < end).nonzero()[0]
         if not len(some):
             return False
         rank = self._plan.source[some]
@@ -197,11 +216,11 @@ class Transport:
         return True
 
     def _transmit(self, begin: float, end: float) -> bool:
-        some = np.flatnonzero(self._posted_bytes > self._sent_bytes)
+        some = (self._posted_bytes > self._sent_bytes).nonzero()[0]
         if not len(some):
             return False
         since = np.maximum(self.posted_at[self._next_end[some]], begin)
-        live = np.flatnonzero((since < end) & (self.tx[self._plan.source[some]] > 0))
+        live = ((since < end) & (self.tx[self._plan.source[some]] > 0)).nonzero()[0]
         if not len(live):
             return False
         some, since = some[live], since[live]
@@ -220,10 +239,11 @@ class Transport:
         part = span / self.step_s
         senders = np.maximum(np.bincount(source, part, self._nics), 1.0)
         receivers = np.maximum(np.bincount(destination, part, self._nics), 1.0)
-        most = np.minimum(self.rx[destination], self.path[some])
-        rate = np.minimum(
-            np.minimum(self.tx[source] / senders[source], self.rx[destination] / receivers[destination]), most
-        )
+        own, other = self.tx[source] / senders[source], self.rx[destination] / receivers[destination]
+        if (own <= other).all() and not self._narrow:
+            return np.asarray(own)
+        most = np.minimum(self.rx[destination], self._path[some])
+        rate = np.minimum(np.minimum(own, other), most)
         tx_left = self.tx - np.bincount(source, rate * part, self._nics)
         rx_left = self.rx - np.bincount(destination, rate * part, self._nics)
         extra = np.minimum(tx_left[source] / senders[source], rx_left[destination] / receivers[destination])
@@ -240,7 +260,7 @@ class Transport:
             lost = through & (self._draws.random(len(some)) < hardware.loss_share)
             if lost.any():
                 self._go_back(some[lost], row[lost])
-            keep = np.flatnonzero(through & ~lost)
+            keep = (through & ~lost).nonzero()[0]
             if not len(keep):
                 return
             some, row = some[keep], row[keep]
@@ -253,8 +273,17 @@ class Transport:
             slot = np.minimum(row + hardware.slots, self._last[some])
             self._free[slot] = self._proxies.begins(source, seen) + hardware.proxy_s
             self._next_end[some] += 1
+            self._look_again(np.concatenate([self._readers[some], self._writers[some]]))
 
     def _go_back(self, some: Ints, row: Ints) -> None:
         """A packet was lost: the NIC sends again what it had sent since."""
         most = np.minimum(self._sent_bytes[some] - self._plan.ends[row], self._hardware.resend_bytes)
         self._sent_bytes[some] -= most * self._draws.random(len(some))
+
+
+def _owners(ends: Ints, connections: int) -> Ints:
+    """The block that each connection ends, or begins, in; ``ends`` (blocks, FAN) are the blocks' connections."""
+    owners = np.zeros(connections, dtype=np.int64)
+    for place in range(FAN):
+        owners[ends[:, place]] = np.arange(len(ends))
+    return owners

@@ -1,0 +1,42 @@
+"""What computing takes on a healthy cluster; strengths of the noise as in the simulation of operators."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from producers.simulation.nic.draws import Purpose, stream
+from producers.simulation.nic.scenario import NicScenario
+from producers.simulation.noise import lognormal
+
+
+class ComputeTimes:
+    """Durations of segments. The GPUs of a host wait for each other all the time, so the slowest one tells."""
+
+    def __init__(self, scenario: NicScenario) -> None:
+        noise, seed = scenario.noise, scenario.seed
+        shape = (scenario.iterations, scenario.world)
+        speeds = lognormal(stream(seed, Purpose.SPEED).standard_normal(scenario.world), noise.gpu_speed_sigma)
+        shocks = stream(seed, Purpose.SERIES).standard_normal(shape)
+        series = np.empty(shape)
+        series[0] = shocks[0]
+        for i in range(1, scenario.iterations):
+            series[i] = noise.rank_rho * series[i - 1] + np.sqrt(1 - noise.rank_rho**2) * shocks[i]
+        common = lognormal(stream(seed, Purpose.COMMON).standard_normal(scenario.iterations), noise.common_sigma)
+        factors = speeds * np.exp(noise.rank_sigma * series) * common[:, None]
+        self._factors = factors.reshape(scenario.iterations, scenario.hosts, scenario.tp).max(axis=2)
+        self._scenario = scenario
+        self._segments: Counter[int] = Counter()
+        self._chance = [stream(seed, Purpose.SEGMENTS, host) for host in range(scenario.hosts)]
+        self._drawn: dict[tuple[int, int], float] = {}
+
+    def segment(self, rank: int, iteration: int, seconds: float) -> float:
+        """What a rank's next segment takes, which usually takes so long; the ranks of a host take the same."""
+        host = self._scenario.host_of(rank)
+        ordinal = self._segments[rank]
+        self._segments[rank] += 1
+        if (host, ordinal) not in self._drawn:
+            normal = np.array(self._chance[host].standard_normal())
+            self._drawn[host, ordinal] = float(lognormal(normal, self._scenario.noise.segment_cv))
+        return float(seconds * self._factors[iteration, host] * self._drawn[host, ordinal])

@@ -1,0 +1,35 @@
+"""Random streams of a run: a pure function of (seed, purpose, place, time), so that a fault changes no other draw."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a stream is for; part of its key, so the values must never change."""
+
+    SPEED = 101
+    SERIES = 102
+    COMMON = 103
+    SEGMENTS = 104
+    ROUTING = 105
+    RINGS = 106
+    PROXIES = 107
+    LOSS = 108
+    PHASE = 109
+    BACKGROUND = 110
+    PORTS = 111
+    CLOCKS = 112
+    POLLS = 113
+    NUMBERS = 114
+    NAMES = 115
+    NUMA = 116
+    START = 117
+    LAUNCH = 118
+
+
+def stream(seed: int, purpose: Purpose, place: int = 0, time: int = 0) -> np.random.Generator:
+    """The stream of a purpose at a place (a rank, a NIC, a host) and time (an iteration, a second)."""
+    return np.random.Generator(np.random.Philox(key=seed, counter=[0, time, place, int(purpose)]))

@@ -1,0 +1,136 @@
+"""What is simulated down to the NICs: a job or a collective on its own, its cluster, its noise and its faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from producers.simulation.nic.faults import Fault, Injection
+from producers.simulation.nic.hardware import MIB, Hardware
+from schemas.errors import SettingsError
+
+
+class Workload(StrEnum):
+    """What the ranks do: train a dense model or experts, or only communicate."""
+
+    DENSE = "dense"
+    EXPERTS = "experts"
+    NEIGHBOURS = "neighbours"
+    ALL_TO_ONE = "all_to_one"
+    ONE_TO_ALL = "one_to_all"
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether there are custom collectives."""
+        return self is not Workload.DENSE
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What makes a healthy cluster uneven; strengths of compute as in ``producers.simulation.noise``.
+
+    ``routing_cv`` is how unevenly experts are chosen, over a run and again in each operator. ``background`` scales
+    how often storage, checkpoints and other tenants send; ``congested_share`` is the probability that a NIC's switch
+    port is congested for a while within a second. A NIC's clock begins anywhere; its distance from the host's is
+    measured to ``nic_clock_error_s``. ``lost_polls`` never arrive.
+    """
+
+    gpu_speed_sigma: float = 0.02
+    rank_sigma: float = 0.015
+    rank_rho: float = 0.9
+    common_sigma: float = 0.011
+    segment_cv: float = 0.02
+    routing_cv: float = 0.2
+    background: float = 1.0
+    congested_share: float = 0.05
+    proxy_stalls: float = 4e-4
+    clock_offset_s: float = 5e-3
+    clock_drift_ppm: float = 10.0
+    nic_clock_error_s: float = 4e-6
+    lost_polls: float = 0.002
+
+
+QUIET = Noise(
+    gpu_speed_sigma=0.0,
+    rank_sigma=0.0,
+    common_sigma=0.0,
+    segment_cv=0.0,
+    routing_cv=0.0,
+    background=0.0,
+    congested_share=0.0,
+    proxy_stalls=0.0,
+    clock_offset_s=0.0,
+    clock_drift_ppm=0.0,
+    nic_clock_error_s=0.0,
+    lost_polls=0.0,
+)
+"""No noise at all: for tests of the mechanism."""
+
+
+@dataclass(frozen=True, slots=True)
+class NicScenario:
+    """One simulated run; a pure function of its fields.
+
+    A host holds one tensor group: it has ``tp`` GPUs, each with a NIC, and ranks of all other dimensions run on
+    different hosts. Sizes are of the model as it is. Gradients, embeddings and messages travel divided by ``shrink``;
+    activations, tokens and all below an operator are not scaled. ``relabel`` names ranks and hosts in another order,
+    without changing what happens. ``hang_s`` is how long a run that hangs is told of. Raises ``SettingsError`` for
+    what cannot be laid out.
+    """
+
+    seed: int
+    workload: Workload = Workload.DENSE
+    tp: int = 8
+    dp: int = 4
+    pp: int = 2
+    microbatches: int = 4
+    layers: int = 4
+    iterations: int = 8
+    forward_s: float = 0.03
+    gradient_bytes: int = 8_750_000_000
+    activation_bytes: int = 8 * MIB
+    embedding_bytes: int = 103_000_000
+    token_bytes: int = 32 * MIB
+    message_bytes: int = 1 << 30
+    shrink: int = 32
+    hardware: Hardware = field(default=Hardware())
+    noise: Noise = field(default=Noise())
+    faults: tuple[Fault, ...] = ()
+    describe_layout: bool = True
+    relabel: int | None = None
+    poll_s: float = 1.0
+    hang_s: float = 4.0
+
+    def __post_init__(self) -> None:
+        for name in "tp dp pp microbatches layers iterations shrink".split():
+            if getattr(self, name) < 1:
+                raise SettingsError(f"scenario: {name} is {getattr(self, name)}; give 1 or more")
+        if self.dp * self.pp < 2:
+            raise SettingsError("scenario: one host alone has no traffic between hosts; raise dp or pp")
+        if self.workload is not Workload.DENSE and self.pp > 1:
+            raise SettingsError(f"scenario: {self.workload} has no pipeline; give pp=1")
+        if self.workload is Workload.NEIGHBOURS and self.dp % 2:
+            raise SettingsError("scenario: neighbours need rows of two; give an even dp")
+        for fault in self.faults:
+            if not 0 <= fault.rank < self.world or not 0 <= (fault.peer or 0) < self.world:
+                raise SettingsError(f"scenario: the job has no rank {fault.rank} or {fault.peer}; it has {self.world}")
+            if fault.peer is not None and fault.injection is not Injection.CONGESTION:
+                raise SettingsError(f"scenario: {fault.injection} concerns no pair of ranks")
+
+    @property
+    def world(self) -> int:
+        """Number of ranks, and of NICs."""
+        return self.tp * self.dp * self.pp
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts."""
+        return self.dp * self.pp
+
+    def host_of(self, rank: int) -> int:
+        """The host that a rank runs on."""
+        return rank // self.tp
+
+    def scaled(self, size: int) -> int:
+        """A size as it travels: divided by ``shrink``, a multiple of 512."""
+        return max(size // self.shrink // 512, 1) * 512
