@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from schemas import (
+    addresses,
     comm_ops,
     dead_letters,
     findings,
@@ -26,6 +27,7 @@ JOBS = jobs.TOPIC
 LOG_REQUESTS = log_requests.TOPIC
 STATE = state.TOPIC
 SILENCES = silences.TOPIC
+ADDRESSES = addresses.TOPIC
 COMM_OPS = comm_ops.TOPIC
 OPERATOR_WINDOWS = operator_windows.TOPIC
 ITERATION_SUMMARIES = iteration_summaries.TOPIC
@@ -46,6 +48,7 @@ TOPICS: dict[str, Topic] = {
         LOG_REQUESTS,
         STATE,
         SILENCES,
+        ADDRESSES,
         COMM_OPS,
         OPERATOR_WINDOWS,
         ITERATION_SUMMARIES,
