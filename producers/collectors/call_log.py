@@ -100,6 +100,8 @@ class CallLog:
         self._told_dropped = 0
         self._next = self._ring.tail
         self.alive = True
+        self.told_ns = 0
+        """Up to when ``calls`` has told of all, by the host's clock."""
 
     @property
     def rank(self) -> int:
@@ -145,6 +147,7 @@ class CallLog:
         waiting &= ~old & self.alive
         cut = int(waiting.argmax()) if waiting.any() else len(records)
         self._next = self._ring.tail + cut
+        self.told_ns = int(records["at_ns"][cut]) if cut < len(records) else now_ns
         told = called & _possible(records)
         told[cut:] = False
         ordinal = np.arange(self._ring.tail, self._ring.tail + len(records))

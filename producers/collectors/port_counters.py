@@ -8,7 +8,8 @@ too far apart, or around a counter that was reset, is not told as zero but not t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,8 +64,8 @@ class _Port:
 class PortCounters:
     """All ports below ``root``, told in epochs of ``epoch_ns``.
 
-    ``sample`` is to be called once an epoch, ``polls`` as often as something is to be told. ``clock_ns`` is the host's
-    clock.
+    ``sample`` is to be called once an epoch, ``polls`` as often as something is to be told, each by a thread of its own
+    if need be. ``clock_ns`` is the host's clock.
     """
 
     def __init__(self, clock_ns: Callable[[], int], epoch_ns: int, root: Path = INFINIBAND) -> None:
@@ -72,29 +73,33 @@ class PortCounters:
         self._epoch_ns = epoch_ns
         self._root = root
         self._ports: dict[Path, _Port] = {}
+        self._lock = threading.Lock()
         self._discover()
 
     def sample(self) -> None:
         """Read the counters of all ports."""
-        for port in self._ports.values():
-            before = self._clock_ns()
-            value = _value(port.counter)
-            after = self._clock_ns()
-            if value is None or after < before:
-                self._close(port)
-            else:
-                self._take(port, (before + after) // 2, value, (after - before + 1) // 2)
+        with self._lock:
+            for port in self._ports.values():
+                before = self._clock_ns()
+                value = _value(port.counter)
+                after = self._clock_ns()
+                if value is None or after < before:
+                    self._close(port)
+                else:
+                    self._take(port, (before + after) // 2, value, (after - before + 1) // 2)
 
-    def polls(self) -> Iterator[Poll]:
+    def polls(self) -> list[Poll]:
         """What was sent in all whole epochs since the last time; one for each stretch without a hole.
 
         One that goes on makes a poll even where no epoch has gone by.
         """
-        for port in self._ports.values():
-            for stretch in [*port.closed, *([] if port.stretch is None else [port.stretch])]:
-                yield self._poll(port, stretch)
-            port.closed.clear()
-        self._discover()
+        told = []
+        with self._lock:
+            for port in self._ports.values():
+                told += [self._poll(port, stretch) for stretch in (*port.closed, port.stretch) if stretch is not None]
+                port.closed.clear()
+            self._discover()
+        return told
 
     def _take(self, port: _Port, at_ns: int, value: int, error_ns: int) -> None:
         stretch = port.stretch

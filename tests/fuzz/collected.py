@@ -110,7 +110,7 @@ def _calls(folder: Path) -> Trial:
     def feed(data: bytes) -> None:
         path.write_bytes(data)
         log, addresses = CallLog(process), Addresses()
-        addresses.place(communicator_name(7), 1, 1)
+        addresses.tell("h1", {("communicator", communicator_name(7), 1): 1})
         for now_ns in (0, 10**18, LATEST_NS):
             log.look()
             decode(encode(OP_CALLS, log.calls(addresses, now_ns), job="j"), OP_CALLS)

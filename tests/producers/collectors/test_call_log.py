@@ -60,7 +60,7 @@ def test_a_send_waits_until_it_is_known_to_whom(tmp_path: Path) -> None:
     lock = live(folder)
     log, addresses = CallLog(folder), Addresses()
     assert counts(log, addresses) == []
-    addresses.place("00000000000000ab", 2, 70)
+    addresses.tell("h1", {("communicator", "00000000000000ab", 2): 70})
     assert [(row["op"], row["peer"]) for row in told(log, addresses)] == [("send", 70), ("all_reduce", None)]
     os.close(lock)
 

@@ -49,7 +49,7 @@ def run(host: Host, counter: Path, values: list[object], *, epoch_ns: int = 10 *
         counter.write_text(f"{value}\n")
         counters.sample()
         host.now_ns += epoch_ns
-    return list(counters.polls())
+    return counters.polls()
 
 
 def units(poll: Poll) -> list[tuple[int, int]]:
@@ -177,8 +177,8 @@ def test_no_word_is_lost_or_made_up(
         counters.sample()
         samples.append((host.now_ns - START, value))
         if is_told:
-            told += list(counters.polls())
-    told += list(counters.polls())
+            told += counters.polls()
+    told += counters.polls()
     assert [poll.from_ns for poll in told] == [START, *(poll.to_ns for poll in told[:-1])]
     covered_ns = told[-1].to_ns - START
     assert samples[-1][0] - covered_ns < 10 * MS

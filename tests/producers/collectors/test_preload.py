@@ -46,8 +46,7 @@ def test_every_call_is_told_with_its_arguments(built: Built, tmp_path: Path) -> 
     [member] = [fact for fact in log.facts() if isinstance(fact, Member)]
     assert member.place == 1
     addresses = Addresses()
-    for place in range(4):
-        addresses.place(member.communicator, place, 10 + place)
+    addresses.tell("h1", {("communicator", member.communicator, place): 10 + place for place in range(4)})
     told = rows(log, addresses)
     names = ("op", "dtype", "count", "peer", "root", "reduce_op", "stream")
     assert [tuple(row[name] for name in names) for row in told] == [
