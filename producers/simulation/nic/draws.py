@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     NUMA = 116
     START = 117
     LAUNCH = 118
+    FAULT = 119
 
 
 def stream(seed: int, purpose: Purpose, place: int = 0, time: int = 0) -> np.random.Generator:

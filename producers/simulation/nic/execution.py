@@ -90,6 +90,7 @@ class Execution:
                 continue
             then = min(self._events[0][0] if self._events else np.inf, self._transport.next_time())
             if then == np.inf:
+                self._transport.idle(self._transport.now + self._scenario.hardware.epoch_ns * 1e-9 + step)
                 break
             self._transport.idle(then)
         self.end_s = self._transport.now + (self._scenario.hang_s if self.hung else 0.0)

@@ -50,6 +50,12 @@ class Noise:
     lost_polls: float = 0.002
 
 
+DEFAULT = Noise()
+"""Iterations of a healthy job vary by 1-2 %."""
+
+HARD = Noise(common_sigma=0.058, segment_cv=0.05, routing_cv=0.4, congested_share=0.15)
+"""Iterations of a healthy job vary by 5-7 %; routing is more uneven, and ports are congested more often."""
+
 QUIET = Noise(
     gpu_speed_sigma=0.0,
     rank_sigma=0.0,
@@ -86,7 +92,7 @@ class NicScenario:
     microbatches: int = 4
     layers: int = 4
     iterations: int = 8
-    forward_s: float = 0.03
+    forward_s: float = 0.003
     gradient_bytes: int = 8_750_000_000
     activation_bytes: int = 8 * MIB
     embedding_bytes: int = 103_000_000
@@ -94,7 +100,7 @@ class NicScenario:
     message_bytes: int = 1 << 30
     shrink: int = 32
     hardware: Hardware = field(default=Hardware())
-    noise: Noise = field(default=Noise())
+    noise: Noise = field(default=DEFAULT)
     faults: tuple[Fault, ...] = ()
     describe_layout: bool = True
     relabel: int | None = None

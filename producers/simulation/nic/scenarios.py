@@ -1,0 +1,138 @@
+"""The runs that Pulse was judged on (its table 4 and appendix D), healthy ones, and where their faults are.
+
+Rank and time of a fault are uniform; all that is drawn hangs on the seed alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from producers.simulation.nic.draws import Purpose, stream
+from producers.simulation.nic.faults import SEVERITIES, Fault, Injection
+from producers.simulation.nic.scenario import DEFAULT, NicScenario, Noise, Workload
+
+
+class Setup(StrEnum):
+    """What runs, on how many ranks."""
+
+    GPT2_70B = "gpt2_70b"
+    GPT2_70B_DEEP = "gpt2_70b_deep"
+    GPT2_32B = "gpt2_32b"
+    MIXTRAL = "mixtral"
+    NEIGHBOURS = "neighbours"
+    ALL_TO_ONE = "all_to_one"
+    ONE_TO_ALL = "one_to_all"
+
+
+_SETUPS = {
+    Setup.GPT2_70B: NicScenario(0, Workload.DENSE, tp=8, dp=4, pp=2),
+    Setup.GPT2_70B_DEEP: NicScenario(
+        0, Workload.DENSE, tp=8, dp=2, pp=4, microbatches=8, forward_s=0.0015, gradient_bytes=4_375_000_000
+    ),
+    Setup.GPT2_32B: NicScenario(
+        0, Workload.DENSE, tp=4, dp=4, pp=1, forward_s=0.006, gradient_bytes=16_000_000_000, shrink=64
+    ),
+    Setup.MIXTRAL: NicScenario(
+        0,
+        Workload.EXPERTS,
+        tp=8,
+        dp=4,
+        pp=1,
+        microbatches=2,
+        iterations=3,
+        forward_s=0.02,
+        gradient_bytes=400_000_000,
+        shrink=4,
+    ),
+    Setup.NEIGHBOURS: NicScenario(0, Workload.NEIGHBOURS, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
+    Setup.ALL_TO_ONE: NicScenario(0, Workload.ALL_TO_ONE, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
+    Setup.ONE_TO_ALL: NicScenario(0, Workload.ONE_TO_ALL, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
+}
+
+_ITERATION_S = {
+    Setup.GPT2_70B: 0.060,
+    Setup.GPT2_70B_DEEP: 0.062,
+    Setup.GPT2_32B: 0.095,
+    Setup.MIXTRAL: 0.165,
+    Setup.NEIGHBOURS: 0.008,
+    Setup.ALL_TO_ONE: 0.008,
+    Setup.ONE_TO_ALL: 0.008,
+}
+"""About what a healthy iteration takes, as measured: only to place faults in time."""
+
+_WITHIN = (0.3, 0.7)
+"""Where in a run its fault begins."""
+
+_TRAINING = (Setup.GPT2_70B, Setup.MIXTRAL)
+_ALL = (*_TRAINING, Setup.NEIGHBOURS)
+_TABLE_4 = {
+    Injection.GPU_ERROR: _TRAINING,
+    Injection.CUDA_ERROR: _TRAINING,
+    Injection.GPU_THROTTLING: _TRAINING,
+    Injection.CPU_THROTTLING: _TRAINING,
+    Injection.CPU_CONTENTION: _TRAINING,
+    Injection.NIC_DOWN: _ALL,
+    Injection.PCIE_DOWNGRADE: _ALL,
+    Injection.PCIE_CONTENTION: _ALL,
+    Injection.CONGESTION: _ALL,
+    Injection.CROSS_NUMA: (Setup.GPT2_32B,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """An injection of one severity in one setup."""
+
+    setup: Setup
+    injection: Injection
+    severity: float
+
+    def __str__(self) -> str:
+        graded = self.injection in SEVERITIES
+        return f"{self.setup}/{self.injection}" + (f"/{self.severity:g}" if graded else "")
+
+
+COMBINATIONS = tuple(
+    Combination(setup, injection, severity)
+    for injection, setups in _TABLE_4.items()
+    for setup in setups
+    for severity in SEVERITIES.get(injection, (1.0,))
+)
+"""Table 4: 4 of stopped computing, 14 of slow, 3 of stopped communication, 37 of slow."""
+
+BEYOND = (
+    Combination(Setup.GPT2_70B_DEEP, Injection.GPU_THROTTLING, 350.0),
+    Combination(Setup.GPT2_70B_DEEP, Injection.GPU_ERROR, 1.0),
+    Combination(Setup.GPT2_70B, Injection.MEMORY_ALIGNMENT, 1.0),
+    Combination(Setup.ALL_TO_ONE, Injection.PCIE_DOWNGRADE, 0.7),
+    Combination(Setup.ONE_TO_ALL, Injection.CONGESTION, 0.5),
+)
+"""Cases of the paper's appendix D outside of the table."""
+
+
+def healthy(setup: Setup, seed: int, noise: Noise = DEFAULT) -> NicScenario:
+    """A run without a fault; a third of them do not tell their degrees of parallelism."""
+    return replace(_SETUPS[setup], seed=seed, noise=noise, describe_layout=seed % 3 != 0)
+
+
+def faulty(case: Combination, seed: int, noise: Noise = DEFAULT) -> NicScenario:
+    """A run with a fault, somewhere and some time."""
+    scenario = healthy(case.setup, seed, noise)
+    return replace(scenario, faults=(_placed(case, scenario),))
+
+
+def _placed(case: Combination, scenario: NicScenario) -> Fault:
+    """The fault's place and time.
+
+    Where all send to one or one to all, a severity is of what a sender has while all send: lines are idle beyond it.
+    """
+    chance = stream(scenario.seed, Purpose.FAULT)
+    at_s = float(chance.uniform(*_WITHIN)) * scenario.iterations * _ITERATION_S[case.setup]
+    rank = int(chance.integers(scenario.world))
+    others = scenario.world - 1
+    if scenario.workload is Workload.ALL_TO_ONE:
+        return Fault(case.injection, 1 + rank % others, at_s, case.severity / others)
+    if scenario.workload is Workload.ONE_TO_ALL and case.injection is Injection.CONGESTION:
+        return Fault(case.injection, 0, at_s, case.severity, peer=1 + rank % others)
+    return Fault(case.injection, rank, at_s, case.severity)

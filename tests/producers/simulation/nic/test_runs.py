@@ -1,0 +1,230 @@
+"""What agents tell of simulated jobs: whole, bounded, the same for the same seed, and nothing of the truth."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from diagnosis.job import Job
+from producers.simulation.nic import COMBINATIONS, HARD, QUIET, NicScenario, Setup, Workload, faulty, healthy
+from producers.simulation.nic.run import simulate_nics
+from schemas.catalogue import JOBS
+from schemas.errors import SettingsError
+from schemas.message import decode, encode
+from tests.producers.simulation.nic.small import EXPERTS, PIPELINE, SMALL, Told, column, told
+
+LOSSLESS = dataclasses.replace(SMALL.hardware, loss_share=0.0)
+EXACT = dataclasses.replace(SMALL, hardware=LOSSLESS, noise=dataclasses.replace(SMALL.noise, lost_polls=0.0))
+
+
+@pytest.mark.parametrize("scenario", [SMALL, PIPELINE, EXPERTS], ids=["data", "pipeline", "experts"])
+def test_every_nic_reports_every_epoch_once(scenario: NicScenario) -> None:
+    scenario = dataclasses.replace(scenario, noise=dataclasses.replace(scenario.noise, lost_polls=0.0))
+    heard = told(scenario)
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for poll in heard.polls:
+        spans.setdefault((poll["host"], poll["nic"]), []).append((poll["poll_from_ns"], poll["poll_to_ns"]))
+        assert (poll["poll_to_ns"] - poll["poll_from_ns"]) % poll["epoch_ns"] == 0
+    assert len(spans) == scenario.world
+    for found in spans.values():
+        assert all(before[1] == after[0] for before, after in pairwise(found))
+    assert {p.rank for p in heard.run.job.places} == {row["source_rank"] for row in heard.map}
+
+
+def test_no_byte_is_lost_from_the_kernels_to_the_messages() -> None:
+    heard = told(EXACT)
+    counted = heard.counted()
+    sent: Counter[int] = Counter()
+    numbers: Counter[int] = Counter()
+    for row in heard.map:
+        _, sizes = counted.get((row["source_rank"], row["qpn"]), (None, np.zeros(1, dtype=np.int64)))
+        sent[row["source_rank"]] += int(sizes.sum())
+        numbers[row["source_rank"]] += 1
+    ranks, sizes = column(heard.run.truth.operators, "rank"), column(heard.run.truth.operators, "bytes")
+    event = LOSSLESS.aggregation_bytes
+    for rank, total in sent.items():
+        expected = int(sizes[ranks == rank].sum())
+        offers = 0.01 * expected  # what tells the predecessors of free buffers, and slices that were cut unevenly
+        assert expected - numbers[rank] * event < total < expected + offers
+
+
+def test_units_come_in_whole_events() -> None:
+    units = np.concatenate([np.array(poll["units"]) for poll in told(SMALL).polls])
+    assert (units * SMALL.hardware.unit_bytes % SMALL.hardware.aggregation_bytes == 0).all()
+
+
+def test_a_seed_gives_the_same_bytes_and_another_one_does_not() -> None:
+    first = told(EXPERTS).messages
+    again = tuple(simulate_nics(EXPERTS).messages())
+    assert first == again
+    assert first != tuple(simulate_nics(dataclasses.replace(EXPERTS, seed=6)).messages())
+
+
+def test_other_names_of_ranks_and_hosts_change_nothing_else() -> None:
+    plain, renamed = told(SMALL), told(dataclasses.replace(SMALL, relabel=3))
+    ranks = renamed_ranks(plain, renamed)
+    assert sorted(ranks) == sorted(ranks.values()) != [ranks[r] for r in sorted(ranks)]
+    other = renamed.counted()
+    for (rank, number), (times, sizes) in plain.counted().items():
+        times_there, sizes_there = other[ranks[rank], number]
+        assert np.array_equal(times, times_there)
+        assert np.array_equal(sizes, sizes_there)
+    calls = Counter((ranks[c["rank"]], c["communicator"], c["seq"], c["call_ns"]) for c in plain.calls)
+    assert calls == Counter((c["rank"], c["communicator"], c["seq"], c["call_ns"]) for c in renamed.calls)
+
+
+def renamed_ranks(plain: Told, renamed: Told) -> dict[int, int]:
+    """Each rank's other name, by what its communicators are called and its place in them."""
+    places = [
+        {(c.communicator, i): rank for c in heard.run.job.communicators for i, rank in enumerate(c.ranks)}
+        for heard in (plain, renamed)
+    ]
+    return {rank: places[1][place] for place, rank in places[0].items()}
+
+
+def test_flows_of_others_run_in_healthy_jobs_and_are_in_no_map() -> None:
+    busy = dataclasses.replace(SMALL, noise=dataclasses.replace(SMALL.noise, background=5.0))
+    heard = told(busy)
+    known = {(row["source_rank"], row["qpn"]) for row in heard.map}
+    strangers = [key for key in heard.counted() if key not in known]
+    assert len({rank for rank, _ in strangers}) > SMALL.world / 2
+
+
+def test_calls_are_numbered_without_a_hole_and_lie_within_their_group() -> None:
+    for scenario in (PIPELINE, EXPERTS):
+        calls = told(scenario).calls
+        for rank in range(scenario.world):
+            own = [c for c in calls if c["rank"] == rank]
+            assert [c["call_id"] for c in own] == list(range(len(own)))
+            for communicator in {c["communicator"] for c in own}:
+                assert [c["seq"] for c in own if c["communicator"] == communicator] == list(
+                    range(sum(c["communicator"] == communicator for c in own))
+                )
+        grouped = {c["op"] for c in calls if c["group_start_ns"] is not None}
+        assert grouped == {"send", "recv"}
+        assert {c["op"] for c in calls} >= {"all_reduce", "send", "recv"}
+
+
+def test_sends_and_receives_of_two_ranks_agree() -> None:
+    for scenario in (PIPELINE, EXPERTS):
+        pairs: dict[str, list[tuple[int, int, int]]] = {"send": [], "recv": []}
+        for call in sorted(told(scenario).calls, key=lambda c: (c["rank"], c["call_id"])):
+            if call["op"] == "send":
+                pairs["send"].append((call["rank"], call["peer"], call["count"]))
+            elif call["op"] == "recv":
+                pairs["recv"].append((call["peer"], call["rank"], call["count"]))
+        assert Counter(pairs["send"]) == Counter(pairs["recv"])
+
+
+def test_a_pipeline_runs_one_forward_one_backward() -> None:
+    """The last stage answers each microbatch before it takes the next, the first one runs ahead by one."""
+    heard = told(PIPELINE)
+    group = next(c["communicator"] for c in heard.calls if c["rank"] == 0 and c["peer"] == 4)
+    for rank, expected in (
+        (4, ["recv", "send+recv", "send+recv", "send"]),
+        (0, ["send", "recv+send", "recv+send", "recv"]),
+    ):
+        own = [c for c in heard.calls if c["rank"] == rank and c["communicator"] == group]
+        per_group: dict[int, list[str]] = {}
+        for call in own:
+            per_group.setdefault(call["group_start_ns"], []).append(call["op"])
+        told_groups = ["+".join(ops) for ops in per_group.values()][:4]
+        assert Counter(told_groups[0]) == Counter(expected[0])
+        assert [sorted(g.split("+")) for g in told_groups[1:3]] == [sorted(g.split("+")) for g in expected[1:3]]
+
+
+def test_the_job_is_described_as_other_simulations_describe_it() -> None:
+    job = told(SMALL).run.job
+    message = encode(JOBS, JOBS.from_rows([job.to_row()]), job=job.job)
+    [row] = decode(message, JOBS).to_pylist()
+    again = Job.from_row(row)
+    assert again.ranks == job.ranks
+    assert again.layout == job.layout
+    assert again.members == job.members
+    assert again.nics(3)[0].device == job.nics(3)[0].device
+    assert told(dataclasses.replace(SMALL, relabel=3)).run.job.layout is None
+
+
+def test_clocks_of_nics_are_known_as_well_as_agents_say() -> None:
+    exact = dataclasses.replace(SMALL, noise=dataclasses.replace(SMALL.noise, nic_clock_error_s=0.0))
+    measured = {(p["host"], p["nic"], p["poll_from_ns"]): p for p in told(SMALL).polls}
+    compared = 0
+    for poll in told(exact).polls:
+        other = measured.get((poll["host"], poll["nic"], poll["poll_from_ns"]))
+        if other is not None:
+            compared += 1
+            assert abs(other["host_minus_nic_ns"] - poll["host_minus_nic_ns"]) <= other["clock_error_ns"]
+    assert compared >= SMALL.world
+
+
+def test_lost_polls_leave_a_hole_that_is_seen() -> None:
+    lossy = dataclasses.replace(SMALL, noise=dataclasses.replace(SMALL.noise, lost_polls=0.5))
+    assert len(told(lossy).polls) < len(told(EXACT).polls)
+    assert len(told(lossy).calls) == len(told(SMALL).calls)
+
+
+def test_operators_of_the_truth_lie_in_order_and_within_the_run() -> None:
+    for scenario in (SMALL, PIPELINE, EXPERTS):
+        truth = told(scenario).run.truth
+        start, end, size = (column(truth.operators, name) for name in ("start_ns", "end_ns", "bytes"))
+        assert ((start < 0) == (size == 0)).all()
+        assert (end[size > 0] > start[size > 0]).all()
+        assert not truth.hung
+        assert (truth.iteration_ends_ns > 0).all()
+        assert (np.diff(truth.iteration_ends_ns, axis=0) > 0).all()
+        assert truth.to_json()["hung"] is False
+
+
+def test_without_noise_all_data_parallel_ranks_send_alike() -> None:
+    quiet = dataclasses.replace(SMALL, noise=QUIET, hardware=LOSSLESS)
+    operators = told(quiet).run.truth.operators
+    of_rank = {rank: column(operators, "bytes")[column(operators, "rank") == rank].sum() for rank in range(SMALL.world)}
+    assert max(of_rank.values()) < 1.02 * min(of_rank.values())
+
+
+def test_experts_that_are_chosen_more_often_answer_later() -> None:
+    """Their host computes longer, so its kernel of the second all-to-all starts later; nothing else says so."""
+    heard = told(dataclasses.replace(EXPERTS, noise=dataclasses.replace(QUIET, routing_cv=0.5)))
+    operators = heard.run.truth.operators
+    column_0 = range(0, EXPERTS.world, EXPERTS.tp)
+    received, starts = [], []
+    for rank in column_0:
+        calls = [c for c in heard.calls if c["rank"] == rank and c["peer"] is not None]
+        first = calls[0]["group_start_ns"]
+        received.append(sum(c["count"] for c in calls if c["op"] == "recv" and c["group_start_ns"] == first))
+        own = operators.filter((column(operators, "rank") == rank) & (column(operators, "op") == "custom"))
+        starts.append(own["start_ns"][1].as_py())
+    assert max(received) > 1.2 * min(received)
+    assert np.argsort(starts)[-1] == np.argsort(received)[-1]
+    assert max(starts) - min(starts) > 500_000
+
+
+def test_the_table_has_58_combinations_and_healthy_runs_none() -> None:
+    kinds = Counter(str(faulty(case, 1).faults[0].kind) for case in COMBINATIONS)
+    assert kinds == {
+        "computation_stop": 4,
+        "computation_slow": 14,
+        "communication_stop": 3,
+        "communication_slow": 37,
+    }
+    assert len({str(case) for case in COMBINATIONS}) == len(COMBINATIONS) == 58
+    assert all(not healthy(setup, 1, HARD).faults for setup in Setup)
+    assert len({faulty(COMBINATIONS[0], seed).faults[0].rank for seed in range(40)}) > 20
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"dp": 1, "pp": 1}, "one host alone"),
+        ({"workload": Workload.EXPERTS, "pp": 2}, "has no pipeline"),
+        ({"workload": Workload.NEIGHBOURS, "dp": 3, "pp": 1}, "even dp"),
+        ({"tp": 0}, "tp is 0"),
+    ],
+)
+def test_what_cannot_be_laid_out_is_refused(fields: dict[str, object], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        NicScenario(1, **fields)  # type: ignore[arg-type]
