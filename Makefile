@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults fuzz check format bench kafka clickhouse lock setup clean
+.PHONY: help demo test faults fuzz check format bench kafka clickhouse preload lock setup clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -50,6 +50,10 @@ kafka: setup ## a local Kafka broker in the foreground; Ctrl-C stops it
 clickhouse: setup ## a local ClickHouse server in the foreground; Ctrl-C stops it
 	$(BIN)/python -m local.clickhouse --port $(CLICKHOUSE_PORT) --password-file $(VENV)/clickhouse-password
 
+preload: setup ## the library that tells what a training process calls (docs/collectors.md); needs a C compiler
+	mkdir -p build
+	$(BIN)/offbeat preload build
+
 lock: setup ## resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --upgrade \
 		--generate-hashes --no-header --no-annotate --quiet --output-file requirements.lock
@@ -68,4 +72,4 @@ $(INSTALLED): requirements.lock pyproject.toml
 	touch $@
 
 clean: ## remove what the set-up and the tools have made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol, Self
@@ -17,9 +17,11 @@ from typing import Protocol, Self
 from diagnosis.job import Job, pivots
 from offbeat import wiring
 from offbeat.agent_figures import AgentFigures
+from offbeat.collecting import Collecting
 from offbeat.exposition import registry
 from offbeat.produce import Desk
 from offbeat.settings import Settings
+from producers.collectors.host import HostCollector
 from producers.live.host import Host
 from producers.log_agent import LogAgent
 from producers.publisher import Publisher
@@ -64,15 +66,18 @@ def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event
     except OSError as error:
         raise StoreError(f"{live.folder}: {error}: name another folder with OFFBEAT_LIVE__FOLDER") from error
     host = Host(live.rings, live.folder / "jobs", live.keep_bytes, described, published, name=live.host)
-    line = Line(settings, spool, jobs, host)
+    collecting = Collecting(settings)
+    line = Line(settings, spool, jobs, host, collecting.collector)
     progress = Progress(within_s=_STUCK_AFTER_S)
     if settings.worker.health_port is not None:
         figures = registry("agent")
         figures.register(AgentFigures(host, spool, line))
         serve(settings.worker.health_port, figures, progress, host=settings.worker.health_host)
-    with line:
+    with line, collecting:
         while not stopped.is_set():
             _into(spool, _stepped(host))
+            if collecting.is_due():
+                _into(spool, collecting.collector.step(time.time_ns()))
             progress.cycled()
             line.check()
             if until_ended and host.ended and not len(spool):
@@ -102,14 +107,14 @@ def _into(spool: Spool, messages: Iterable[Message]) -> None:
 class Line:
     """The way to Kafka, in a thread of its own for as long as it is entered.
 
-    It sends what the spool holds, answers requests, and learns of jobs; where Kafka is away it says so once and tries
-    again.
+    It sends what the spool holds, answers requests, and learns of jobs and of where others' ranks are met; where Kafka
+    is away it says so once and tries again.
     """
 
-    def __init__(self, settings: Settings, spool: Spool, jobs: Jobs, host: Host) -> None:
+    def __init__(self, settings: Settings, spool: Spool, jobs: Jobs, host: Host, collector: HostCollector) -> None:
         self.connected = False
         self._settings = settings
-        self._spool, self._jobs, self._host = spool, jobs, host
+        self._spool, self._jobs, self._host, self._collector = spool, jobs, host, collector
         self._stopped = threading.Event()
         self._executor = ThreadPoolExecutor(1, "kafka")
         self._running: Future[None] = Future()
@@ -142,30 +147,35 @@ class Line:
 
     def _serve(self) -> None:
         bus = wiring.bus(self._settings.kafka)
-        topics.check(bus, LogAgent.writes, (catalogue.JOBS, *LogAgent.reads), within_s=_WITHIN_S)
+        writes, reads = (*LogAgent.writes, *HostCollector.writes), (*LogAgent.reads, *HostCollector.reads)
+        topics.check(bus, writes, (catalogue.JOBS, *reads), within_s=_WITHIN_S)
         # Each connection has a publisher of its own: what failed would leave gaps in the numbers of the last one.
         name = self._settings.live.host or os.uname().nodename
         publisher = Publisher(bus.librdkafka(), f"log-agent-{name}", flush_within_s=_WITHIN_S)
         since_ns = time.time_ns() - self._settings.search.answer_within_ns
         with (
             Follower(bus, catalogue.JOBS.name, within_s=_WITHIN_S) as described,
+            Follower(bus, catalogue.ADDRESSES.name, within_s=_WITHIN_S) as addresses,
             Follower(bus, catalogue.LOG_REQUESTS.name, since_ns=since_ns, within_s=_WITHIN_S) as requests,
         ):
-            self._learn(described.catch_up())
+            _learn(self._jobs.process, described.catch_up())
+            _learn(self._collector.process, addresses.catch_up())
             desk = Desk([self._host], requests.poll, publisher)
             log.info("connected to %s", bus.bootstrap_servers)
             self.connected = True
             while not self._stopped.is_set():
-                self._learn(described.poll())
+                _learn(self._jobs.process, described.poll())
+                _learn(self._collector.process, addresses.poll())
                 if not desk.serve() and not replay(self._spool, publisher):
                     self._stopped.wait(_LOOK_EVERY_S)
 
-    def _learn(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            try:
-                self._jobs.process(message)
-            except MessageError as error:  # every worker reads it: not a dead letter of each
-                log.warning("%s partition %d offset %d: %s", message.topic, message.partition, message.offset, error)
+
+def _learn(take: Callable[[Message], object], messages: Iterable[Message]) -> None:
+    for message in messages:
+        try:
+            take(message)
+        except MessageError as error:  # every agent reads it: not a dead letter of each
+            log.warning("%s partition %d offset %d: %s", message.topic, message.partition, message.offset, error)
 
 
 class Numbered(Outbox, Protocol):

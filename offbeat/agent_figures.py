@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from producers.collectors.host import HostCollector
 from producers.live.host import Host
 from producers.log_agent import LogAgent
 from producers.spool import Spool
@@ -16,7 +17,7 @@ from schemas import catalogue, metrics
 if TYPE_CHECKING:
     from offbeat.agent import Line
 
-_PUBLISHED = tuple(topic.name for topic in (catalogue.JOBS, *LogAgent.writes))
+_PUBLISHED = tuple(topic.name for topic in (catalogue.JOBS, *LogAgent.writes, *HostCollector.writes))
 """Each has its series from the start: one that appears with the first drop shows Prometheus no increase."""
 
 

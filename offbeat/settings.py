@@ -165,6 +165,24 @@ class LiveSettings(_Group):
     host: str | None = None
 
 
+class CollectSettings(_Group):
+    """What the agent of a host collects beside the operator log; docs/collectors.md goes through it.
+
+    ``calls`` is where processes log that have the preloaded library in them, ``dumps`` where NIC agents put their epoch
+    dumps; both are looked at every ``every_s`` seconds. ``port_counters`` has the RDMA ports below ``infiniband``
+    counted instead, in epochs of ``epoch_ms``. What NICs sent is told under ``job``, or else under each job whose
+    processes log here; to those, ``job`` is what their job is called.
+    """
+
+    calls: Path = Path("/dev/shm/offbeat-calls")
+    dumps: Path | None = None
+    port_counters: bool = False
+    infiniband: Path = Path("/sys/class/infiniband")
+    epoch_ms: float = Field(10.0, ge=1, le=100)
+    every_s: float = Field(0.5, gt=0)
+    job: str | None = None
+
+
 class Settings(BaseSettings):
     """Everything that can be set.
 
@@ -184,6 +202,7 @@ class Settings(BaseSettings):
     webhook: WebhookSettings = WebhookSettings()
     worker: WorkerGroup = WorkerGroup()
     live: LiveSettings = LiveSettings()
+    collect: CollectSettings = CollectSettings()
     monitor: MonitorSettings = MonitorSettings()
     search: SearchSettings = SearchSettings()
     incidents: JoiningSettings = JoiningSettings()

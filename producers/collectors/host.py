@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 from producers.collectors import epoch_dump, poll
 from producers.collectors.addresses import Address
@@ -50,12 +51,14 @@ class HostCollector:
         self._jobs: dict[str, JobCalls] = {}
         self._clocks: dict[str, NicClock] = {}
         self._heard: dict[tuple[str, str], Message] = {}
+        self._news: SimpleQueue[tuple[Message, dict[Address, int]]] = SimpleQueue()
 
     def step(self, now_ns: int) -> Iterator[Message]:
         """What there is to tell by now.
 
         Whoever asks for the next message has made the last one safe: only then is what was told let go of.
         """
+        self._hear()
         if self._calls is not None:
             self._discover(self._calls)
         for name, job in list(self._jobs.items()):
@@ -67,16 +70,23 @@ class HostCollector:
             yield from self._of_dump(path)
 
     def process(self, message: Message) -> None:
-        """Take the addresses of a host. Raises ``MessageError`` for a bad record."""
-        if message.topic != ADDRESSES.name or message.key == f"{message.job}/{self._name}":
-            return
-        ranks = _ranks(message)
-        if message.value is None:
-            self._heard.pop((message.job, message.key), None)
-        else:
-            self._heard[message.job, message.key] = message
-        if message.job in self._jobs:
-            self._jobs[message.job].addresses.tell(message.key, ranks)
+        """Take the addresses of a host; another thread than that of ``step`` may.
+
+        Raises ``MessageError`` for a bad record.
+        """
+        if message.topic == ADDRESSES.name and message.key != f"{message.job}/{self._name}":
+            self._news.put((message, _ranks(message)))
+
+    def _hear(self) -> None:
+        """Note what other hosts have told meanwhile."""
+        while not self._news.empty():
+            message, ranks = self._news.get()
+            if message.value is None:
+                self._heard.pop((message.job, message.key), None)
+            else:
+                self._heard[message.job, message.key] = message
+            if message.job in self._jobs:
+                self._jobs[message.job].addresses.tell(message.key, ranks)
 
     def _discover(self, calls: Path) -> None:
         sweep(calls)

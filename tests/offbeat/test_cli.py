@@ -17,6 +17,7 @@ COMMANDS = (
     "train",
     "produce",
     "agent",
+    "preload",
     "worker",
     "sink",
     "alert",

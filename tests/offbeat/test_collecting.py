@@ -1,0 +1,103 @@
+"""The agent collects what the settings say, and tells Kafka of it; ``offbeat preload`` builds the library."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from offbeat.collecting import Collecting
+from offbeat.settings import CollectSettings, LiveSettings, Settings
+from producers.collectors.call_log import MEMBER
+from schemas.catalogue import ADDRESSES, NIC_EPOCHS, OP_CALLS
+from schemas.message import Message, decode
+from schemas.topic import Topic
+from streams.bus import Bus
+from streams.follower import Follower
+from tests.offbeat.command_line import offbeat
+from tests.offbeat.test_agent import running
+from tests.producers.collectors.dumps import dump
+from tests.producers.collectors.rings import record, write
+
+WITHIN_S = 60.0
+
+
+def counted_port(folder: Path) -> Path:
+    counters = folder / "mlx5_0" / "ports" / "1" / "counters"
+    counters.mkdir(parents=True)
+    (counters / "port_xmit_data").write_text("7")
+    return folder
+
+
+def awaited(found: Iterator[list[Message]]) -> list[Message]:
+    deadline = time.monotonic() + WITHIN_S
+    while not (messages := next(found)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return messages
+
+
+def test_ports_are_sampled_while_it_is_entered(tmp_path: Path) -> None:
+    collect = CollectSettings(
+        calls=tmp_path / "none",
+        port_counters=True,
+        infiniband=counted_port(tmp_path),
+        epoch_ms=1,
+        every_s=0.01,
+        job="j",
+    )
+    with Collecting(Settings(collect=collect, live=LiveSettings(host="h0"))) as collecting:
+
+        def covered() -> Iterator[list[Message]]:
+            while True:
+                told = list(collecting.collector.step(time.time_ns())) if collecting.is_due() else []
+                rows = [row for message in told for row in decode(message, NIC_EPOCHS).to_pylist()]
+                yield told if any(row["poll_to_ns"] > row["poll_from_ns"] for row in rows) else []
+
+        [message] = awaited(covered())
+        assert message.key == "j/h0"
+    assert not collecting._sampling.is_alive()
+
+
+@pytest.mark.kafka
+def test_what_is_collected_reaches_kafka(kafka: str, tmp_path: Path) -> None:
+    job, now_ns = f"collected-{tmp_path.name}", time.time_ns()
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "dumps" / "1.epochs").write_bytes(dump([(7, 1, [3])]))
+    calls = record(at_ns=now_ns, communicator=0xAB, count=1), record(at_ns=now_ns, communicator=0xAB, count=2)
+    write(tmp_path / "calls" / "3-a", *calls, facts=(record(MEMBER, communicator=0xAB, place=1),), job=job)
+    settings = {
+        "OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": kafka,
+        "OFFBEAT_LIVE__RINGS": str(tmp_path / "rings"),
+        "OFFBEAT_LIVE__FOLDER": str(tmp_path / "agent"),
+        "OFFBEAT_LIVE__HOST": "h0",
+        "OFFBEAT_COLLECT__CALLS": str(tmp_path / "calls"),
+        "OFFBEAT_COLLECT__DUMPS": str(tmp_path / "dumps"),
+        "OFFBEAT_COLLECT__JOB": job,
+    }
+    assert offbeat("topics", "apply", settings=settings).exit_code == 0
+
+    def published(topic: Topic) -> Iterator[list[Message]]:
+        with Follower(Bus(kafka), topic.name) as follower:
+            while True:
+                yield [message for message in follower.catch_up() if message.job == job]
+
+    with running(settings, tmp_path):
+        [of_calls] = awaited(published(OP_CALLS))
+        [of_nics] = awaited(published(NIC_EPOCHS))
+        addresses = awaited(published(ADDRESSES))
+    assert {message.key for message in (of_calls, of_nics, *addresses)} == {f"{job}/h0"}
+    assert [row["count"] for row in decode(of_calls, OP_CALLS).to_pylist()] == [1, 2]
+    assert [row["units"] for row in decode(of_nics, NIC_EPOCHS).to_pylist()] == [[3]]
+    assert [row["number"] for row in decode(addresses[0], ADDRESSES).to_pylist()] == [1]
+    assert not (tmp_path / "calls" / "3-a").exists()
+    assert list((tmp_path / "dumps").iterdir()) == []
+
+
+def test_the_library_is_built_where_it_is_wanted(tmp_path: Path) -> None:
+    made = offbeat("preload", str(tmp_path))
+    if made.exit_code:  # no compiler here: it is said what to install
+        assert "install one" in made.stderr
+        return
+    assert made.stdout.strip() == str(tmp_path / "liboffbeat_calls.so")
+    assert (tmp_path / "liboffbeat_calls.so").read_bytes().startswith(b"\x7fELF")
