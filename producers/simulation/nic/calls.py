@@ -80,6 +80,8 @@ def _within_host(scenario: NicScenario, programs: Programs, execution: Execution
     begin = np.repeat([c.begin_s for c in done], counts)
     launching = np.repeat([c.item.seconds * c.item.launching * 0.9 for c in done], counts)
     at_s = begin + launching * (ordinal + 1) / (np.repeat(counts, counts) + 1)
+    at_s = at_s[at_s < execution.silent_from.get(rank, np.inf)]
+    total = len(at_s)
     name = f"tensor{scenario.host_of(rank)}"
     nothing = np.full(total, np.nan)
     return pa.table(

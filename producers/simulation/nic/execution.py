@@ -47,6 +47,7 @@ class Called:
 class Execution:
     """One run; ``run`` executes it, and then ``computed`` and ``called`` of each rank tell of it.
 
+    A rank whose process has failed does not call any more: ``silent_from``.
     ``iteration_ends`` (iterations, ranks) is when each rank began to communicate for a later one, or was through.
     """
 
@@ -65,6 +66,7 @@ class Execution:
         self._done_at = np.zeros(ranks)
         self._slow = np.ones(ranks)
         self._stopped: dict[int, tuple[float, Fault]] = {}
+        self.silent_from: dict[int, float] = {}
         self._arrived: dict[int, dict[int, float]] = {host: {} for host in range(scenario.hosts)}
         self._launching = stream(scenario.seed, Purpose.LAUNCH)
         self.computed: list[list[Computed]] = [[] for _ in range(ranks)]
@@ -107,6 +109,8 @@ class Execution:
         """What a fault does to computing and to proxies; lines see to the rest."""
         if fault.stops_computing:
             self._stopped[self._scenario.host_of(fault.rank)] = (fault.at_s, fault)
+        if fault.injection is Injection.CUDA_ERROR:
+            self.silent_from[fault.rank] = fault.at_s
         if fault.compute_factor > 1:
             self._at(fault.at_s, lambda _: self._slow.__setitem__(fault.rank, fault.compute_factor))
         if (service := fault.service) is not None:
@@ -142,8 +146,7 @@ class Execution:
 
     def _call(self, rank: int, item: Communicate, now: float) -> bool:
         """The rank's process calls; False: it does not any more."""
-        stopped = self._stopped.get(self._scenario.host_of(rank))
-        if stopped and stopped[1].injection is Injection.CUDA_ERROR and stopped[1].rank == rank and now >= stopped[0]:
+        if now >= self.silent_from.get(rank, np.inf):
             return False
         self.called[rank].append(Called(now, item))
         self._called_at[rank] = now

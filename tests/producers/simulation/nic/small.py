@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -41,17 +41,17 @@ class Told:
                 found += [{**row, "host": message.headers["host"]} for row in decode(message, topic).to_pylist()]
         return found
 
-    @property
+    @cached_property
     def polls(self) -> list[dict[str, Any]]:
         """Rows of telemetry.nic_epochs."""
         return self.rows(NIC_EPOCHS)
 
-    @property
+    @cached_property
     def calls(self) -> list[dict[str, Any]]:
         """Rows of telemetry.op_calls."""
         return self.rows(OP_CALLS)
 
-    @property
+    @cached_property
     def map(self) -> list[dict[str, Any]]:
         """Rows of telemetry.queue_pairs."""
         return self.rows(QUEUE_PAIRS)
@@ -60,6 +60,7 @@ class Told:
         """The rank that a NIC belongs to."""
         return next(p.rank for p in self.run.job.places if p.host == host and p.nics == (nic,))
 
+    @cached_property
     def counted(self) -> dict[tuple[int, int], tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Times (NIC clock, from the poll's epochs) and bytes of each queue pair by (rank, number)."""
         found: dict[tuple[int, int], list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]] = {}

@@ -37,7 +37,7 @@ def test_every_nic_reports_every_epoch_once(scenario: NicScenario) -> None:
 
 def test_no_byte_is_lost_from_the_kernels_to_the_messages() -> None:
     heard = told(EXACT)
-    counted = heard.counted()
+    counted = heard.counted
     sent: Counter[int] = Counter()
     numbers: Counter[int] = Counter()
     for row in heard.map:
@@ -68,8 +68,8 @@ def test_other_names_of_ranks_and_hosts_change_nothing_else() -> None:
     plain, renamed = told(SMALL), told(dataclasses.replace(SMALL, relabel=3))
     ranks = renamed_ranks(plain, renamed)
     assert sorted(ranks) == sorted(ranks.values()) != [ranks[r] for r in sorted(ranks)]
-    other = renamed.counted()
-    for (rank, number), (times, sizes) in plain.counted().items():
+    other = renamed.counted
+    for (rank, number), (times, sizes) in plain.counted.items():
         times_there, sizes_there = other[ranks[rank], number]
         assert np.array_equal(times, times_there)
         assert np.array_equal(sizes, sizes_there)
@@ -90,7 +90,7 @@ def test_flows_of_others_run_in_healthy_jobs_and_are_in_no_map() -> None:
     busy = dataclasses.replace(SMALL, noise=dataclasses.replace(SMALL.noise, background=5.0))
     heard = told(busy)
     known = {(row["source_rank"], row["qpn"]) for row in heard.map}
-    strangers = [key for key in heard.counted() if key not in known]
+    strangers = [key for key in heard.counted if key not in known]
     assert len({rank for rank, _ in strangers}) > SMALL.world / 2
 
 

@@ -1,0 +1,217 @@
+"""Faults change lines, proxies, computing and a NIC's state; what follows from that is seen in the traffic."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from producers.simulation.nic import QUIET, Fault, Injection, NicScenario, Workload
+from producers.simulation.nic.faults import SEVERITIES, Class
+from producers.simulation.nic.lines import Lines
+from producers.simulation.nic.proxies import Proxies, Service
+from producers.simulation.nic.training import programs_of
+from producers.simulation.nic.transport import Transport
+from schemas.errors import SettingsError
+from tests.producers.simulation.nic.small import EXPERTS, PIPELINE, SMALL, Told, column, told
+
+RANK = 4
+"""On host 2; its ring has one member on each host."""
+
+AT_S = 0.04
+QUIET_JOB = dataclasses.replace(SMALL, noise=QUIET, forward_s=0.002, gradient_bytes=4_000_000_000)
+
+
+def broken(injection: Injection, severity: float = 0.5, base: NicScenario = QUIET_JOB, **fields: Any) -> Told:
+    """A run with a fault from the middle on."""
+    fault = Fault(injection, RANK, AT_S, severity, **fields)
+    return told(dataclasses.replace(base, faults=(fault,)))
+
+
+def data_sent(heard: Told, from_ns: int = 0) -> dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Epochs (by a perfect clock, ns) and bytes of all mapped queue pairs of each rank."""
+    known = {(row["source_rank"], row["qpn"]) for row in heard.map}
+    clocks = {heard.rank_of(p["host"], p["nic"]): p["host_minus_nic_ns"] for p in heard.polls}
+    found: dict[int, list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]] = {}
+    for (rank, number), (times, sizes) in heard.counted.items():
+        if (rank, number) in known:
+            aligned = times + clocks[rank]
+            later = aligned >= from_ns
+            found.setdefault(rank, []).append((aligned[later], sizes[later]))
+    return {r: (np.concatenate([t for t, _ in p]), np.concatenate([b for _, b in p])) for r, p in found.items()}
+
+
+def ring_of(rank: int) -> list[int]:
+    """The ranks of the same column."""
+    return list(range(rank % SMALL.tp, SMALL.world, SMALL.tp))
+
+
+def active_epochs(heard: Told, rank: int, from_ns: int) -> int:
+    """Epochs of queue pairs in which something was sent, from a time on."""
+    return len(data_sent(heard, from_ns)[rank][0])
+
+
+def duration_ms(heard: Told) -> float:
+    """What the iterations take that the fault is in from their beginning."""
+    ends = heard.run.truth.iteration_ends_ns.max(axis=1)
+    return float(ends[-2] - ends[-3]) / 1e6
+
+
+@pytest.mark.parametrize(
+    "injection",
+    [Injection.PCIE_DOWNGRADE, Injection.PCIE_CONTENTION, Injection.CONGESTION, Injection.MEMORY_ALIGNMENT],
+)
+def test_a_slow_line_sends_longer_than_its_ring(injection: Injection) -> None:
+    heard, usual = broken(injection), told(QUIET_JOB)
+    assert duration_ms(heard) > 1.1 * duration_ms(usual)
+    start = heard.run.truth.iteration_ends_ns.max(axis=1)[1]
+    active = {rank: active_epochs(heard, rank, int(start)) for rank in ring_of(RANK)}
+    others = [active[rank] for rank in ring_of(RANK) if rank != RANK]
+    assert active[RANK] > 1.15 * max(others)
+    elsewhere = [active_epochs(heard, rank, int(start)) for rank in ring_of(RANK + 1)]
+    assert max(elsewhere) < active[RANK]
+
+
+def test_congestion_leaves_no_flow_in_the_nic_and_loopback_does() -> None:
+    usual, congested, looped = (
+        set(heard.counted)
+        for heard in (told(QUIET_JOB), broken(Injection.CONGESTION), broken(Injection.PCIE_CONTENTION))
+    )
+    assert congested == usual
+    [(rank, number)] = looped - usual
+    assert rank == RANK
+    assert (rank, number) not in {(row["source_rank"], row["qpn"]) for row in broken(Injection.PCIE_CONTENTION).map}
+
+
+def test_the_way_to_a_far_socket_has_a_rate_that_fluctuates() -> None:
+    scenario = dataclasses.replace(QUIET_JOB, faults=(Fault(Injection.CROSS_NUMA, RANK, AT_S),))
+    plan = programs_of(scenario).wiring.plan()
+    draws = np.random.default_rng(1)
+    proxies = Proxies(scenario.world, 1e-6, draws, Service())
+    phase = np.zeros(scenario.world, dtype=np.int64)
+    transport = Transport(plan, scenario.hardware, scenario.world, proxies, phase, draws)
+    lines = Lines(scenario, plan, transport)
+    seen = []
+    for time in AT_S + np.arange(-20, 80) * 50e-6:
+        lines.advance(time)
+        seen.append(transport.tx.copy())
+    rates = np.array(seen) / scenario.hardware.line_bytes_per_s
+    assert (rates[:20] == 1.0).all()
+    assert len(np.unique(rates[21:, RANK])) > 30
+    assert (rates[21:, [RANK, RANK + 1]] < 0.95).all()
+    assert (np.delete(rates, [RANK, RANK + 1], axis=1) == 1.0).all()
+    assert broken(Injection.CROSS_NUMA).run.truth.faults[0].ranks == (RANK, RANK + 1)
+
+
+@pytest.mark.parametrize("severity", SEVERITIES[Injection.CPU_CONTENTION])
+def test_a_busy_cpu_makes_collectives_longer_but_not_the_time_of_sending(severity: float) -> None:
+    heard, usual = broken(Injection.CPU_CONTENTION, severity), told(QUIET_JOB)
+    start, usual_start = (int(h.run.truth.iteration_ends_ns.max(axis=1)[1]) for h in (heard, usual))
+    assert duration_ms(heard) > 1.02 * duration_ms(usual)
+    for rank in ring_of(RANK):
+        assert active_epochs(heard, rank, start) < 1.15 * active_epochs(usual, rank, usual_start)
+
+
+def test_more_of_the_cores_taken_is_slower() -> None:
+    ends = [broken(Injection.CPU_CONTENTION, share).run.truth.iteration_ends_ns.max() for share in (0.9, 1.0)]
+    assert ends[1] > ends[0] + 1_000_000
+
+
+def test_a_throttled_gpu_makes_its_host_late_and_all_lines_stay_as_they_are() -> None:
+    heard, usual = broken(Injection.GPU_THROTTLING, 200.0), told(QUIET_JOB)
+    assert duration_ms(heard) > 1.3 * duration_ms(usual)
+    operators = heard.run.truth.operators
+    iteration = column(operators, "iteration") == SMALL.iterations - 1
+    starts = {}
+    for rank in range(SMALL.world):
+        own = operators.filter(iteration & (column(operators, "rank") == rank))
+        starts[rank] = own["start_ns"][0].as_py()
+    late = sorted(starts, key=lambda rank: starts[rank])[-2:]
+    assert set(late) == {4, 5}
+
+
+def test_a_nic_that_goes_down_stops_first_and_moves_least() -> None:
+    heard = broken(Injection.NIC_DOWN)
+    truth = heard.run.truth
+    assert truth.hung
+    assert truth.faults[0].kind == Class.COMMUNICATION_STOP
+    down_ns = truth.faults[0].at_ns
+    last = {rank: int(times.max()) for rank, (times, _) in data_sent(heard).items() if rank in ring_of(RANK)}
+    assert min(last, key=lambda rank: last[rank]) == RANK
+    operators = truth.operators
+    unfinished = operators.filter(column(operators, "end_ns") < 0)
+    assert set(ring_of(RANK)) <= set(unfinished["rank"].to_pylist())
+    moved = {}
+    for rank in ring_of(RANK):
+        times, sizes = data_sent(heard)[rank]
+        moved[rank] = int(sizes[times > down_ns].sum())
+    assert min(moved, key=lambda rank: moved[rank]) == RANK
+    resent = [rank for rank, (times, _) in data_sent(heard).items() if (times > down_ns + 60_000_000).any()]
+    assert len(resent) == 1
+    assert resent[0] in ring_of(RANK)
+    polls = [p for p in heard.polls if heard.rank_of(p["host"], p["nic"]) == RANK]
+    assert len(polls) > 3
+    assert polls[-1]["units"] == []
+
+
+@pytest.mark.parametrize("injection", [Injection.GPU_ERROR, Injection.CUDA_ERROR])
+def test_a_gpu_that_fails_starts_nothing_more_on_its_host(injection: Injection) -> None:
+    """Its neighbours' processes, and its own unless the error ended it, still call what comes next."""
+    base = dataclasses.replace(PIPELINE, noise=QUIET)
+    usual = told(base).run
+    own = usual.truth.operators.filter(column(usual.truth.operators, "rank") == RANK)
+    soon_s = 1e-9 * (own["end_ns"][2].as_py() - (usual.job.started_ns or 0)) + 300e-6
+    heard = told(dataclasses.replace(base, faults=(Fault(injection, RANK, soon_s),)))
+    truth = heard.run.truth
+    assert truth.hung
+    late = {r: sum(c["rank"] == r and c["call_ns"] > truth.faults[0].at_ns for c in heard.calls) for r in range(8)}
+    assert late[RANK + 1] > 0
+    assert (late[RANK] > 0) == (injection is Injection.GPU_ERROR)
+    started = column(truth.operators, "start_ns")
+    assert started.max() - truth.faults[0].at_ns < 20_000_000
+    for rank in (RANK, RANK + 1):
+        assert started[column(truth.operators, "rank") == rank].max() < truth.faults[0].at_ns
+
+
+def test_a_late_receiver_leaves_gaps_of_milliseconds_in_an_all_to_all() -> None:
+    """Experts that are slow to compute consume late what the others sent; the others' buffers are full meanwhile."""
+    slow = dataclasses.replace(EXPERTS, noise=QUIET, faults=(Fault(Injection.GPU_THROTTLING, RANK, 0.0, 200.0),))
+    heard = told(slow)
+    longest: dict[int, int] = {}
+    for (rank, _), (times, _sizes) in heard.counted.items():
+        gaps = np.diff(times)
+        longest[rank] = max(longest.get(rank, 0), int(((gaps > 500_000) & (gaps < 4_000_000)).sum()))
+    assert max(longest[rank] for rank in ring_of(RANK) if rank != RANK) > 2
+
+
+def test_a_narrow_path_slows_one_pair() -> None:
+    base = NicScenario(3, Workload.ONE_TO_ALL, tp=1, dp=4, pp=1, iterations=4, forward_s=0.003, shrink=32, noise=QUIET)
+    fault = Fault(Injection.CONGESTION, 0, 0.0, 0.5, peer=2)
+    heard, usual = told(dataclasses.replace(base, faults=(fault,))), told(base)
+    assert heard.run.truth.faults[0].ranks == (0, 2)
+
+    def active(run: Told, peer: int) -> int:
+        numbers = {row["qpn"] for row in run.map if (row["source_rank"], row["destination_rank"]) == (0, peer)}
+        return sum(len(run.counted[0, number][0]) for number in numbers)
+
+    assert active(heard, 2) > 1.4 * active(usual, 2)
+    assert active(heard, 1) < 1.1 * active(usual, 1)
+
+
+@pytest.mark.parametrize(
+    ("injection", "severity"),
+    [(Injection.PCIE_DOWNGRADE, 0.0), (Injection.CPU_CONTENTION, 1.1), (Injection.GPU_THROTTLING, 0.5)],
+)
+def test_a_severity_that_cannot_be_is_refused(injection: Injection, severity: float) -> None:
+    with pytest.raises(SettingsError, match="severity"):
+        Fault(injection, 0, 1.0, severity)
+
+
+def test_a_fault_elsewhere_than_in_the_job_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no rank 8"):
+        dataclasses.replace(SMALL, faults=(Fault(Injection.NIC_DOWN, 8, 1.0),))
+    with pytest.raises(SettingsError, match="no pair"):
+        dataclasses.replace(SMALL, faults=(Fault(Injection.NIC_DOWN, 1, 1.0, peer=2),))
