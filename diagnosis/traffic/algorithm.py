@@ -26,6 +26,7 @@ class InferenceRules:
     the volume above what is expected, as a logarithm (headers 0.02, LL128 0.07, LL 0.7); ``shortfall``: below it,
     which is next to impossible. ``unevenness``: deviation between peers. ``second_successor``: how likely rings in
     different orders are, per successor beyond the first. ``tree_neighbours``: parent and children of one tree.
+    ``least`` and ``most``: volume over what is expected, beyond which it is not that of the operators looked at.
     """
 
     peer_floor: float = 0.1
@@ -34,6 +35,8 @@ class InferenceRules:
     unevenness: float = 0.1
     second_successor: float = 0.1
     tree_neighbours: int = 3
+    least: float = 0.9
+    most: float = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Inference:
 def infer(
     op: str, payload: float, size: int, sent: Mapping[int, float], rules: InferenceRules | None = None
 ) -> Inference | None:
-    """The algorithm of operators of one communicator; None where nothing that is sent tells.
+    """The algorithm of operators of one communicator; None where what is sent tells none.
 
     ``payload``: mean bytes of an operator as passed; ``sent``: mean bytes an operator to each peer. Operators of a
     training job repeat, so means over a period tell it, and what is found holds for the period.
@@ -81,12 +84,14 @@ def infer(
     rated = [_as_ring(op, payload, size, active, volume, rules)]
     if op in TREE_OPS:
         rated += [_as_trees(op, payload, size, active, volume, trees, rules) for trees in range(1, MOST_TREES + 1)]
-    scores = np.array([score for score, _ in rated])
+    scores = np.array([score for score, *_ in rated])
     likelihood = np.exp(scores - scores.max())
     best = int(np.argmax(likelihood))
     algorithm = rated[best][1].algorithm
+    if not rules.least <= rated[best][2] <= rules.most:
+        return None
     # one tree or two is no other algorithm
-    agreeing = sum(float(likelihood[i]) for i, (_, one) in enumerate(rated) if one.algorithm == algorithm)
+    agreeing = sum(float(likelihood[i]) for i, (_, one, _) in enumerate(rated) if one.algorithm == algorithm)
     return Inference(algorithm, rated[best][1].trees, agreeing / float(likelihood.sum()), rated[best][1].shares)
 
 
@@ -98,8 +103,8 @@ def active_peers(sent: Mapping[int, float], floor: float) -> dict[int, float]:
 
 Floats = NDArray[np.float64]
 
-Rated = tuple[float, Inference]
-"""A logarithm of a likelihood, and what it is the likelihood of."""
+Rated = tuple[float, Inference, float]
+"""A logarithm of a likelihood, what it is the likelihood of, and the volume over what is expected by it."""
 
 
 def _as_ring(
@@ -107,8 +112,9 @@ def _as_ring(
 ) -> Rated:
     whole = max(ring_bytes(op, round(payload), size), 1)
     shares = volume / volume.sum()
-    score = _inflated(float(volume.sum()) / whole, rules) + (len(active) - 1) * float(np.log(rules.second_successor))
-    return score, Inference("ring", 0, 0.0, dict(zip(active, shares.tolist(), strict=True)))
+    inflation = float(volume.sum()) / whole
+    score = _inflated(inflation, rules) + (len(active) - 1) * float(np.log(rules.second_successor))
+    return score, Inference("ring", 0, 0.0, dict(zip(active, shares.tolist(), strict=True))), inflation
 
 
 def _as_trees(
@@ -132,7 +138,7 @@ def _as_trees(
         score += too_many * float(np.log(rules.second_successor))
     if len(active) == 1:
         score += float(np.log(0.5))  # of a tree's ranks about half have one neighbour, of a ring's all
-    return score, Inference("tree", trees, 0.0, dict(zip(active, edges.tolist(), strict=True)))
+    return score, Inference("tree", trees, 0.0, dict(zip(active, edges.tolist(), strict=True))), inflation
 
 
 def _inflated(ratio: float, rules: InferenceRules) -> float:

@@ -13,7 +13,7 @@ from diagnosis.traffic.bursts import find_bursts
 from diagnosis.traffic.calls import Calls
 from diagnosis.traffic.epochs import Bools, EpochSeries, Ints
 from diagnosis.traffic.metrics import Metrics, Operators, combined, measure
-from diagnosis.traffic.queue_pairs import QueuePairs
+from diagnosis.traffic.queue_pairs import Lanes, QueuePairs
 from diagnosis.traffic.segmentation import UNKNOWN_STATE, SegmentationRules, Segments, segment
 from diagnosis.traffic.transfers import Kind, Transfers, expected_transfers, infer_algorithms
 
@@ -41,6 +41,7 @@ class Association:
     custom: Bools
     metrics: Metrics
     inferred: Mapping[Kind, Inference]
+    lanes: Lanes
 
     @property
     def seen(self) -> Transfers:
@@ -87,6 +88,7 @@ def associate(
         custom=custom,
         metrics=measure(series, segments, operators, custom),
         inferred=known,
+        lanes=lanes,
     )
 
 

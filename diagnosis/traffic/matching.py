@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
+
+import numpy as np
+
+from diagnosis.traffic.epochs import Ints
 
 NEVER = -(1 << 62)
 _REMEMBERED = 32
@@ -15,15 +19,16 @@ _REMEMBERED = 32
 
 
 class Match(NamedTuple):
-    """Operators ``first`` to ``end`` were seen in bursts ``low`` to ``high``.
+    """A transfer was seen in bursts ``low`` to ``high``, of these from ``from_ns`` on and before ``to_ns``.
 
-    ``reached``: so was their volume. ``resumed_ns``: when telemetry came back that was away meanwhile.
+    ``reached``: so was its volume. ``resumed_ns``: when telemetry came back that was away meanwhile.
     """
 
-    first: int
-    end: int
+    transfer: int
     low: int
     high: int
+    from_ns: int | None = None
+    to_ns: int | None = None
     reached: bool = True
     resumed_ns: int | None = None
 
@@ -43,13 +48,40 @@ class Coverage:
         return self.start[at] if self.start[at] > from_ns else None
 
 
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """What may differ without meaning anything.
+
+    ``error``: clocks, ns. ``slack``: bytes that the aggregation may withhold. ``pause``: up to as long, in ns, is no
+    silence. ``opening``: share of its volume that a burst has to have to begin an operator. ``tail``: silence, in ns,
+    after which what a pair sends before the next call is not the operator's before. ``loose`` and ``resent``: share of
+    an operator's volume, and bytes, by which it may exceed what is usual, at most a quarter; what is more belongs to
+    the next one. ``snap``: share within which the longest silence is taken for an operator's end.
+    """
+
+    error: int
+    slack: int
+    pause: int
+    delta: int
+    opening: float
+    tail: int
+    loose: float
+    resent: int
+    snap: float
+
+    def excess(self, size: int) -> float:
+        """Bytes by which an operator may exceed what is usual."""
+        return min(size * self.loose + self.resent, size / 4) + self.slack
+
+
 @dataclass(slots=True)
 class Walk:
     """One walk over the bursts and the transfers between two ranks, both in order of time.
 
     ``launch`` and ``expected`` of each transfer, ``start``, ``last`` (beginning of the last epoch) and ``size`` of each
-    burst, in nanoseconds of one clock up to ``error``, and bytes. ``slack``: bytes that the aggregation may withhold.
-    ``inflation``: by how much what is sent exceeds what is expected, as long as nothing better is known.
+    burst, in nanoseconds of one clock and bytes. ``epochs(low, high)``: when something was sent in bursts ``low`` to
+    ``high``, and bytes up to then. ``inflation``: by how much what is sent exceeds what is expected, as long as
+    nothing better is known.
     """
 
     launch: Sequence[int]
@@ -57,12 +89,9 @@ class Walk:
     start: Sequence[int]
     last: Sequence[int]
     size: Sequence[int]
+    epochs: Callable[[int, int], tuple[Ints, Ints]]
     coverage: Coverage
-    slack: int
-    error: int
-    delta: int
-    opening: float
-    tail: int
+    allowed: Tolerances
     inflation: float
     matches: list[Match] = field(default_factory=list)
     transfer: int = 0
@@ -78,71 +107,123 @@ class Walk:
             seen = max(seen, self.last[self.burst])
             if self.launch[self.transfer] < resumed:
                 resumed = self._after_a_loss(resumed)
-            elif self.last[self.burst] < self.launch[self.transfer] - self.error:
+            elif self.last[self.burst] < self.launch[self.transfer] - self.allowed.error:
                 self._before_its_call()
             elif self.size[self.burst] < self._least(self.transfer):
                 self.burst += 1
             else:
-                resumed = max(resumed, self._operator())
+                resumed = max(resumed, self._operators())
         while self.burst < len(self.start):
             self._before_its_call()
         return self.matches
 
-    def _operator(self) -> int:
-        """Take bursts until the volume is reached. Returns when telemetry came back, if it was away before that."""
-        first, low, total = self.transfer, self.burst, 0
+    def _operators(self) -> int:
+        """Take bursts until the volume of one or more operators is reached and no other has begun in them.
+
+        Returns when telemetry came back, if it was away before that.
+        """
+        low, total, from_ns = self.burst, 0, None
         while True:
+            first = self.transfer
             total += self.size[self.burst]
             self.burst += 1
-            if total >= self.expected[first] - self.slack:
-                break
+            if total >= self._enough(first, carried=from_ns is not None):
+                if from_ns is None:
+                    self.lags.append(self.start[low] - self.launch[first])
+                usual = self.expected[first] * self._ratio(first)
+                if total <= usual + self.allowed.excess(self.expected[first]) or not self._launched(first + 1):
+                    self._learn(first, total, from_ns)
+                    self._match(Match(first, low, self.burst, from_ns))
+                    return NEVER
+                total, from_ns = self._carve(low, from_ns)
+                if from_ns is None:
+                    return NEVER
+                low = self.burst - 1
+                first = self.transfer
             if self.burst == len(self.start):
-                self._match(Match(first, first + 1, low, self.burst, reached=False))
+                self._match(Match(first, low, self.burst, from_ns, reached=False))
                 return NEVER
             resumed = self.coverage.resumed(self.start[low], self.start[self.burst])
             if resumed is not None:
                 self.burst += self._goes_on(first, resumed)
-                self._match(Match(first, first + 1, low, self.burst, reached=False, resumed_ns=resumed))
+                self._match(Match(first, low, self.burst, from_ns, reached=False, resumed_ns=resumed))
                 return resumed
-        count = self._held(first, total)
-        self.lags.append(self.start[low] - self.launch[first])
-        if count == 1 and not self._launched(first + 1):
-            known = self.ratios.setdefault(self.expected[first].bit_length(), deque(maxlen=_REMEMBERED))
-            known.append(total / self.expected[first])
-        self._match(Match(first, first + count, low, self.burst))
-        return NEVER
 
-    def _held(self, first: int, total: int) -> int:
-        """How many operators the volume holds: what comes nearest to it, of those that are its lower bound."""
-        least, likely, best, count = 0.0, 0.0, float("inf"), 1
-        for number, size in enumerate(self.expected[first:], start=1):
-            least, likely = least + size - self.slack, likely + size * self._ratio(size)
-            if number > 1 and (least > total or not self._launched(first + number - 1)):
+    def _carve(self, low: int, from_ns: int | None) -> tuple[int, int | None]:
+        """Cut operators apart that have no silence of ``delta`` between them, from burst ``low`` to where the walk is.
+
+        Returns bytes and beginning of one more that has begun and goes on in the next burst; None if none has.
+        """
+        times, sent = self.epochs(low, self.burst)
+        at = 0 if from_ns is None else int(np.searchsorted(times, from_ns))
+        before = float(sent[at - 1]) if at else 0.0
+        while True:
+            transfer, size = self.transfer, self.expected[self.transfer]
+            left, usual = float(sent[-1]) - before, size * self._ratio(transfer)
+            if left < usual - self.allowed.excess(size):
+                return round(left), int(times[at])
+            if left <= usual + self.allowed.excess(size) or not self._launched(transfer + 1):
                 break
-            if abs(total - likely) < best:
-                best, count = abs(total - likely), number
-        return count
+            earliest = int(np.searchsorted(times, self.launch[transfer + 1] - self.allowed.error))
+            cut, silent = self._quietest(times, sent, before + usual, size)
+            if max(cut, earliest) >= len(times):
+                break
+            at = max(cut, earliest, at)
+            # an epoch may hold the end of one and the beginning of the next: only silence tells how much of it
+            before = float(sent[at - 1]) if silent or earliest > cut else before + usual
+            self._match(Match(transfer, low, self.burst, from_ns, int(times[at])))
+            from_ns = int(times[at])
+        self._match(Match(transfer, low, self.burst, from_ns))
+        return 0, None
+
+    def _quietest(self, times: Ints, sent: Ints, target: float, size: int) -> tuple[int, bool]:
+        """The row that the next operator begins with, after the longest silence near where the volume is reached, and
+        whether there is any."""
+        width = size * self.allowed.snap + self.allowed.slack
+        low, exact, high = np.searchsorted(sent, (target - width, target, target + width)).tolist()
+        high = min(high, len(times) - 2)
+        silence = times[low + 1 : high + 2] - times[low : high + 1]
+        if len(silence) and int(silence.max()) > self.allowed.pause:
+            near = np.flatnonzero(silence == silence.max()) + low
+            return int(near[np.argmin(np.abs(near - exact))]) + 1, True
+        if exact == len(sent):
+            return len(sent), False
+        begins = float(sent[exact - 1]) if exact else 0.0
+        return int(exact) + (target - begins >= 0.5 * (float(sent[exact]) - begins)), False
+
+    def _enough(self, transfer: int, carried: bool) -> float:
+        """The volume at which an operator may end: what is expected is a lower bound, but of one that was cut off the
+        one before the cut may be a little off."""
+        size = self.expected[transfer]
+        least = size - self.allowed.slack
+        return min(least, size * self._ratio(transfer) - self.allowed.excess(size)) if carried else least
+
+    def _learn(self, transfer: int, total: int, from_ns: int | None) -> None:
+        """Remember by how much operators of a size exceed what is expected, from those that stand alone."""
+        if from_ns is None and not self._launched(transfer + 1):
+            known = self.ratios.setdefault(self.expected[transfer].bit_length(), deque(maxlen=_REMEMBERED))
+            known.append(total / self.expected[transfer])
 
     def _launched(self, transfer: int) -> bool:
         """Whether a transfer was called before the end of the burst that was taken last."""
-        return transfer < len(self.launch) and self.launch[transfer] - self.error <= self.last[self.burst - 1]
+        return transfer < len(self.launch) and self.launch[transfer] - self.allowed.error <= self.last[self.burst - 1]
 
-    def _ratio(self, size: int) -> float:
-        known = self.ratios.get(size.bit_length())
+    def _ratio(self, transfer: int) -> float:
+        known = self.ratios.get(self.expected[transfer].bit_length())
         return median(known) if known else self.inflation
 
     def _least(self, transfer: int) -> float:
         """What a burst has to have to begin a transfer."""
-        size = self.expected[transfer]
-        return min(max(size * self.opening, 2 * self.slack), size - self.slack)
+        size, slack = self.expected[transfer], self.allowed.slack
+        return min(max(size * self.allowed.opening, 2 * slack), size - slack)
 
     def _before_its_call(self) -> None:
         """A burst before the next call ends the operator before, if it is near and no message; else it is nobody's."""
         if self.matches:
             before = self.matches[-1]
-            near = self.start[self.burst] - self.last[before.high - 1] < self.tail
-            size = self.expected[before.end - 1]
-            if near and before.high == self.burst and self.size[self.burst] >= max(size * self.opening, self.slack):
+            near = self.start[self.burst] - self.last[before.high - 1] < self.allowed.tail
+            least = max(self.expected[before.transfer] * self.allowed.opening, self.allowed.slack)
+            if near and before.high == self.burst and self.size[self.burst] >= least:
                 self.matches[-1] = before._replace(high=self.burst + 1)
         self.burst += 1
 
@@ -150,13 +231,13 @@ class Walk:
         """Find the operator that a burst belongs to when some may have run unseen. Returns what ``resumed`` is then."""
         lag = round(median(self.lags)) if self.lags else 0
         until = bisect_left(self.launch, resumed, lo=self.transfer)  # from here on none was called unseen
-        if self.start[self.burst] - resumed < self.delta:  # one that was running
+        if self.start[self.burst] - resumed < self.allowed.delta:  # one that was running
             running = bisect_right(self.launch, resumed - lag, lo=self.transfer, hi=until) - 1
             first = max(running, self.transfer)
-            self._match(Match(first, first + 1, self.burst, self.burst + 1, reached=False, resumed_ns=resumed))
+            self._match(Match(first, self.burst, self.burst + 1, reached=False, resumed_ns=resumed))
             self.burst += 1
             return resumed
-        called = bisect_right(self.launch, self.last[self.burst] + self.error, lo=self.transfer)
+        called = bisect_right(self.launch, self.last[self.burst] + self.allowed.error, lo=self.transfer)
         last = min(until, called - 1, len(self.launch) - 1)
         if last < self.transfer:
             self.burst += 1
@@ -168,10 +249,10 @@ class Walk:
 
     def _goes_on(self, transfer: int, resumed: int) -> bool:
         """Whether a transfer that telemetry left goes on in the next burst."""
-        return self.start[self.burst] - resumed < self.delta and (
+        return self.start[self.burst] - resumed < self.allowed.delta and (
             transfer + 1 == len(self.launch) or self.launch[transfer + 1] >= resumed
         )
 
     def _match(self, match: Match) -> None:
         self.matches.append(match)
-        self.transfer = match.end
+        self.transfer = match.transfer + 1

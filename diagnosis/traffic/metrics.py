@@ -69,12 +69,16 @@ class Operators:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metrics:
-    """What is compared between ranks; arrays of shape (operators,), ``gaps`` (operators, GAP_BINS)."""
+    """What is compared between ranks; arrays of shape (operators,), ``gaps`` (operators, GAP_BINS).
+
+    ``peer_actual_time_ns`` is that of each transfer alone, by its queue pairs; shape (transfers,).
+    """
 
     actual_time_ns: Ints
     longest_gap_ns: Ints
     gaps: Ints
     busy_epoch_bytes: Ints
+    peer_actual_time_ns: Ints
 
     @staticmethod
     def rate(sent: Ints, time_ns: Ints) -> Floats:
@@ -144,7 +148,8 @@ def measure(series: EpochSeries, segments: Segments, operators: Operators, custo
         longest[at] = int(silent.max(initial=0)) * series.epoch_ns
         gaps[at] = np.bincount(np.minimum(np.log2(silent).astype(np.int64), GAP_BINS - 1), minlength=GAP_BINS)
         busy[at] = round(float(np.quantile(units[active], BUSY)) * series.unit_bytes)
-    return Metrics(actual, longest, gaps, busy)
+    alone = _per_queue_pair(series, pieces, pieces.transfer, len(segments.start_ns))
+    return Metrics(actual, longest, gaps, busy, alone)
 
 
 def _per_queue_pair(series: EpochSeries, pieces: Pieces, operator: Ints, count: int) -> Ints:

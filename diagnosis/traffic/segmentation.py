@@ -4,9 +4,9 @@ An operator ends where its expected volume is reached and nothing follows for ``
 knows one size and looks at one operator at a time; here
 
 - the expected volumes are those of the calls, in their order, and none begins before its call;
-- operators without a silence between them are cut apart by volume, in proportion to what is expected of each: headers
-  and the low-latency protocols (twice the bytes, or 128 for 120) make all of them larger alike. How many there are is
-  told by the calls and by how much larger operators of that size usually are;
+- operators without a silence between them are cut apart by volume, and the first part of one that a late receiver
+  holds up after its buffers are full is told from the one before. Headers and the low-latency protocols (twice the
+  bytes, or 128 for 120) make operators larger than expected, by how much is told by those that stand alone;
 - the last operator is closed by the end of telemetry, and says for how long it has been silent;
 - what telemetry does not cover is unknown, and the operator that goes on after it is told by how long after their
   calls operators usually begin.
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from diagnosis.traffic.bursts import Bursts, sums
 from diagnosis.traffic.epochs import EpochSeries, Ints
-from diagnosis.traffic.matching import Coverage, Match, Walk
+from diagnosis.traffic.matching import Coverage, Match, Tolerances, Walk
 from diagnosis.traffic.transfers import Transfers
 
 State = Literal["complete", "incomplete", "missing_start", "unknown"]
@@ -42,14 +42,18 @@ class SegmentationRules:
     """``quiet_ns`` is the paper's ``delta``, but at least ``quiet_epochs`` epochs. ``opening``: share of its expected
     bytes that a burst has to have to be an operator's beginning: control messages and late remainders have less.
     ``tail_ns``: what a pair still sends within it, before the next call, belongs to the operator before.
-    ``snap``: share of an operator's volume within which the longest silence is taken for its end, back to back.
+    ``loose`` and ``resent_bytes``: what may exceed an operator's usual volume, at most a quarter; more is the beginning
+    of the next one. ``snap``: share of an operator's volume within which the longest silence is taken for its end,
+    back to back.
     """
 
     quiet_ns: int = 1_000_000
     quiet_epochs: int = 4
     opening: float = 0.001
     tail_ns: int = 20_000_000
-    snap: float = 0.01
+    loose: float = 0.01
+    resent_bytes: int = 512 << 10
+    snap: float = 0.02
 
     def delta(self, epoch_ns: int) -> int:
         """The silence that may end an operator."""
@@ -101,16 +105,11 @@ def segment(
     """
     rules = rules or SegmentationRules()
     matches = [
-        match._replace(
-            first=match.first + own.start,
-            end=match.end + own.start,
-            low=match.low + seen.start,
-            high=match.high + seen.start,
-        )
+        match._replace(transfer=match.transfer + own.start, low=match.low + seen.start, high=match.high + seen.start)
         for own, seen in _pairs(bursts, transfers)
         for match in _walk(series, bursts, transfers, lanes_between, own, seen, rules).run()
     ]
-    pieces = _pieces(series, bursts, transfers, matches, rules)
+    pieces = _pieces(series, bursts, matches)
     return _segments(series, transfers, pieces, matches)
 
 
@@ -144,78 +143,65 @@ def _walk(
         start=bursts.start_ns[seen].tolist(),
         last=bursts.last_ns[seen].tolist(),
         size=size.tolist(),
+        epochs=lambda low, high: _epochs(series, bursts, low + seen.start, high + seen.start),
         coverage=Coverage(series.covered[:, 0].tolist(), series.covered[:, 1].tolist()),
-        slack=int(lanes_between[own.start]) * (series.aggregation_bytes - 1),
-        # a NIC whose clock is not known tells nothing of calls
-        error=series.clock_error_ns + series.epoch_ns if series.aligned else _FAR,
-        delta=rules.delta(series.epoch_ns),
-        opening=rules.opening,
-        tail=rules.tail_ns,
+        allowed=Tolerances(
+            # a NIC whose clock is not known tells nothing of calls
+            error=series.clock_error_ns + series.epoch_ns if series.aligned else _FAR,
+            slack=int(lanes_between[own.start]) * (series.aggregation_bytes - 1),
+            pause=2 * series.epoch_ns,
+            delta=rules.delta(series.epoch_ns),
+            opening=rules.opening,
+            tail=rules.tail_ns,
+            loose=rules.loose,
+            resent=rules.resent_bytes,
+            snap=rules.snap,
+        ),
         inflation=min(max(float(size.sum() / expected.sum()), 1.0), MOST_INFLATION),
     )
 
 
-def _pieces(
-    series: EpochSeries, bursts: Bursts, transfers: Transfers, matches: Sequence[Match], rules: SegmentationRules
-) -> Pieces:
+def _epochs(series: EpochSeries, bursts: Bursts, low: int, high: int) -> tuple[Ints, Ints]:
+    """When something was sent in bursts ``low`` to ``high``, ascending, and bytes up to then."""
+    span = slice(bursts.pieces(low).start, bursts.pieces(high - 1).stop)
+    spans = [slice(*rows) for rows in zip(bursts.low[span].tolist(), bursts.high[span].tolist(), strict=True)]
+    times = np.concatenate([series.start_ns[rows] for rows in spans])
+    units = np.concatenate([series.units[rows] for rows in spans])
+    order = np.argsort(times, kind="stable")
+    return times[order], np.cumsum(units[order], dtype=np.int64) * series.unit_bytes
+
+
+def _pieces(series: EpochSeries, bursts: Bursts, matches: Sequence[Match]) -> Pieces:
     first = np.append(bursts.first_piece, len(bursts.low))
-    spans = [slice(int(first[match.low]), int(first[match.high])) for match in matches]
-    taken = np.concatenate([np.arange(s.start, s.stop) for s in spans] or [np.zeros(0, dtype=np.int64)])
-    of_match = np.repeat(np.arange(len(matches)), [s.stop - s.start for s in spans])
-    alone = np.array([match.end == match.first + 1 for match in matches], dtype=np.bool_)
-    chosen = alone[of_match]
-    transfer = np.array([match.first for match in matches], dtype=np.int64)[of_match]
-    columns = [[transfer[chosen]], *([column[taken[chosen]]] for column in (bursts.lane, bursts.low, bursts.high))]
-    for at in np.flatnonzero(~alone).tolist():
-        for column, values in zip(columns, _cut(series, bursts, transfers, matches[at], spans[at], rules), strict=True):
-            column.append(values)
-    of_transfer, lane, low, high = (np.concatenate(column) for column in columns)
-    size = np.zeros(len(low), dtype=np.int64)
-    if len(low):
-        by_row = np.argsort(low)
-        size[by_row] = sums(series.units, low[by_row], high[by_row]) * series.unit_bytes
-    order = np.lexsort((low, of_transfer))
-    return Pieces(*(column[order] for column in (of_transfer, lane, low, high, size)))
+    low, high = (np.array([getattr(match, name) for match in matches], dtype=np.int64) for name in ("low", "high"))
+    lengths = first[high] - first[low]
+    of_match = np.repeat(np.arange(len(matches)), lengths)
+    begins = np.cumsum(lengths) - lengths
+    taken = np.arange(len(of_match)) + np.repeat(first[low] - begins, lengths)
+    lane, row_low, row_high = bursts.lane[taken], bursts.low[taken], bursts.high[taken]
+    for at, match in enumerate(matches):
+        if match.from_ns is not None or match.to_ns is not None:
+            own = slice(int(begins[at]), int(begins[at] + lengths[at]))
+            bounds = row_low[own], row_high[own]
+            row_low[own] = _rows_from(series, *bounds, match.from_ns, 0)
+            row_high[own] = _rows_from(series, *bounds, match.to_ns, 1)
+    transfer = np.array([match.transfer for match in matches], dtype=np.int64)[of_match]
+    kept = np.flatnonzero(row_high > row_low)
+    kept = kept[np.lexsort((row_low[kept], transfer[kept]))]
+    transfer, lane, row_low, row_high = (column[kept] for column in (transfer, lane, row_low, row_high))
+    size = np.zeros(len(kept), dtype=np.int64)
+    if len(kept):
+        by_row = np.argsort(row_low)
+        size[by_row] = sums(series.units, row_low[by_row], row_high[by_row]) * series.unit_bytes
+    return Pieces(transfer, lane, row_low, row_high, size)
 
 
-def _cut(
-    series: EpochSeries, bursts: Bursts, transfers: Transfers, match: Match, span: slice, rules: SegmentationRules
-) -> tuple[Ints, Ints, Ints, Ints]:
-    """Pieces of operators without silence between them: transfer, lane, first row, end."""
-    low, high, lane = bursts.low[span], bursts.high[span], bursts.lane[span]
-    rows = np.concatenate([np.arange(one, other) for one, other in zip(low, high, strict=True)])
-    order = np.argsort(series.start_ns[rows], kind="stable")
-    times, sent = series.start_ns[rows][order], np.cumsum(series.units[rows][order], dtype=np.int64)
-    expected = transfers.expected[match.first : match.end]
-    scale = float(sent[-1]) / float(expected.sum())
-    cuts = [
-        _quietest(times, sent, float(target) * scale, float(width) * scale * rules.snap)
-        for target, width in zip(np.cumsum(expected)[:-1], np.minimum(expected[:-1], expected[1:]), strict=True)
-    ]
-    edges = np.stack([low, *(_rows_from(series, low, high, cut) for cut in cuts), high])
-    number = np.repeat(np.arange(len(expected)), len(low))
-    begin, end = edges[:-1].ravel(), edges[1:].ravel()
-    kept = end > begin
-    return (match.first + number)[kept], np.tile(lane, len(expected))[kept], begin[kept], end[kept]
-
-
-def _rows_from(series: EpochSeries, low: Ints, high: Ints, at_ns: int) -> Ints:
-    """The first row of each piece from a time on."""
+def _rows_from(series: EpochSeries, low: Ints, high: Ints, at_ns: int | None, otherwise: int) -> Ints:
+    """The first row of each piece from a time on; without one the pieces' beginnings (0) or ends (1)."""
+    if at_ns is None:
+        return (low, high)[otherwise].copy()
     found = [a + int(np.searchsorted(series.start_ns[a:b], at_ns)) for a, b in zip(low, high, strict=True)]
     return np.array(found, dtype=np.int64)
-
-
-def _quietest(times: Ints, sent: Ints, target: float, width: float) -> int:
-    """When the next operator begins: after the longest silence within ``width`` of where the volume is reached."""
-    low = int(np.searchsorted(sent, target - width))
-    high = min(int(np.searchsorted(sent, target + width)), len(times) - 2)
-    exact = min(int(np.searchsorted(sent, target)), len(times) - 2)
-    if high <= low:
-        return int(times[exact + 1])
-    silence = times[low + 1 : high + 2] - times[low : high + 1]
-    longest = int(silence.max())
-    near = np.flatnonzero(silence == longest) + low
-    return int(times[near[np.argmin(np.abs(near - exact))] + 1])
 
 
 def _segments(series: EpochSeries, transfers: Transfers, pieces: Pieces, matches: Sequence[Match]) -> Segments:
@@ -244,8 +230,8 @@ def _judged(
     seen = start != UNKNOWN
     complete, resumed = np.zeros(len(start), dtype=np.bool_), np.full(len(start), UNKNOWN, dtype=np.int64)
     for match in matches:
-        complete[match.first : match.end] = match.reached
-        resumed[match.first : match.end] = UNKNOWN if match.resumed_ns is None else match.resumed_ns
+        complete[match.transfer] = match.reached
+        resumed[match.transfer] = UNKNOWN if match.resumed_ns is None else match.resumed_ns
     complete &= seen
     since = np.where(complete, start, transfers.launch_ns)
     broken = resumed != UNKNOWN

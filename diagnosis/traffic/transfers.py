@@ -80,8 +80,9 @@ def infer_algorithms(
     """The algorithm of each kind of collective calls, told by what its ranks sent after calling.
 
     What bursts bring to each member from one call of a kind until the rank's next call of another kind counts; the
-    median stands against other traffic on the same queue pairs. Where calls run far ahead of what they launch, most
-    such windows are empty: then all of the traffic between members counts, less what is known to be sent directly.
+    median stands against other traffic on the same queue pairs. Where calls run ahead of what they launch, such
+    windows hold too little or too much: then all of the traffic between members counts, less what is known to be sent
+    directly.
     ``slack_ns``: how far clocks may be off.
     """
     found: dict[Kind, Inference] = {}
@@ -92,9 +93,8 @@ def infer_algorithms(
             if kind.op in {*POINT_TO_POINT, "all_to_all"}:
                 continue
             ranks = [peer for peer in members.get(kind.communicator, ()) if peer != rank]
-            size = len(ranks) + 1
-            sent = sending.after_calls(code, ranks) or sending.in_all(kind, ranks)
-            inference = infer(kind.op, kind.payload, size, sent)
+            about = kind.op, kind.payload, len(ranks) + 1
+            inference = infer(*about, sending.after_calls(code, ranks)) or infer(*about, sending.in_all(kind, ranks))
             if inference is not None:
                 found[kind] = inference
     return found
