@@ -40,7 +40,7 @@ _DEVICE_RANKING = View(
     " a number is 0. A device keeps the part `decay` of the rates against it, the less the more NICs are below it"
     " (epsilon = exp(1); the paper prints 1e-6); with coverage the ToRs below a spine, and the NICs below all else,"
     " count for each that the findings name beside it, and a ToR keeps all of which no single NIC is in all findings of"
-    " most iterations. It gets the prior of its kind, which weighs as much as alpha"
+    " half of its iterations. It gets the prior of its kind, which weighs as much as alpha"
     " irregularities. Devices that the same findings name and that are above as many NICs are one ambiguity set and"
     " share a place. A device that no finding names is not ranked, and those that are named only by findings which"
     " explain nothing come last. k is the last place to be told, 0 all.",
@@ -88,7 +88,8 @@ WITH
             max(nics_of_a_tor) AS nics_of_tor_here,
             groupUniqArrayArray(nics) AS nics_here,
             groupUniqArrayArray(arrayMap(tor -> tor.device, tors)) AS tors_here,
-            count() > 1 AND min(notEmpty(nics)) AND empty(groupArrayIntersect(nics)) AS apart
+            min(notEmpty(nics)) AS with_nics,
+            groupArrayIntersect(nics) AS explaining
         FROM irregularities
         ARRAY JOIN implicated AS device
         GROUP BY job, name, device_kind, irregularity
@@ -103,9 +104,10 @@ WITH
             sum(trillionths_here) / 1e12 AS rates,
             max(below_here) AS below,
             max(nics_of_tor_here) AS nics_of_tor,
+            arrayMax(sumMap(explaining, arrayMap(nic -> 1, explaining)).2) AS most_explained,
             multiIf(
                 NOT {{coverage:Bool}}, below,
-                device_kind = 'tor' AND 2 * countIf(apart) > count(), 1,
+                device_kind = 'tor' AND min(with_nics) AND 2 * most_explained < count(), 1,
                 device_kind = 'spine' AND nics_of_tor > 0,
                 greatest(1, below / nics_of_tor / length(groupUniqArrayArray(tors_here))),
                 greatest(1, below / greatest(length(groupUniqArrayArray(nics_here)), 1))

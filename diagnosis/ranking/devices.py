@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +27,7 @@ class RankingSettings:
     ``coverage`` is a step beyond the paper: the decay counts the branches below a switch (a ToR's NICs, a spine's
     ToRs) for each that the findings name, not all NICs. A slow switch slows what is below it one after the other, and
     is blamed as they are seen; as printed, none of its NICs ever needs a second finding to stay before it. A ToR of
-    which no single NIC explains most of the iterations keeps its evidence whole: what the decay asks, whether it is
+    which no single NIC explains half of the iterations keeps its evidence whole: what the decay asks, whether it is
     blamed for one of its NICs, these have answered.
     """
 
@@ -123,10 +123,11 @@ class _Gathered:
 
     @property
     def is_more_than_a_nic(self) -> bool:
-        """Whether it is a ToR, and findings on most of its iterations have no NIC in common, though each names some."""
+        """Whether it is a ToR of which no single NIC is in all findings of half of its iterations, though each has some."""
         of_iterations = self.nics_by_iteration.values()
-        apart = sum(len(of) > 1 and all(of) and not frozenset.intersection(*of) for of in of_iterations)
-        return self.kind == "tor" and 2 * apart > len(of_iterations)
+        explained = Counter(nic for of in of_iterations for nic in frozenset.intersection(*of))
+        most = max(explained.values(), default=0)
+        return self.kind == "tor" and all(map(all, of_iterations)) and 2 * most < len(of_iterations)
 
     @property
     def shared_by(self) -> float:

@@ -1,4 +1,4 @@
--- A ToR of which no single NIC explains most iterations keeps its evidence whole.
+-- A ToR of which no single NIC explains half of the iterations keeps its evidence whole.
 
 CREATE OR REPLACE VIEW device_ranking AS
 WITH
@@ -44,7 +44,8 @@ WITH
             max(nics_of_a_tor) AS nics_of_tor_here,
             groupUniqArrayArray(nics) AS nics_here,
             groupUniqArrayArray(arrayMap(tor -> tor.device, tors)) AS tors_here,
-            count() > 1 AND min(notEmpty(nics)) AND empty(groupArrayIntersect(nics)) AS apart
+            min(notEmpty(nics)) AS with_nics,
+            groupArrayIntersect(nics) AS explaining
         FROM irregularities
         ARRAY JOIN implicated AS device
         GROUP BY job, name, device_kind, irregularity
@@ -59,9 +60,10 @@ WITH
             sum(trillionths_here) / 1e12 AS rates,
             max(below_here) AS below,
             max(nics_of_tor_here) AS nics_of_tor,
+            arrayMax(sumMap(explaining, arrayMap(nic -> 1, explaining)).2) AS most_explained,
             multiIf(
                 NOT {coverage:Bool}, below,
-                device_kind = 'tor' AND 2 * countIf(apart) > count(), 1,
+                device_kind = 'tor' AND min(with_nics) AND 2 * most_explained < count(), 1,
                 device_kind = 'spine' AND nics_of_tor > 0,
                 greatest(1, below / nics_of_tor / length(groupUniqArrayArray(tors_here))),
                 greatest(1, below / greatest(length(groupUniqArrayArray(nics_here)), 1))
