@@ -123,7 +123,7 @@ class _Gathered:
 
     @property
     def is_more_than_a_nic(self) -> bool:
-        """Whether it is a ToR of which no single NIC is in all findings of half of its iterations, though each has some."""
+        """Whether it is a ToR of which no NIC is in all findings of half of its iterations, though each names some."""
         of_iterations = self.nics_by_iteration.values()
         explained = Counter(nic for of in of_iterations for nic in frozenset.intersection(*of))
         most = max(explained.values(), default=0)
