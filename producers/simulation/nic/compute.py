@@ -8,7 +8,7 @@ import numpy as np
 
 from producers.simulation.nic.draws import Purpose, stream
 from producers.simulation.nic.scenario import NicScenario
-from producers.simulation.noise import lognormal
+from producers.simulation.noise import NoiseProfile, factors, lognormal
 
 
 class ComputeTimes:
@@ -26,17 +26,21 @@ class ComputeTimes:
         common = lognormal(stream(seed, Purpose.COMMON).standard_normal(scenario.iterations), noise.common_sigma)
         factors = speeds * np.exp(noise.rank_sigma * series) * common[:, None]
         self._factors = factors.reshape(scenario.iterations, scenario.hosts, scenario.tp).max(axis=2)
+        self._kernels = NoiseProfile(operator_cv=noise.kernel_cv, outlier_share=noise.outlier_share)
         self._scenario = scenario
         self._segments: Counter[int] = Counter()
         self._chance = [stream(seed, Purpose.SEGMENTS, host) for host in range(scenario.hosts)]
         self._drawn: dict[tuple[int, int], float] = {}
 
-    def segment(self, rank: int, iteration: int, seconds: float) -> float:
-        """What a rank's next segment takes, which usually takes so long; the ranks of a host take the same."""
+    def segment(self, rank: int, iteration: int, seconds: float, parts: int = 1) -> float:
+        """What a rank's next segment takes, which usually takes so long; the ranks of a host take the same.
+
+        ``parts`` are what tensor parallelism divides it into, each of as many kernels as in other simulations.
+        """
         host = self._scenario.host_of(rank)
         ordinal = self._segments[rank]
         self._segments[rank] += 1
         if (host, ordinal) not in self._drawn:
-            normal = np.array(self._chance[host].standard_normal())
-            self._drawn[host, ordinal] = float(lognormal(normal, self._scenario.noise.segment_cv))
+            kernels = np.array([float(parts * self._kernels.kernels_per_segment)])
+            self._drawn[host, ordinal] = float(factors(self._chance[host], kernels, self._kernels)[0])
         return float(seconds * self._factors[iteration, host] * self._drawn[host, ordinal])

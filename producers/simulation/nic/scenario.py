@@ -39,7 +39,8 @@ class Noise:
     rank_sigma: float = 0.015
     rank_rho: float = 0.9
     common_sigma: float = 0.011
-    segment_cv: float = 0.02
+    kernel_cv: float = 0.07
+    outlier_share: float = 0.003
     routing_cv: float = 0.2
     background: float = 1.0
     congested_share: float = 0.05
@@ -53,14 +54,15 @@ class Noise:
 DEFAULT = Noise()
 """Iterations of a healthy job vary by 1-2 %."""
 
-HARD = Noise(common_sigma=0.058, segment_cv=0.05, routing_cv=0.4, congested_share=0.15)
+HARD = Noise(common_sigma=0.058, routing_cv=0.4, congested_share=0.15)
 """Iterations of a healthy job vary by 5-7 %; routing is more uneven, and ports are congested more often."""
 
 QUIET = Noise(
     gpu_speed_sigma=0.0,
     rank_sigma=0.0,
     common_sigma=0.0,
-    segment_cv=0.0,
+    kernel_cv=0.0,
+    outlier_share=0.0,
     routing_cv=0.0,
     background=0.0,
     congested_share=0.0,

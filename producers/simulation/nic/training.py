@@ -75,7 +75,7 @@ def _one_pipeline(programs: Programs, communicator: str, members: list[int], ite
         def work(backwards: bool, rank: int = rank) -> None:
             seconds = s.forward_s * (_BACKWARD if backwards else 1.0)
             calls = s.layers * (4 if backwards else 2)
-            programs.add_compute(rank, Compute(programs.compute.segment(rank, iteration, seconds), calls))
+            programs.add_compute(rank, Compute(programs.compute.segment(rank, iteration, seconds, calls), calls))
 
         warm_up = min(last - stage, s.microbatches)
         for _ in range(warm_up):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from diagnosis.job import Job
-from producers.simulation.nic import COMBINATIONS, HARD, QUIET, NicScenario, Setup, Workload, faulty, healthy
+from producers.simulation.nic import COMBINATIONS, HARD, QUIET, NicScenario, Setup, Workload, faulty, healthy, varied
 from producers.simulation.nic.run import simulate_nics
 from schemas.catalogue import JOBS
 from schemas.errors import SettingsError
@@ -228,3 +228,12 @@ def test_the_table_has_58_combinations_and_healthy_runs_none() -> None:
 def test_what_cannot_be_laid_out_is_refused(fields: dict[str, object], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         NicScenario(1, **fields)  # type: ignore[arg-type]
+
+
+def test_other_machines_run_the_same_job() -> None:
+    base = dataclasses.replace(healthy(Setup.NEIGHBOURS, 1), iterations=2)
+    machines = [varied(dataclasses.replace(base, seed=seed)).hardware for seed in range(30)]
+    assert {m.channels for m in machines} == {1, 2, 4, 8}
+    assert len(set(machines)) > 20
+    truth = simulate_nics(dataclasses.replace(base, hardware=machines[3])).truth
+    assert not truth.hung
