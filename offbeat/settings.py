@@ -170,8 +170,8 @@ class CollectSettings(_Group):
 
     ``calls`` is where processes log that have the preloaded library in them, ``dumps`` where NIC agents put their epoch
     dumps; both are looked at every ``every_s`` seconds. ``port_counters`` has the RDMA ports below ``infiniband``
-    counted instead, in epochs of ``epoch_ms``. What NICs sent is told under ``job``, or else under each job whose
-    processes log here; to those, ``job`` is what their job is called.
+    counted instead, in epochs of ``epoch_ms``. ``job`` is what a job is called: to a process with the library in it,
+    and to the agent where NICs send and no process logs here.
     """
 
     calls: Path = Path("/dev/shm/offbeat-calls")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from producers.collectors.addresses import Addresses
-from producers.live.registration import Registration, is_alive
+from producers.live.registration import Registration, is_alive, opened
 from producers.live.slots import Records, SlotReader
 from schemas.catalogue import OP_CALLS
 from schemas.comm_ops import OPS
@@ -119,9 +120,9 @@ class CallLog:
     def facts(self) -> Iterator[Member | QueuePair]:
         """Communicators and queue pairs that have not been given yet; those that cannot be are left out.
 
-        Raises ``OSError`` where they cannot be read.
+        Raises ``OSError`` or ``ValueError`` where they cannot be read.
         """
-        with (self._folder / FACTS).open("rb") as file:
+        with os.fdopen(opened(self._folder / FACTS), "rb") as file:
             file.seek(self._facts_read * RECORD.itemsize)
             read = file.read((MOST_FACTS - self._facts_read) * RECORD.itemsize)
         whole = len(read) // RECORD.itemsize

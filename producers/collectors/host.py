@@ -30,7 +30,7 @@ class HostCollector:
 
     ``calls`` is where preloaded processes log, ``dumps`` where NIC agents put a file for each poll, under its name
     only once it is whole, ``ports`` counts for NICs without an agent; what is None is not collected. What NICs sent is
-    told under the job ``job``, or else under each that has processes here.
+    told under each job that has processes here, or where there is none, under ``job``.
     """
 
     reads = (ADDRESSES,)
@@ -66,8 +66,9 @@ class HostCollector:
             if job.ended:
                 del self._jobs[name]
         yield from self._of_nics(() if self._ports is None else self._ports.polls())
-        for path in sorted(self._dumps.glob(f"[!.]*{epoch_dump.SUFFIX}")) if self._dumps is not None else ():
-            yield from self._of_dump(path)
+        for path in [] if self._dumps is None else sorted(self._dumps.glob(f"[!.]*{epoch_dump.SUFFIX}")):
+            if path.is_file() and not path.is_symlink():
+                yield from self._of_dump(path)
 
     def process(self, message: Message) -> None:
         """Take the addresses of a host; another thread than that of ``step`` may.
@@ -122,7 +123,7 @@ class HostCollector:
 
     def _of_nics(self, polls: Iterable[Poll]) -> Iterator[Message]:
         told = list(polls)
-        for job in [self._job] if self._job is not None else list(self._jobs):
+        for job in list(self._jobs) or ([] if self._job is None else [self._job]):
             yield from poll.messages(told, job, self._name)
 
 

@@ -58,7 +58,7 @@ class JobCalls:
             try:
                 process.look()
                 facts = list(process.facts())
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 log.warning("rank %d of %s is passed over from now on: %s", process.rank, self.job, error)
                 self._processes.remove(process)
                 continue

@@ -81,7 +81,7 @@ class Registration:
         Raises ``ValueError`` for what no process writes, and ``OSError`` where there is nothing to read.
         """
         path = folder / REGISTRATION
-        with os.fdopen(_opened(path), "rb") as file:
+        with os.fdopen(opened(path), "rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise ValueError(f"{path} is larger than {MAX_BYTES} bytes")
@@ -145,7 +145,7 @@ def is_alive(folder: Path) -> bool:
     Raises ``PermissionError`` where that may not be known.
     """
     try:
-        lock = _opened(folder / ALIVE)
+        lock = opened(folder / ALIVE)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
     except BlockingIOError:  # a lease: whoever holds it runs
@@ -189,7 +189,7 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _opened(path: Path) -> int:
+def opened(path: Path) -> int:
     """A descriptor to read a file by; who put it there cannot make this wait, as a pipe or a lease would.
 
     Raises ``ValueError`` for what is no regular file.

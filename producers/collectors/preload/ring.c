@@ -132,16 +132,18 @@ static void field(FILE *file, const char *name, long value)
         fprintf(file, ", \"%s\": %ld", name, value);
 }
 
+/* A restart is another run, and so another job. NULL: nobody has named it. */
 static const char *job_name(char *buffer, size_t size)
 {
-    static const char *const names[] = {"OFFBEAT_COLLECT__JOB", NULL}, *const slurm[] = {"SLURM_JOB_ID", NULL};
-    const char *given = first_of(names), *torch = getenv("TORCHELASTIC_RUN_ID");
-    if (given)
-        return given;
-    if (!torch || !*torch || !strcmp(torch, "none"))
-        return first_of(slurm);
-    long restarts = whole(getenv("TORCHELASTIC_RESTART_COUNT"));
-    snprintf(buffer, size, restarts > 0 ? "%s.%ld" : "%s", torch, restarts);
+    static const char *const own[] = {"OFFBEAT_COLLECT__JOB", NULL}, *const slurm[] = {"SLURM_JOB_ID", NULL};
+    const char *name = first_of(own), *torch = getenv("TORCHELASTIC_RUN_ID");
+    if (!name && torch && *torch && strcmp(torch, "none") != 0)
+        name = torch;
+    if (!name && !(name = first_of(slurm)))
+        return NULL;
+    static const char *const counts[] = {"TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", NULL};
+    long restarts = whole(first_of(counts));
+    snprintf(buffer, size, restarts > 0 ? "%s.%ld" : "%s", name, restarts);
     return buffer;
 }
 

@@ -186,6 +186,7 @@ def test_what_is_no_process_is_passed_over_once(tmp_path: Path, caplog: pytest.L
     with caplog.at_level(logging.WARNING):
         told(collector)
         (broken / "facts").unlink()
+        os.mkfifo(broken / "facts")
         told(collector)
         told(collector)
     assert [record.message.split(":")[0] for record in caplog.records] == [
@@ -202,10 +203,13 @@ def test_dumps_are_told_in_their_order_and_cleared_away(tmp_path: Path, caplog: 
         (tmp_path / f"{number}.epochs").write_bytes(poll)
     (tmp_path / "3.epochs").write_bytes(dump([(7, 3, [3])], nic=b"mlx5_1") + b"damaged")
     (tmp_path / ".4.epochs").write_bytes(b"is being written")
+    (tmp_path / "5.epochs").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / "6.epochs")
     collector = HostCollector("h0", dumps=tmp_path, job="llama")
     steps = collector.step(NOW)
     next(steps)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".4.epochs", "1.epochs", "2.epochs", "3.epochs"]
+    left = [".4.epochs", "5.epochs", "6.epochs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*left, "1.epochs", "2.epochs", "3.epochs"])
     with caplog.at_level(logging.WARNING):
         found = rows(steps, NIC_EPOCHS)
     assert [(row["nic"], row["epoch"], row["host_minus_nic_ns"]) for row in found] == [
@@ -213,15 +217,16 @@ def test_dumps_are_told_in_their_order_and_cleared_away(tmp_path: Path, caplog: 
         ("mlx5_1", [3], None),
     ]
     assert "3.epochs: offset" in caplog.text
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".4.epochs", "refused"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*left, "refused"]
     assert told(collector) == []
 
 
-def test_without_a_job_nics_are_told_under_each_that_runs_here(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [None, "other"])
+def test_nics_are_told_under_each_job_that_runs_here(tmp_path: Path, given: str | None) -> None:
     (tmp_path / "dumps").mkdir()
-    collector = HostCollector("h0", calls=tmp_path / "calls", dumps=tmp_path / "dumps")
+    collector = HostCollector("h0", calls=tmp_path / "calls", dumps=tmp_path / "dumps", job=given)
     (tmp_path / "dumps" / "1.epochs").write_bytes(dump())
-    assert told(collector) == []
+    assert [message.job for message in told(collector)] == ([] if given is None else [given])
     locks = [live(process(tmp_path / "calls", 70, to=71)), live(process(tmp_path / "calls", 71, to=70, job="mixtral"))]
     (tmp_path / "dumps" / "2.epochs").write_bytes(dump([(7, 1, [3])]))
     found = [message for message in told(collector) if message.topic == NIC_EPOCHS.name]

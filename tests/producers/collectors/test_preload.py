@@ -197,6 +197,20 @@ def test_who_a_process_is_comes_from_its_launcher(built: Built, tmp_path: Path) 
     assert (said.job, said.rank, said.world, said.gpu, said.host) == ("run?7.2", 6, 16, 6, os.uname().nodename)
 
 
+@pytest.mark.parametrize(
+    ("given", "job"),
+    [
+        ({"OFFBEAT_COLLECT__JOB": "own", "TORCHELASTIC_RUN_ID": "torch", "TORCHELASTIC_RESTART_COUNT": "0"}, "own"),
+        ({"OFFBEAT_COLLECT__JOB": "own", "TORCHELASTIC_RESTART_COUNT": "3"}, "own.3"),
+        ({"TORCHELASTIC_RUN_ID": "none", "SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": "1"}, "77.1"),
+    ],
+)
+def test_a_restart_is_another_job(built: Built, tmp_path: Path, given: dict[str, str], job: str) -> None:
+    environment = built.environment(tmp_path) | {"OFFBEAT_COLLECT__JOB": ""} | given
+    assert built.run(environment, "everything").returncode == 0
+    assert log_of(tmp_path).registration.job == job
+
+
 def test_a_process_without_communicators_leaves_no_trace(built: Built, tmp_path: Path) -> None:
     assert built.run(built.environment(tmp_path / "calls"), "nothing").returncode == 0
     assert list(tmp_path.iterdir()) == []
