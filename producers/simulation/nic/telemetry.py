@@ -19,9 +19,6 @@ from producers.simulation.nic.traffic import Traffic
 from schemas.catalogue import NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS
 from schemas.message import Message, encode
 
-_TOLD_LATER_S = 0.02
-"""From the end of a poll until its records are sent."""
-
 MOST_VALUES = 500_000
 """Of a record: what is more goes into parts."""
 
@@ -49,7 +46,7 @@ class Telemetry:
 
     def _poll(self, poll: int, host: int) -> Iterator[Message]:
         end_s = (poll + self._polled_at[host]) * self._scenario.poll_s
-        told_ns = int(self._clocks.host_ns(host, end_s + _TOLD_LATER_S))
+        told_ns = int(self._clocks.host_ns(host, end_s))
         chance = stream(self._scenario.seed, Purpose.POLLS, host + 1, poll)
         if chance.random() >= self._scenario.noise.lost_polls:
             for batch in self._epochs(poll, host, end_s):
