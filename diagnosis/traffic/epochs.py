@@ -194,16 +194,17 @@ def _rows(polls: Sequence[Poll], offsets: Sequence[int]) -> tuple[Ints, Ints, In
         start_ns += poll.from_ns + offset
         starts.append(start_ns)
         units.append(poll.units)
-    if len(polls) == 1:
-        return qpn, run_length, starts[0], units[0]
-    source = np.cumsum(run_length) - run_length
     order = np.argsort(qpn, kind="stable")
     length = run_length[order]
-    target = np.cumsum(length) - length
-    take = np.arange(int(length.sum())) + np.repeat(source[order] - target, length)
     names, first = np.unique(qpn[order], return_index=True)
     totals = np.add.reduceat(length, first) if len(first) else length
-    return names, totals, np.concatenate(starts)[take], np.concatenate(units)[take]
+    joined = np.concatenate(starts), np.concatenate(units)
+    if (qpn[1:] >= qpn[:-1]).all():  # one poll, whose parts lie in order: nothing moves
+        return names, totals, *joined
+    source = np.cumsum(run_length) - run_length
+    target = np.cumsum(length) - length
+    take = np.arange(int(length.sum())) + np.repeat(source[order] - target, length)
+    return names, totals, joined[0][take], joined[1][take]
 
 
 def _runs(poll: Poll) -> tuple[Ints, Ints]:

@@ -99,21 +99,25 @@ def operators_table(
 def _named(found: Association, calls: Calls, rows: Ints, nic: str, parallelism: Mapping[str, str]) -> dict[str, Any]:
     """What both tables say of a call."""
     names = [calls.communicators[code] for code in calls.communicator[rows]]
+    direct = (calls.point_to_point | calls.is_op("all_to_all"))[rows]
     return {
         "communicator": pa.array(names, pa.string()),
         "seq": calls.seq[rows],
         "rank": calls.rank[rows].astype(np.int32),
         "nic": pa.array([nic] * len(rows), pa.string()),
         "algorithm": pa.array(
-            [_algorithm(found.inferred.get(kind_of(calls, row)), calls, row) for row in rows.tolist()]
+            [
+                "point_to_point" if alone else _algorithm(found.inferred.get(kind_of(calls, row)))
+                for row, alone in zip(rows.tolist(), direct.tolist(), strict=True)
+            ],
+            pa.string(),
         ),
         "parallelism": pa.array([parallelism.get(name) for name in names], pa.string()),
     }
 
 
-def _algorithm(inference: Inference | None, calls: Calls, row: int) -> str | None:
-    direct = calls.point_to_point[row] or calls.ops[calls.op[row]] == "all_to_all"
-    return "point_to_point" if direct else inference.algorithm if inference else None
+def _algorithm(inference: Inference | None) -> str | None:
+    return inference.algorithm if inference else None
 
 
 def _peers(found: Association) -> dict[str, pa.Array]:
