@@ -71,7 +71,7 @@ def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event
     progress = Progress(within_s=_STUCK_AFTER_S)
     if settings.worker.health_port is not None:
         figures = registry("agent")
-        figures.register(AgentFigures(host, spool, line))
+        figures.register(AgentFigures(host, spool, line, collecting.collector))
         serve(settings.worker.health_port, figures, progress, host=settings.worker.health_host)
     with line, collecting:
         while not stopped.is_set():

@@ -24,8 +24,8 @@ _PUBLISHED = tuple(topic.name for topic in (catalogue.JOBS, *LogAgent.writes, *H
 class AgentFigures(Collector):
     """The metrics of an agent; those of a job carry the label ``training_job``."""
 
-    def __init__(self, host: Host, spool: Spool, line: Line) -> None:
-        self._host, self._spool, self._line = host, spool, line
+    def __init__(self, host: Host, spool: Spool, line: Line, collector: HostCollector) -> None:
+        self._host, self._spool, self._line, self._collector = host, spool, line, collector
 
     def collect(self) -> Iterable[Metric]:
         operators, dropped = metrics.AGENT_OPERATORS.family(), metrics.AGENT_DROPPED_OPERATORS.family()
@@ -38,11 +38,17 @@ class AgentFigures(Collector):
         lost = metrics.AGENT_SPOOL_DROPPED.family()
         for topic, count in (dict.fromkeys(_PUBLISHED, 0) | dict(self._spool.dropped)).items():
             lost.add_metric([topic], count)
-        yield from (operators, dropped, kept, closed, lost)
+        calls, events = metrics.AGENT_DROPPED_CALLS.family(), metrics.AGENT_LOST_EVENTS.family()
+        for name, count in self._collector.dropped_calls.items():
+            calls.add_metric([name], count)
+        for name, count in self._collector.lost_events.items():
+            events.add_metric([name], count)
+        yield from (operators, dropped, kept, closed, lost, calls, events)
         for declared, value in (
             (metrics.AGENT_SPOOL_BYTES, self._spool.total_bytes),
             (metrics.AGENT_SPOOL_MESSAGES, len(self._spool)),
             (metrics.AGENT_CONNECTED, int(self._line.connected)),
+            (metrics.AGENT_REFUSED_DUMPS, self._collector.refused_dumps),
         ):
             family = declared.family()
             family.add_metric([], value)

@@ -168,6 +168,13 @@ AGENT_SPOOL_DROPPED = CounterOf(
 AGENT_SPOOL_BYTES = GaugeOf("offbeat_agent_spool_bytes", "What waits for Kafka.")
 AGENT_SPOOL_MESSAGES = GaugeOf("offbeat_agent_spool_messages", "Messages that wait for Kafka.")
 AGENT_CONNECTED = GaugeOf("offbeat_agent_connected", "Whether Kafka can be reached.")
+AGENT_DROPPED_CALLS = CounterOf(
+    "offbeat_agent_dropped_calls_total", "Calls of NCCL that were not logged, for lack of room.", _BY_TRAINING_JOB
+)
+AGENT_LOST_EVENTS = CounterOf(
+    "offbeat_agent_lost_events_total", "Counts that a NIC lost before they were dumped.", ("nic",)
+)
+AGENT_REFUSED_DUMPS = CounterOf("offbeat_agent_refused_dumps_total", "Epoch dumps that could not be read.")
 AGENT: tuple[Metric, ...] = (
     AGENT_OPERATORS,
     AGENT_DROPPED_OPERATORS,
@@ -177,6 +184,9 @@ AGENT: tuple[Metric, ...] = (
     AGENT_SPOOL_BYTES,
     AGENT_SPOOL_MESSAGES,
     AGENT_CONNECTED,
+    AGENT_DROPPED_CALLS,
+    AGENT_LOST_EVENTS,
+    AGENT_REFUSED_DUMPS,
 )
 
 ROLES: Mapping[str, tuple[Metric, ...]] = {

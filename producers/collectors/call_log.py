@@ -108,14 +108,15 @@ class CallLog:
     def rank(self) -> int:
         return self.registration.rank
 
-    def look(self) -> None:
-        """See what was logged meanwhile; what was lost is told."""
+    def look(self) -> int:
+        """See what was logged meanwhile; calls that were lost since the last time, which is told as well."""
         self.alive = self.alive and is_alive(self._folder)  # first: all that a dead process logged is seen below
         self._ring.look()
-        if (dropped := self._ring.dropped) > self._told_dropped:
-            lost = dropped - self._told_dropped
+        lost = self._ring.dropped - self._told_dropped
+        if lost > 0:
             log.warning("rank %d of %s: %d calls were not logged", self.rank, self.registration.job, lost)
-            self._told_dropped = dropped
+            self._told_dropped += lost
+        return max(lost, 0)
 
     def facts(self) -> Iterator[Member | QueuePair]:
         """Communicators and queue pairs that have not been given yet; those that cannot be are left out.

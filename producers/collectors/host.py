@@ -45,6 +45,11 @@ class HostCollector:
         ports: PortCounters | None = None,
         job: str | None = None,
     ) -> None:
+        self.dropped_calls: dict[str, int] = {}
+        """Calls that were not logged, by job."""
+        self.lost_events: dict[str, int] = {}
+        """Counts that NICs lost before they were dumped, by NIC."""
+        self.refused_dumps = 0
         self._name = name
         self._calls, self._dumps, self._ports, self._job = calls, dumps, ports, job
         self._seen: set[Path] = set()
@@ -62,7 +67,9 @@ class HostCollector:
         if self._calls is not None:
             self._discover(self._calls)
         for name, job in list(self._jobs.items()):
+            before = job.dropped
             yield from job.step(now_ns)
+            self.dropped_calls = {**self.dropped_calls, name: self.dropped_calls.get(name, 0) + job.dropped - before}
             if job.ended:
                 del self._jobs[name]
         yield from self._of_nics(() if self._ports is None else self._ports.polls())
@@ -115,9 +122,12 @@ class HostCollector:
                 clock = self._clocks.setdefault(dump.poll.nic, NicClock())
                 clock.take(dump.readings)
                 polls.append(dump.poll.aligned(clock))
+                lost = self.lost_events.get(dump.poll.nic, 0) + dump.poll.events_dropped
+                self.lost_events = {**self.lost_events, dump.poll.nic: lost}
         except InputError as error:
             log.warning("%s; what comes before is told, and the file kept as %s", error, path.with_name(REFUSED))
             path.replace(path.with_name(REFUSED))
+            self.refused_dumps += 1
         yield from self._of_nics(polls)
         path.unlink(missing_ok=True)
 

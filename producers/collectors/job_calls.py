@@ -33,6 +33,8 @@ class JobCalls:
     def __init__(self, job: str, host: str) -> None:
         self.job = job
         self.addresses = Addresses()
+        self.dropped = 0
+        """Calls that were not logged, for lack of room."""
         self._key = f"{job}/{host}"
         self._processes: list[CallLog] = []
         self._met: dict[Address, int] = {}
@@ -56,7 +58,7 @@ class JobCalls:
         rows: list[dict[str, object]] = []
         for process in list(self._processes):
             try:
-                process.look()
+                self.dropped += process.look()
                 facts = list(process.facts())
             except (OSError, ValueError) as error:
                 log.warning("rank %d of %s is passed over from now on: %s", process.rank, self.job, error)

@@ -39,7 +39,8 @@ def exposing(role: str) -> CollectorRegistry:
     if role == "agent":
         job = SimpleNamespace(job="a", operators=1, dropped=2, kept_iterations=3, closed=4)
         spool: Any = type("Spool", (), {"dropped": {"t": 1}, "total_bytes": 5, "__len__": lambda _: 6})()
-        parts: list[Any] = [SimpleNamespace(jobs=[job]), spool, SimpleNamespace(connected=True)]
+        collector = SimpleNamespace(dropped_calls={"a": 7}, lost_events={"mlx5_0": 8}, refused_dumps=9)
+        parts: list[Any] = [SimpleNamespace(jobs=[job]), spool, SimpleNamespace(connected=True), collector]
         made.register(AgentFigures(*parts))
         return made
     Metrics(role, made)
@@ -70,6 +71,9 @@ def test_an_agent_tells_its_figures_under_their_labels() -> None:
     for topic in ("control.jobs", "telemetry.iteration_summaries", "telemetry.comm_ops", "telemetry.operator_windows"):
         assert made.get_sample_value("offbeat_agent_spool_dropped_total", {"topic": topic}) == 0
     assert made.get_sample_value("offbeat_agent_spool_messages") == 6
+    assert made.get_sample_value("offbeat_agent_dropped_calls_total", {"training_job": "a"}) == 7
+    assert made.get_sample_value("offbeat_agent_lost_events_total", {"nic": "mlx5_0"}) == 8
+    assert made.get_sample_value("offbeat_agent_refused_dumps_total") == 9
 
 
 def test_samples_are_what_a_query_asks_for() -> None:

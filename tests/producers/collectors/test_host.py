@@ -199,7 +199,9 @@ def test_what_is_no_process_is_passed_over_once(tmp_path: Path, caplog: pytest.L
 def test_dumps_are_told_in_their_order_and_cleared_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for number in (2, 1):
         reading = (number * 10**9 + 5000, number * 10**9, number * 10**9 + 5000)
-        poll = dump([(7, number, [3])], from_ns=(number - 1) * 10**9, to_ns=number * 10**9, readings=[reading])
+        poll = dump(
+            [(7, number, [3])], from_ns=(number - 1) * 10**9, to_ns=number * 10**9, readings=[reading], events_dropped=4
+        )
         (tmp_path / f"{number}.epochs").write_bytes(poll)
     (tmp_path / "3.epochs").write_bytes(dump([(7, 3, [3])], nic=b"mlx5_1") + b"damaged")
     (tmp_path / ".4.epochs").write_bytes(b"is being written")
@@ -217,6 +219,7 @@ def test_dumps_are_told_in_their_order_and_cleared_away(tmp_path: Path, caplog: 
         ("mlx5_1", [3], None),
     ]
     assert "3.epochs: offset" in caplog.text
+    assert (collector.lost_events, collector.refused_dumps) == ({"mlx5_0": 8, "mlx5_1": 0}, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [*left, "refused"]
     assert told(collector) == []
 
