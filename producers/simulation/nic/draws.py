@@ -1,4 +1,8 @@
-"""Random streams of a run: a pure function of (seed, purpose, place, time), so that a fault changes no other draw."""
+"""Random streams of a run: a pure function of (seed, purpose, place, time).
+
+A fault changes nothing of them. Only what proxies and lines draw goes on from event to event, and so differs once a
+fault has changed the events.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -62,8 +63,9 @@ class Lines:
     def _plan_second(self, second: int) -> None:
         noise = self._scenario.noise
         for burst in background.bursts(self._scenario, second):
-            if burst.begin_s < self._down.get(burst.nic, np.inf):
-                self.bursts.append(burst)
+            down = self._down.get(burst.nic, np.inf)
+            if burst.begin_s < down:
+                self.bursts.append(replace(burst, end_s=min(burst.end_s, down)))
                 self._at(burst.begin_s, partial(self._carry, burst.nic, burst.bytes_per_s))
                 self._at(burst.end_s, partial(self._carry, burst.nic, -burst.bytes_per_s))
         for nic in range(self._scenario.world):

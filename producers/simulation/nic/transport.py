@@ -62,7 +62,7 @@ class Transport:
         self._next_offer = plan.connection_at.copy()
         self._promised, self._consumed = plan.connection_at.copy(), plan.connection_at.copy()
         self._post_after = np.zeros(connections)
-        self._posted_bytes, self._sent_bytes = np.zeros(connections), np.zeros(connections)
+        self._posted_bytes, self.sent_bytes = np.zeros(connections), np.zeros(connections)
         self.wire = np.zeros(2 * connections)
         """What each connection has put on the wire, and behind them what each sent back to tell of free buffers."""
         self._data, self._control = self.wire[:connections], self.wire[connections:]
@@ -103,8 +103,8 @@ class Transport:
     def resend(self, nic: int) -> None:
         """Nothing was answered for too long: what was sent to a NIC since its last answer is sent again."""
         to = (self._plan.destination == nic).nonzero()[0]
-        behind = self._sent_bytes[to] > self._plan.ends[self._next_end[to]]
-        self._sent_bytes[to[behind]] = self._plan.ends[self._next_end[to[behind]]]
+        behind = self.sent_bytes[to] > self._plan.ends[self._next_end[to]]
+        self.sent_bytes[to[behind]] = self._plan.ends[self._next_end[to[behind]]]
 
     def step(self) -> bool:
         """Go on by a time step; whether anything happened."""
@@ -138,7 +138,7 @@ class Transport:
 
     def next_time(self) -> float:
         """When something happens next, as far as is known here; infinity: not without somebody starting something."""
-        pending = ((self._posted_bytes > self._sent_bytes) & (self.tx[self._plan.source] > 0)).nonzero()[0]
+        pending = ((self._posted_bytes > self.sent_bytes) & (self.tx[self._plan.source] > 0)).nonzero()[0]
         waiting = self.posted_at[self._next_end[pending]]
         times = (self._ready_at, self._next_posts(), waiting)
         return float(min(np.min(some, initial=_NEVER) for some in times))
@@ -183,6 +183,7 @@ class Transport:
         """Tell the sender of one more free buffer each, where there is one and somebody has called for it."""
         row = self._next_offer[connections]
         room = row < np.minimum(self._promised[connections], self._consumed[connections] + self._hardware.slots)
+        room &= ~self._deaf[self._plan.destination[connections]]
         some = room.nonzero()[0]
         if not len(some):
             return False
@@ -216,7 +217,7 @@ class Transport:
         return True
 
     def _transmit(self, begin: float, end: float) -> bool:
-        some = (self._posted_bytes > self._sent_bytes).nonzero()[0]
+        some = (self._posted_bytes > self.sent_bytes).nonzero()[0]
         if not len(some):
             return False
         since = np.maximum(self.posted_at[self._next_end[some]], begin)
@@ -226,9 +227,9 @@ class Transport:
         some, since = some[live], since[live]
         span = end - since
         rate = self._rates(some, span)
-        before = self._sent_bytes[some].copy()
+        before = self.sent_bytes[some].copy()
         sent = np.minimum(rate * span, self._posted_bytes[some] - before)
-        self._sent_bytes[some] += sent
+        self.sent_bytes[some] += sent
         self._data[some] += sent
         self._complete(some, since, before, rate)
         return True
@@ -254,13 +255,8 @@ class Transport:
         hardware = self._hardware
         while True:
             row = self._next_end[some]
-            through = self._sent_bytes[some] >= self._plan.ends[row + 1] - _WHOLE
-            through &= row < self._next_post[some]
-            through &= ~self._deaf[self._plan.destination[some]]
-            lost = through & (self._draws.random(len(some)) < hardware.loss_share)
-            if lost.any():
-                self._go_back(some[lost], row[lost])
-            keep = (through & ~lost).nonzero()[0]
+            through = (self.sent_bytes[some] >= self._plan.ends[row + 1] - _WHOLE) & (row < self._next_post[some])
+            keep = self._answered(some, row, through.nonzero()[0])
             if not len(keep):
                 return
             some, row = some[keep], row[keep]
@@ -275,10 +271,21 @@ class Transport:
             self._next_end[some] += 1
             self._look_again(np.concatenate([self._readers[some], self._writers[some]]))
 
-    def _go_back(self, some: Ints, row: Ints) -> None:
-        """A packet was lost: the NIC sends again what it had sent since."""
-        most = np.minimum(self._sent_bytes[some] - self._plan.ends[row], self._hardware.resend_bytes)
-        self._sent_bytes[some] -= most * self._draws.random(len(some))
+    def _answered(self, some: Ints, row: Ints, through: Ints) -> Ints:
+        """Of slices that have left, those that are there: no packet was lost, and the other NIC answers.
+
+        After a lost packet the NIC sends again what it had sent since.
+        """
+        if not len(through):
+            return through
+        through = through[~self._deaf[self._plan.destination[some[through]]]]
+        lost = self._draws.random(len(through)) < self._hardware.loss_share
+        if lost.any():
+            again = some[through[lost]]
+            most = self.sent_bytes[again] - self._plan.ends[row[through[lost]]]
+            share = self._draws.random(len(again))
+            self.sent_bytes[again] -= np.minimum(most, self._hardware.resend_bytes) * share
+        return through[~lost]
 
 
 def _owners(ends: Ints, connections: int) -> Ints:

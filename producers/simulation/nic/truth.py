@@ -76,6 +76,7 @@ def truth_of(
     """The truth of a run that has been executed."""
     began = np.maximum(transport.posted_at, np.append(0.0, transport.ended_at[:-1]))
     began[plan.connection_at] = transport.posted_at[plan.connection_at]
+    began = _if_any_left(began, plan, transport)
     tables = [
         _operators(program, len(execution.called[rank]), plan, began, transport.ended_at, names, rank)
         for rank, program in enumerate(programs)
@@ -86,6 +87,13 @@ def truth_of(
         _ns(execution.iteration_ends, names),
         execution.hung,
     )
+
+
+def _if_any_left(began: Floats, plan: Plan, transport: Transport) -> Floats:
+    """When slices began; never, of those that a NIC which is gone was handed and that never left it."""
+    rows = np.diff(np.append(plan.connection_at, len(began)))
+    left = plan.ends < np.repeat(transport.sent_bytes, rows)
+    return np.where(left, began, np.inf)
 
 
 def _operators(

@@ -134,27 +134,42 @@ def test_a_throttled_gpu_makes_its_host_late_and_all_lines_stay_as_they_are() ->
 
 
 def test_a_nic_that_goes_down_stops_first_and_moves_least() -> None:
-    heard = broken(Injection.NIC_DOWN)
+    usual = told(QUIET_JOB).run
+    longest = usual.truth.operators.filter(column(usual.truth.operators, "rank") == RANK).sort_by(
+        [("bytes", "descending")]
+    )
+    begins, ends = longest["start_ns"][1].as_py(), longest["end_ns"][1].as_py()
+    down_s = 1e-9 * ((begins + ends) // 2 - (usual.job.started_ns or 0))
+    heard = told(dataclasses.replace(QUIET_JOB, faults=(Fault(Injection.NIC_DOWN, RANK, down_s),)))
     truth = heard.run.truth
     assert truth.hung
     assert truth.faults[0].kind == Class.COMMUNICATION_STOP
-    down_ns = truth.faults[0].at_ns
-    last = {rank: int(times.max()) for rank, (times, _) in data_sent(heard).items() if rank in ring_of(RANK)}
-    assert min(last, key=lambda rank: last[rank]) == RANK
-    operators = truth.operators
-    unfinished = operators.filter(column(operators, "end_ns") < 0)
+    unfinished = truth.operators.filter(column(truth.operators, "end_ns") < 0)
     assert set(ring_of(RANK)) <= set(unfinished["rank"].to_pylist())
-    moved = {}
-    for rank in ring_of(RANK):
-        times, sizes = data_sent(heard)[rank]
-        moved[rank] = int(sizes[times > down_ns].sum())
+    down_ns = truth.faults[0].at_ns
+    sent = data_sent(heard)
+    last = {rank: int(sent[rank][0][sent[rank][0] < down_ns + 60_000_000].max()) for rank in ring_of(RANK)}
+    assert min(last, key=lambda rank: last[rank]) == RANK
+    moved = {rank: int(sent[rank][1][sent[rank][0] > begins - 32_000].sum()) for rank in ring_of(RANK)}
     assert min(moved, key=lambda rank: moved[rank]) == RANK
-    resent = [rank for rank, (times, _) in data_sent(heard).items() if (times > down_ns + 60_000_000).any()]
-    assert len(resent) == 1
-    assert resent[0] in ring_of(RANK)
+    [predecessor] = [rank for rank, (times, _) in sent.items() if (times > down_ns + 60_000_000).any()]
+    assert predecessor in ring_of(RANK)
     polls = [p for p in heard.polls if heard.rank_of(p["host"], p["nic"]) == RANK]
     assert len(polls) > 3
     assert polls[-1]["units"] == []
+
+
+def test_a_nic_that_is_gone_offers_nothing_to_its_predecessor() -> None:
+    """It goes between two operators: its predecessor may not begin, and of what it begins itself nothing leaves it."""
+    truth = broken(Injection.NIC_DOWN).run.truth
+    unfinished = [row for row in truth.operators.to_pylist() if row["end_ns"] is None and row["rank"] in ring_of(RANK)]
+    first = [row for row in unfinished if row["seq"] == min(row["seq"] for row in unfinished)]
+    silent = {row["rank"] for row in first if row["start_ns"] is None}
+    assert len(first) == len(ring_of(RANK))
+    assert RANK in silent
+    assert len(silent) == 2
+    sent = data_sent(broken(Injection.NIC_DOWN))[RANK][0]
+    assert sent.max() < truth.faults[0].at_ns
 
 
 @pytest.mark.parametrize("injection", [Injection.GPU_ERROR, Injection.CUDA_ERROR])
