@@ -180,44 +180,70 @@ static struct header *mapped(const char *path)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+static const char *inside(char *path, size_t size, const char *folder, const char *name)
+{
+    snprintf(path, size, "%s/%s", folder, name);
+    return path;
+}
+
+/* Fill a new folder; what fails is in errno. */
+static bool filled(const char *folder, const char *job, long rank, const char *start)
+{
+    char path[700];
+    alive = open(inside(path, sizeof path, folder, "alive"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (alive < 0 || flock(alive, LOCK_EX))
+        return false;
+    facts = open(inside(path, sizeof path, folder, "facts"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (facts < 0 || !registered(inside(path, sizeof path, folder, "registration.json"), job, rank, start))
+        return false;
+    ring = mapped(inside(path, sizeof path, folder, "ring-0"));
+    if (!ring)
+        return false;
+    ring->record_bytes = sizeof(struct record);
+    ring->capacity = CAPACITY;
+    memcpy(ring->magic, "OFFBEATC", 8);
+    return true;
+}
+
+static void emptied(const char *folder)
+{
+    static const char *const names[] = {"alive", "facts", "registration.json", "ring-0"};
+    char path[700];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(inside(path, sizeof path, folder, names[i]));
+    rmdir(folder);
+}
+
 /* What keeps the process from being seen, or NULL. */
 static const char *opened(void)
 {
     static const char *const ranks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
     static const char *const folders[] = {"OFFBEAT_COLLECT__CALLS", NULL};
-    char buffer[512], made[600], shown[600], path[700], start[17];
+    char buffer[512], made[600], shown[600], start[17];
     long rank = whole(first_of(ranks));
     const char *job = job_name(buffer, sizeof buffer), *root = first_of(folders);
     uint64_t random = 0;
-    if (rank < 0 || !job)
-        return rank < 0 ? "RANK is not set" : "the job has no name: set OFFBEAT_COLLECT__JOB";
+    if (rank < 0)
+        return "RANK is not set";
+    if (!job)
+        return "the job has no name: set OFFBEAT_COLLECT__JOB";
     if (!root)
         root = "/dev/shm/offbeat-calls";
-    if (strlen(root) > 500 || getrandom(&random, sizeof random, 0) != sizeof random)
-        return "the folder's name is too long";
+    if (strlen(root) > 500)
+        return "the name that OFFBEAT_COLLECT__CALLS gives is too long";
+    if (getrandom(&random, sizeof random, 0) != sizeof random)
+        return strerror(errno);
     snprintf(start, sizeof start, "%016llx", (unsigned long long)random);
     snprintf(made, sizeof made, "%s/.%ld-%s", root, rank, start);
     snprintf(shown, sizeof shown, "%s/%ld-%s", root, rank, start);
     mkdir(root, 0777);
     if (mkdir(made, 0700))
         return strerror(errno);
-    snprintf(path, sizeof path, "%s/alive", made);
-    alive = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (alive < 0 || flock(alive, LOCK_EX))
-        return strerror(errno);
-    snprintf(path, sizeof path, "%s/registration.json", made);
-    if (!registered(path, job, rank, start))
-        return strerror(errno);
-    snprintf(path, sizeof path, "%s/facts", made);
-    if ((facts = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)) < 0)
-        return strerror(errno);
-    snprintf(path, sizeof path, "%s/ring-0", made);
-    if (!(ring = mapped(path)))
-        return strerror(errno);
-    ring->record_bytes = sizeof(struct record);
-    ring->capacity = CAPACITY;
-    memcpy(ring->magic, "OFFBEATC", 8);
-    return rename(made, shown) ? strerror(errno) : NULL;
+    if (filled(made, job, rank, start) && !rename(made, shown))
+        return NULL;
+    const char *why = strerror(errno);
+    emptied(made);
+    return why;
 }
 
 bool ring_opened(void)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -186,6 +187,27 @@ def test_a_process_that_is_nobody_says_so_once_and_goes_on(built: Built, tmp_pat
     assert done.returncode == 0
     [line] = done.stderr.splitlines()
     assert why in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"), [("/dev/null/calls", "Not a directory"), (f"/dev/shm/{'x' * 600}", "too long")]
+)
+def test_where_there_is_no_room_for_a_log_training_goes_on(built: Built, folder: str, why: str) -> None:
+    done = built.run(built.environment(Path(folder)), "everything")
+    assert done.returncode == 0
+    [line] = done.stderr.splitlines()
+    assert line.startswith("offbeat: the calls of this process are not logged: ")
+    assert why in line
+
+
+def test_a_log_that_cannot_be_filled_leaves_nothing_behind(built: Built, tmp_path: Path) -> None:
+    limited = f"ulimit -n 4; exec {built.program} everything"  # descriptors for what it has, and one more
+    done = subprocess.run(
+        ["bash", "-c", limited], env=built.environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "Too many open files" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
