@@ -8,7 +8,7 @@ numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +120,21 @@ class EpochSeries:
         """Up to when everything from a time on is covered; the time itself where it is not covered."""
         row = int(np.searchsorted(self.covered[:, 0], at_ns, side="right")) - 1
         return max(at_ns, int(self.covered[row, 1])) if row >= 0 else at_ns
+
+    def between(self, from_ns: int, to_ns: int) -> EpochSeries:
+        """The epochs that lie between two times, and what is covered there."""
+        inside = (self.start_ns >= from_ns) & (self.start_ns <= to_ns - self.epoch_ns)
+        kept = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(inside)))[self.offsets]
+        flows = np.flatnonzero(np.diff(kept))
+        covered = np.clip(self.covered, from_ns, to_ns)
+        return replace(
+            self,
+            qpns=self.qpns[flows],
+            offsets=np.append(kept[flows], kept[-1]),
+            start_ns=self.start_ns[inside],
+            units=self.units[inside],
+            covered=covered[covered[:, 1] > covered[:, 0]],
+        )
 
     def _covered_before(self, at_ns: Ints) -> Ints:
         if not len(self.covered):

@@ -1,0 +1,154 @@
+"""One host's NIC traffic while its telemetry comes in, in fixed steps of time (Pulse 3.2).
+
+What a step tells hangs on what happened before it alone, not on how polls, calls and queue pairs came in between each
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnosis.job import Job
+from diagnosis.traffic.calls import Calls
+from diagnosis.traffic.epochs import Poll
+from diagnosis.traffic.queue_pairs import QueuePairs
+from diagnosis.traffic.windows import NicWindow, Surroundings, Told, WindowRules, host_ns
+
+_PAIRS = pa.schema(
+    [
+        ("nic", pa.string()),
+        ("qpn", pa.int64()),
+        ("source_rank", pa.int64()),
+        ("destination_rank", pa.int64()),
+        ("valid_from_ns", pa.int64()),
+        ("valid_to_ns", pa.int64()),
+    ]
+)
+"""What is kept of a row of telemetry.queue_pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRules:
+    """``step_ns``: how often operators are looked for. ``late_ns``: how late a call may be told. ``patience_ns``: a NIC
+    that is further behind the others of its host is not waited for. ``window``: when an operator is told.
+    """
+
+    step_ns: int = 500_000_000
+    late_ns: int = 50_000_000
+    patience_ns: int = 3_000_000_000
+    window: WindowRules = field(default_factory=WindowRules)
+
+
+@dataclass
+class HostTraffic:
+    """What a host of a job told and has not been let go of.
+
+    ``at_ns``: up to when it is told what was found; None: nothing was polled yet. ``polled_ns``: up to when each NIC is
+    polled, ``called_ns``: up to when calls are known; all by the host's clock.
+    """
+
+    host: str
+    rules: StepRules
+    at_ns: int | None = None
+    called_ns: int = 0
+    windows: dict[str, NicWindow] = field(default_factory=dict)
+    polled_ns: dict[str, int] = field(default_factory=dict)
+    calls: list[pa.Table] = field(default_factory=list)
+    pairs: dict[tuple[str, int, int], dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def needed_from_ns(self) -> int:
+        """Since when telemetry is kept."""
+        return min((window.from_ns for window in self.windows.values()), default=0)
+
+    def take_polls(self, table: pa.RecordBatch) -> int:
+        """Take rows of telemetry.nic_epochs; up to when they tell."""
+        newest = 0
+        for nic, polls in Poll.by_nic(table).items():
+            window = self.windows.setdefault(nic, NicWindow(nic, self.rules.window))
+            window.polls += [poll for poll in polls if host_ns(poll, poll.to_ns) > window.from_ns]
+            newest = max(newest, *(host_ns(poll, poll.to_ns) for poll in polls))
+            self.polled_ns[nic] = max(self.polled_ns.get(nic, 0), newest)
+            if self.at_ns is None:
+                began = min(host_ns(poll, poll.from_ns) for poll in polls)
+                self.at_ns = began // self.rules.step_ns * self.rules.step_ns
+        return newest
+
+    def take_calls(self, table: pa.RecordBatch, told_ns: int) -> None:
+        """Take rows of telemetry.op_calls, after which all calls before ``told_ns`` are known."""
+        self.called_ns = max(self.called_ns, told_ns)
+        if table.num_rows or not self.calls:
+            self.calls.append(pa.Table.from_batches([table]))
+
+    def take_pairs(self, table: pa.RecordBatch) -> None:
+        """Take rows of telemetry.queue_pairs."""
+        for row in table.select(_PAIRS.names).to_pylist():
+            self.pairs[row["nic"], row["qpn"], row["valid_from_ns"]] = row
+
+    def next_ns(self, job: Job) -> int | None:
+        """The time that can be stepped to now; None: telemetry has not passed it."""
+        if self.at_ns is None:
+            return None
+        until = self._skipped(self.at_ns) + self.rules.step_ns
+        ended = self.ended_ns(job)
+        if ended is not None and self.at_ns < ended < until:
+            until = ended
+        newest = max(self.polled_ns.values(), default=0)
+        behind = any(self.polled_ns.get(nic, 0) < until for nic in self._nics(job))
+        waited = newest >= until + self.rules.patience_ns
+        known = newest >= until and self.called_ns >= until + self.rules.late_ns
+        return until if known and (waited or not behind) else None
+
+    def ended_ns(self, job: Job) -> int | None:
+        """When all of a job that has ended is told."""
+        return None if job.ended_ns is None else job.ended_ns + self.rules.late_ns
+
+    def step(self, until_ns: int, job: Job) -> list[Told]:
+        """Tell what telemetry up to a time shows, NIC by NIC."""
+        calls = Calls.from_arrow(pa.concat_tables(self.calls).unify_dictionaries())
+        pairs = pa.Table.from_pylist(list(self.pairs.values()), schema=_PAIRS)
+        around = Surroundings(job.members, lambda one, other: job.on_one_host((one, other)))
+        found = []
+        for nic, window in sorted(self.windows.items()):
+            own = pairs.filter(pc.equal(pairs.column("nic"), nic))
+            ranks = self._served(nic, job, own)
+            chosen = np.isin(calls.rank, ranks) & (calls.launch_ns >= window.from_ns) & (calls.launch_ns < until_ns)
+            told = window.tell(until_ns, calls.take(chosen), QueuePairs.from_arrow(own), around)
+            if told is not None:
+                found.append(told)
+        self.at_ns = until_ns
+        self._forget()
+        return found
+
+    def _skipped(self, at_ns: int) -> int:
+        """Where time goes on after nothing was polled."""
+        polls = [poll for window in self.windows.values() for poll in window.polls]
+        began = [host_ns(poll, poll.from_ns) for poll in polls if host_ns(poll, poll.to_ns) > at_ns]
+        return max(at_ns, min(began, default=at_ns) // self.rules.step_ns * self.rules.step_ns)
+
+    def _nics(self, job: Job) -> Iterable[str]:
+        """The NICs that are to be polled: those of the host's ranks that send between hosts, as far as is known."""
+        named = {nic for rank in job.ranks_of_host.get(self.host, ()) for nic in job.place[rank].nics}
+        return {nic for nic, *_ in self.pairs} & named if named else {nic for nic, *_ in self.pairs}
+
+    def _served(self, nic: str, job: Job, pairs: pa.Table) -> list[int]:
+        """The ranks that send by a NIC."""
+        named = [rank for rank in job.ranks_of_host.get(self.host, ()) if nic in job.place[rank].nics]
+        return named or pairs.column("source_rank").unique().to_pylist()
+
+    def _forget(self) -> None:
+        before = self.needed_from_ns
+        self.calls = [table for table in self.calls if _newest(table) >= before] or [self.calls[-1].slice(0, 0)]
+        self.pairs = {key: row for key, row in self.pairs.items() if (row["valid_to_ns"] or before) >= before}
+
+
+def _newest(table: pa.Table) -> int:
+    """When the last of some calls may have begun."""
+    times = (pc.max(table.column(name)).as_py() for name in ("call_ns", "group_end_ns"))
+    return max((at for at in times if at is not None), default=0)
