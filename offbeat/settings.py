@@ -174,7 +174,7 @@ class CollectSettings(_Group):
     and to the agent where NICs send and no process logs here.
     """
 
-    calls: Path = Path("/dev/shm/offbeat-calls")
+    calls: Path = DEFAULT_FOLDER / ".calls"
     dumps: Path | None = None
     port_counters: bool = False
     infiniband: Path = Path("/sys/class/infiniband")

@@ -214,6 +214,18 @@ static void emptied(const char *folder)
     rmdir(folder);
 }
 
+/* Make what is missing of a path; what cannot be made shows in what follows. */
+static void make_folders(const char *path)
+{
+    char part[600];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *end = part + 1; (end = strchr(end, '/')); *end++ = '/') {
+        *end = 0;
+        mkdir(part, 0777);
+    }
+    mkdir(part, 0777);
+}
+
 /* What keeps the process from being seen, or NULL. */
 static const char *opened(void)
 {
@@ -228,7 +240,7 @@ static const char *opened(void)
     if (!job)
         return "the job has no name: set OFFBEAT_COLLECT__JOB";
     if (!root)
-        root = "/dev/shm/offbeat-calls";
+        root = "/dev/shm/offbeat/.calls";
     if (strlen(root) > 500)
         return "the name that OFFBEAT_COLLECT__CALLS gives is too long";
     if (getrandom(&random, sizeof random, 0) != sizeof random)
@@ -236,7 +248,7 @@ static const char *opened(void)
     snprintf(start, sizeof start, "%016llx", (unsigned long long)random);
     snprintf(made, sizeof made, "%s/.%ld-%s", root, rank, start);
     snprintf(shown, sizeof shown, "%s/%ld-%s", root, rank, start);
-    mkdir(root, 0777);
+    make_folders(root);
     if (mkdir(made, 0700))
         return strerror(errno);
     if (filled(made, job, rank, start) && !rename(made, shown))

@@ -146,7 +146,7 @@ def test_queue_pairs_are_told_with_both_ends(built: Built, tmp_path: Path) -> No
 
 
 def test_without_libibverbs_calls_are_told_all_the_same(built: Built, tmp_path: Path) -> None:
-    log = ran(built, tmp_path, "everything", verbs=False)
+    log = ran(built, tmp_path / "made" / "on the way", "everything", verbs=False)
     assert [type(fact) for fact in log.facts()] == [Member]
     told = rows(log)
     assert len(told) == 16
