@@ -1,0 +1,66 @@
+"""A communication that takes longer though nobody sends for longer: hosts and fabrics (Pulse 6.2, 9).
+
+Proxy threads move the data between GPUs and NICs. Where a CPU delays them, the operators of its host last longer, but
+starts and actual times stay as they were; that rules out the network. Silences spread over the whole group, so that
+the evidence reaches no further than to it. Where the actual time of all ranks has grown alike, the network is slow
+for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from diagnosis.collective.grid import ComparisonRules, Grid, Usual, kind_of
+from diagnosis.collective.stragglers import extended
+from diagnosis.collective.verdict import Cause, Verdict
+
+
+def slow_groups(grids: Sequence[Grid], rules: ComparisonRules, usual: Usual | None = None) -> list[Verdict]:
+    """Groups whose built-in collectives last longer though no rank is a straggler and none begins late.
+
+    Longer than usual where that is known, else than in the parallel groups that run the same operator. Groups of one
+    cause are one answer.
+    """
+    by_cause: dict[Cause, list[tuple[Grid, float, float]]] = {}
+    for grid in grids:
+        longer, active = _excess(grid, grids, rules, usual)
+        if longer >= rules.longer:
+            # of what the duration has gained, sending takes the smaller part, or all but that
+            cause: Cause = "communication_slow" if 2 * (active - 1) >= longer - 1 else "host_slow"
+            by_cause.setdefault(cause, []).append((grid, longer, active))
+    return [_of_groups(cause, slow) for cause, slow in sorted(by_cause.items())]
+
+
+def _of_groups(cause: Cause, slow: Sequence[tuple[Grid, float, float]]) -> Verdict:
+    worst, longer, active = max(slow, key=lambda one: one[1])
+    return Verdict(
+        cause=cause,
+        level="group",
+        ranks=tuple(sorted({int(rank) for grid, *_ in slow for rank in grid.rank})),
+        method="duration",
+        communicator=worst.communicator,
+        evidence={"duration_ratio": longer, "actual_time_ratio": active, "groups": float(len(slow))},
+        coverage=min(grid.coverage for grid, *_ in slow),
+    )
+
+
+def _excess(grid: Grid, grids: Sequence[Grid], rules: ComparisonRules, usual: Usual | None) -> tuple[float, float]:
+    """Duration and actual time of a group's collectives over what is usual; 1 where nothing can be said."""
+    own = grid.choose(grid.complete & ~grid.custom & extended(grid, rules, usual))
+    if not len(own.instance) or len(own.rank) < 2:
+        return 1.0, 1.0
+    usual = usual or Usual.of([other for other in grids if other is not grid])
+    ratios = []
+    for at in range(len(own.instance)):
+        kind = kind_of(own, at)
+        alike = [kind] if kind in usual.duration else [other for other in usual.duration if other[1:] == kind[1:]]
+        if alike:
+            duration, active = (median(of[k] for k in alike) for of in (usual.duration, usual.actual))
+            own_duration, own_active = (float(np.nanmedian(v[:, at])) for v in (own.duration, own.actual))
+            ratios.append((own_duration / max(duration, 1.0), own_active / max(active, 1.0)))
+    if not ratios:
+        return 1.0, 1.0
+    return median(duration for duration, _ in ratios), median(active for _, active in ratios)

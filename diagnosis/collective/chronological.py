@@ -1,0 +1,226 @@
+"""Who computes slowly or not at all: the first operator that starts late, or never (Pulse 6.2, D.4, D.5).
+
+What a computation delays first is the operator after it; from there delays spread. So operators are looked at in the
+order in which they should start, and each is compared with the same operator elsewhere: of the same stage of a
+parallel pipeline, or of another member of its collective. A machine is as far as that reaches, since the ranks of a
+tensor group wait for each other within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnosis.collective.grid import ComparisonRules, Grid
+from diagnosis.collective.participation import (
+    COMPLETE,
+    INCOMPLETE,
+    MISSING_START,
+    UNKNOWN,
+    UNKNOWN_STATE,
+    Bools,
+    Floats,
+    Ints,
+    Participation,
+)
+from diagnosis.collective.verdict import Verdict
+from diagnosis.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A rank that began ``late_ns`` after the others' median, having computed ``computed_ns`` since the operator
+    before."""
+
+    rank: int
+    at: int
+    late_ns: float
+    computed_ns: float
+    usual_ns: float
+
+
+def late_members(grid: Grid, rules: ComparisonRules, chosen: Bools | None = None) -> list[Late]:
+    """Members that begin operators of one communicator late, in order of time, the latest one of each operator.
+
+    ``chosen``: the operators to look at; shape (instances,).
+    """
+    found = []
+    computed = computing(grid)
+    for at in range(1, len(grid.instance)):
+        own = computed[:, at]
+        if np.count_nonzero(~np.isnan(own)) < 2 or not (chosen is None or chosen[at]):
+            continue
+        worst = int(np.nanargmax(own))
+        usual = float(np.nanmedian(np.delete(own, worst)))
+        if own[worst] - usual >= max(rules.late_ns, rules.late_share * usual):
+            found.append(Late(int(grid.rank[worst]), at, float(own[worst] - usual), float(own[worst]), usual))
+    return found
+
+
+def computing(grid: Grid) -> Floats:
+    """What each rank computed before each operator: from when the one before was over for it, by its own clock.
+
+    A rank's own sends end before it has received everything, so that its start and the longest of the members'
+    durations count: they begin about together. Shape (ranks, instances); NaN for the first.
+    """
+    computed = np.full(grid.start.shape, np.nan)
+    if grid.start.shape[1] > 1:
+        longest = np.fmax.reduce(grid.duration, axis=0)
+        computed[:, 1:] = np.diff(grid.start, axis=1) - longest[:-1]
+    return computed
+
+
+def not_entered(grid: Grid, table: Participation) -> tuple[int, tuple[int, ...]] | None:
+    """The first operator that some members began and others never did, and who these are; None if there is none.
+
+    A sender waits until its receiver is ready. So of those that sent nothing, the ones all of whose receivers sent
+    nothing either may only have waited for them, and are left out.
+    """
+    began = np.isin(grid.state, (COMPLETE, INCOMPLETE))
+    missing = grid.state == MISSING_START
+    for at in np.flatnonzero(began.any(axis=0) & missing.any(axis=0)).tolist():
+        silent = grid.rank[missing[:, at]].tolist()
+        receivers = {
+            rank: table.peer[table.peers(int(row))].tolist()
+            for rank, row in zip(silent, grid.row[missing[:, at], at], strict=True)
+        }
+        first = [rank for rank in silent if not receivers[rank] or not set(receivers[rank]) <= set(silent)]
+        return at, tuple(first or silent)
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipelines:
+    """Sends between pipeline stages by machine; arrays of shape (machines, sends).
+
+    A machine is one stage on one host; ``stage`` and ``host`` have shape (machines,). ``start`` is nanoseconds since
+    the rank's iteration began, NaN where nothing was seen; ``absent``: covered, and nothing was sent. ``peer`` is the
+    machine that is sent to, or ``UNKNOWN``.
+    """
+
+    host: tuple[str, ...]
+    stage: Ints
+    start: Floats
+    absent: Bools
+    peer: Ints
+    coverage: float
+
+    @classmethod
+    def of(
+        cls, table: Participation, job: Job, pipelines: Sequence[Sequence[int]], began_ns: Mapping[int, int]
+    ) -> Pipelines:
+        """Collect the sends of an iteration within ``pipelines``: ranks by stage.
+
+        ``began_ns``: when each rank's iteration began, by its host's clock: the end of the last operator that joins
+        parallel pipelines, so that clocks of hosts need not agree.
+        """
+        place = {rank: (at, job.clock(rank)) for ranks in pipelines for at, rank in enumerate(ranks)}
+        machines = sorted(set(place.values()))
+        number = {machine: i for i, machine in enumerate(machines)}
+        rows = {rank: _sends(table, rank, ranks) for ranks in pipelines for rank in ranks if rank in began_ns}
+        sends = max((len(own) for own in rows.values()), default=0)
+        start = np.full((len(machines), sends), np.nan)
+        absent = np.zeros((len(machines), sends), dtype=np.bool_)
+        peer = np.full((len(machines), sends), UNKNOWN, dtype=np.int64)
+        for machine, at in number.items():
+            own = [rank for rank in rows if place[rank] == machine]
+            if own:
+                each = [_relative(table, rows[rank], sends, began_ns[rank]) for rank in own]
+                known = np.stack([times for times, _ in each])
+                gone = np.stack([lacking for _, lacking in each])
+                start[at] = _median(known)
+                absent[at] = gone.sum(axis=0) * 2 > len(own)
+                peer[at] = [number[place[p]] if p in place else UNKNOWN for p in _receivers(table, rows[own[0]], sends)]
+        return cls(
+            tuple(host for _, host in machines),
+            np.array([at for at, _ in machines], dtype=np.int64),
+            start,
+            absent,
+            peer,
+            len(rows) / max(len(place), 1),
+        )
+
+    def expected(self) -> Floats:
+        """When each send starts on the same stage of parallel pipelines: their lower median; shape as ``start``."""
+        usual = np.full(self.start.shape, np.nan)
+        for stage in np.unique(self.stage).tolist():
+            own = self.stage == stage
+            ordered = np.sort(self.start[own], axis=0)  # NaN last
+            known = np.count_nonzero(~np.isnan(ordered), axis=0)
+            middle = np.maximum((known - 1) // 2, 0)
+            usual[own] = ordered[middle, np.arange(ordered.shape[1])]
+        return usual
+
+
+def first_anomaly(pipelines: Pipelines, job: Job, rules: ComparisonRules, hang: bool) -> Verdict | None:
+    """The machine whose send is the first to start late, or with ``hang`` not to start.
+
+    A send also waits for its receiver. Where that one had to send something back at the same time and did so late as
+    well, either may have computed too long: both are candidates.
+    """
+    expected = pipelines.expected()
+    if not expected.size:
+        return None
+    step = np.nanmedian(np.diff(np.sort(expected, axis=1), axis=1)) if expected.shape[1] > 1 else np.nan
+    step = 0.0 if np.isnan(step) else float(step)
+    late = pipelines.start - expected
+    threshold = max(rules.late_ns, rules.late_share * step)
+    wrong = pipelines.absent & ~np.isnan(expected) if hang else late >= threshold
+    if not wrong.any():
+        return None
+    order = np.where(wrong, expected, np.inf)
+    machine, send = (int(i) for i in np.unravel_index(int(np.argmin(order)), order.shape))
+    peer = int(pipelines.peer[machine, send])
+    chosen = {machine}
+    if peer != UNKNOWN:
+        together = wrong[peer] & (np.abs(expected[peer] - expected[machine, send]) <= max(threshold, step / 4))
+        chosen |= {peer} if (together & (pipelines.peer[peer] == machine)).any() else set()
+    candidates = [job.ranks_of_host.get(pipelines.host[at], ()) for at in sorted(chosen)]
+    return Verdict(
+        cause="hang_not_entered" if hang else "compute_slow",
+        level="machine",
+        ranks=tuple(sorted({rank for ranks in candidates for rank in ranks})),
+        method="pipeline_order",
+        candidates=tuple(candidates) if len(candidates) > 1 else (),
+        evidence={
+            "stage": float(pipelines.stage[machine]),
+            "send": float(send),
+            "expected_ns": float(expected[machine, send]),
+            **({} if hang else {"late_ns": float(late[machine, send])}),
+        },
+        coverage=pipelines.coverage,
+    )
+
+
+def _sends(table: Participation, rank: int, pipeline: Sequence[int]) -> list[int]:
+    """Rows in which a rank sends within its pipeline, in order of calls."""
+    own = np.flatnonzero((table.rank == rank) & table.direct)
+    within = [row for row in own.tolist() if np.isin(table.peer[table.peers(row)], pipeline).all()]
+    return sorted((row for row in within if len(table.peer[table.peers(row)])), key=lambda row: int(table.call_ns[row]))
+
+
+def _relative(table: Participation, rows: Sequence[int], sends: int, began_ns: int) -> tuple[Floats, Bools]:
+    """Start of each send since the iteration began, and which of them are absent though telemetry is there."""
+    start, state = np.full(sends, np.nan), np.full(sends, MISSING_START)
+    for at, row in enumerate(rows):
+        state[at] = table.state[row]
+        if table.start_ns[row] != UNKNOWN:
+            start[at] = table.start_ns[row] - began_ns
+    if (state == UNKNOWN_STATE).any():  # what follows a loss is no silence
+        state[int(np.argmax(state == UNKNOWN_STATE)) :] = UNKNOWN_STATE
+    return start, state == MISSING_START
+
+
+def _receivers(table: Participation, rows: Sequence[int], sends: int) -> list[int]:
+    to = [int(table.peer[table.peers(row)][0]) for row in rows]
+    return to + [UNKNOWN] * (sends - len(to))
+
+
+def _median(values: Floats) -> Floats:
+    """Median of each column; NaN where at least half are."""
+    ordered = np.sort(values, axis=0)
+    known = np.count_nonzero(~np.isnan(ordered), axis=0)
+    middle = ordered[np.maximum((known - 1) // 2, 0), np.arange(values.shape[1])]
+    return np.where(2 * known > len(values), middle, np.nan)

@@ -1,0 +1,180 @@
+"""One communicator's operators as a grid of ranks and instances, and what they usually take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE, Bools, Floats, Ints, Participation
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRules:
+    """When ranks differ. Ratios are over the others' median.
+
+    ``longer``: a duration is extended; also how much longer than usual an actual time may be and count as normal.
+    ``margin``: actual time of a straggler in a built-in collective beyond the others', ``custom_margin``: its actual
+    rate in a custom one below the others'; both at least ``spread`` times the deviation among the others.
+    ``busy_margin``: the same for what full epochs hold. ``recent``: the paper's k, custom collectives that are
+    averaged. ``late_ns`` and ``late_share`` (of the time usually computed before it): a start is late.
+    ``tie_share``: volumes or starts this near are not told apart.
+    """
+
+    longer: float = 1.1
+    margin: float = 0.03
+    custom_margin: float = 0.1
+    busy_margin: float = 0.03
+    spread: float = 4.0
+    recent: int = 10
+    late_ns: int = 2_000_000
+    late_share: float = 0.1
+    tie_share: float = 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """What the ranks of one communicator did in its operators, in order of time.
+
+    ``rank`` has shape (ranks,); ``instance``, ``op``, ``expected`` (the most that one rank has to send) and ``custom``
+    (instances,); the others (ranks, instances), NaN where a rank has no such row or did not see it.
+    """
+
+    communicator: str
+    rank: Ints
+    instance: Ints
+    op: tuple[str, ...]
+    expected: Ints
+    custom: Bools
+    row: Ints
+    state: Ints
+    call: Floats
+    start: Floats
+    end: Floats
+    actual: Floats
+    sent: Floats
+    share: Floats
+    busy: Floats
+
+    @property
+    def duration(self) -> Floats:
+        """From a rank's first traffic to its last."""
+        return self.end - self.start
+
+    @property
+    def complete(self) -> Bools:
+        """Instances that all ranks with a row have completed; shape (instances,)."""
+        return np.asarray(
+            ((self.state == COMPLETE) | (self.row == UNKNOWN)).all(axis=0) & (self.row != UNKNOWN).any(axis=0)
+        )
+
+    @property
+    def coverage(self) -> float:
+        """Share of the rows whose telemetry was there."""
+        return float(np.mean(self.state[self.row != UNKNOWN] != UNKNOWN_STATE)) if (self.row != UNKNOWN).any() else 0.0
+
+    def choose(self, chosen: Bools | Ints) -> Grid:
+        """The chosen instances."""
+        rows = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        each = {
+            f.name: getattr(self, f.name)[..., rows]
+            for f in fields(self)
+            if f.name not in {"communicator", "rank", "op"}
+        }
+        return Grid(self.communicator, self.rank, op=tuple(self.op[i] for i in rows), **each)
+
+    @classmethod
+    def of(cls, table: Participation, communicator: int) -> Grid:
+        """The grid of one of the table's communicators."""
+        low, high = np.searchsorted(table.communicator, [communicator, communicator + 1])
+        rows = np.arange(low, high)
+        rank, at_rank = np.unique(table.rank[rows], return_inverse=True)
+        instance, first, at_instance = np.unique(table.instance[rows], return_index=True, return_inverse=True)
+        row = np.full((len(rank), len(instance)), UNKNOWN, dtype=np.int64)
+        row[at_rank, at_instance] = rows
+
+        def values(column: Ints, known: Bools) -> Floats:
+            cells = np.where(known[row] & (row != UNKNOWN), column[row], np.nan) if len(column) else np.zeros(row.shape)
+            return np.asarray(cells, dtype=np.float64)
+
+        seen, always = table.start_ns != UNKNOWN, np.ones(len(table), dtype=np.bool_)
+        sent = values(table.sent, table.state != UNKNOWN_STATE)
+        expected = values(table.expected, always)
+        return cls(
+            communicator=table.communicators[communicator],
+            rank=rank,
+            instance=instance,
+            op=tuple(table.ops[code] for code in table.op[rows[first]]),
+            expected=np.nan_to_num(np.nanmax(expected, axis=0)).astype(np.int64),
+            custom=table.custom[rows[first]],
+            row=row,
+            state=np.where(row == UNKNOWN, UNKNOWN_STATE, table.state[row]),
+            call=values(table.call_ns, always),
+            start=values(table.start_ns, seen),
+            end=values(table.end_ns, seen),
+            actual=values(table.actual_time_ns, seen),
+            sent=sent,
+            share=sent / np.maximum(expected, 1),
+            busy=values(table.busy_epoch_bytes, seen & (table.busy_epoch_bytes != UNKNOWN)),
+        )
+
+
+def grids(table: Participation) -> list[Grid]:
+    """The grids of all communicators."""
+    return [Grid.of(table, code) for code in np.unique(table.communicator).tolist()]
+
+
+Kind = tuple[str, str, int]
+"""Communicator, operator and expected bytes: operators that take equally long."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Usual:
+    """What operators took while nothing was slow. ``duration`` and ``actual`` are medians over ranks and instances of
+    a kind, ``rate`` of each rank's custom collectives."""
+
+    duration: Mapping[Kind, float]
+    actual: Mapping[Kind, float]
+    rate: Mapping[tuple[str, int], float]
+
+    @classmethod
+    def of(cls, past: Sequence[Grid]) -> Usual:
+        """Take what is usual from the grids of regular iterations."""
+        duration: dict[Kind, float] = {}
+        actual: dict[Kind, float] = {}
+        rate: dict[tuple[str, int], float] = {}
+        for whole in past:
+            grid = whole.choose(whole.complete)
+            for kind in sorted({kind_of(grid, i) for i in range(len(grid.instance)) if not grid.custom[i]}):
+                alike = np.array([kind_of(grid, i) == kind for i in range(len(grid.instance))])
+                duration[kind] = float(np.nanmedian(grid.duration[:, alike]))
+                actual[kind] = float(np.nanmedian(grid.actual[:, alike]))
+            if grid.custom.any():
+                each = np.nanmedian(rates(grid.choose(grid.custom)), axis=1)
+                rate |= {(grid.communicator, int(r)): float(v) for r, v in zip(grid.rank, each, strict=True)}
+        return cls(duration, actual, rate)
+
+
+def kind_of(grid: Grid, at: int) -> Kind:
+    """The kind of one instance."""
+    return grid.communicator, grid.op[at], int(grid.expected[at])
+
+
+def rates(grid: Grid) -> Floats:
+    """Bytes a second in actual time; shape (ranks, instances)."""
+    return np.asarray(grid.sent / np.maximum(grid.actual, 1.0) * 1e9, dtype=np.float64)
+
+
+def over_others(values: Floats) -> tuple[Floats, Floats]:
+    """Each value over the median of the others, and the relative deviation among these; shape (n,) both."""
+    ratio, deviation = np.full(len(values), np.nan), np.zeros(len(values))
+    for i in range(len(values)):
+        others = np.delete(values, i)
+        others = others[~np.isnan(others)]
+        if len(others):
+            middle = float(np.median(others))
+            ratio[i] = values[i] / middle if middle > 0 else np.nan
+            # of as few as three, the mean deviation says more than the median one
+            deviation[i] = float(np.mean(np.abs(others - middle))) / middle if middle > 0 else np.nan
+    return ratio, deviation

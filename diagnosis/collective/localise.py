@@ -1,0 +1,192 @@
+"""From what ranks did in an iteration to who is at fault: the order of the rules (Pulse 6.2, 7.2.1).
+
+Computation comes first, pipelines before groups: what a slow computation delays looks like slow communication. Then
+the communication itself, and last what only the group shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from diagnosis.collective.bottleneck import slow_groups
+from diagnosis.collective.chronological import Late, Pipelines, first_anomaly, late_members, not_entered
+from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
+from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Participation
+from diagnosis.collective.stragglers import (
+    Metric,
+    slow_in_collective,
+    slow_in_custom,
+    stopped_in_collective,
+    stopped_in_custom,
+)
+from diagnosis.collective.traffic_map import combines, explained
+from diagnosis.collective.verdict import Verdict
+from diagnosis.job import Job
+
+
+def localise_slow(
+    table: Participation,
+    job: Job,
+    pipelines: Sequence[Sequence[int]] = (),
+    usual: Usual | None = None,
+    rules: ComparisonRules | None = None,
+    metric: Metric = "actual_time",
+) -> list[Verdict]:
+    """Who makes the operators of a slow iteration slow: the culprits of the first rule that finds any.
+
+    ``table``: what was seen since the iteration before the slow one ended; ``pipelines``: ranks of each pipeline by
+    stage; ``usual``: what operators take while nothing is slow. Hot experts come as ``imbalance`` along with what else
+    is found.
+    """
+    rules = rules or ComparisonRules()
+    own = grids(table)
+    pipeline = first_anomaly(Pipelines.of(table, job, pipelines, iteration_began(table)), job, rules, hang=False)
+    if pipeline is not None:
+        return [pipeline]
+    late, imbalance = _late(own, table, job, rules)
+    straggling = [v for grid in own if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
+    straggling += [v for grid in own if (v := slow_in_custom(grid, table, rules, usual)) is not None]
+    return [*(late or distinct(straggling) or slow_groups(own, rules, usual)), *imbalance]
+
+
+def localise_hang(
+    table: Participation,
+    job: Job,
+    pipelines: Sequence[Sequence[int]] = (),
+    rules: ComparisonRules | None = None,
+) -> list[Verdict]:
+    """Who keeps operators from ending: the culprits of the first rule that finds any.
+
+    ``table`` ends with operators that have been silent for longer than the time-out.
+    """
+    rules = rules or ComparisonRules()
+    pipeline = first_anomaly(Pipelines.of(table, job, pipelines, iteration_began(table)), job, rules, hang=True)
+    if pipeline is not None:
+        return [pipeline]
+    own = grids(table)
+    absent = _absent(own, table, job)
+    if absent:
+        return absent
+    stopped = [v for grid in own if (v := stopped_in_collective(grid, rules)) is not None]
+    return distinct(stopped + [v for grid in own if (v := stopped_in_custom(grid, table)) is not None])
+
+
+def iteration_began(table: Participation) -> dict[int, int]:
+    """When each rank's iteration began: the end of the last collective before its first send within a pipeline."""
+    began = {}
+    for rank in np.unique(table.rank).tolist():
+        own = table.rank == rank
+        sends = table.call_ns[own & table.direct]
+        ends = table.end_ns[own & ~table.direct & (table.end_ns != UNKNOWN)]
+        before = ends[ends <= sends.min()] if len(sends) else ends[:0]
+        if len(before):
+            began[rank] = int(before.max())
+    return began
+
+
+def distinct(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Verdicts on the same culprits of the same cause once: the one with the strongest evidence speaks."""
+    best: dict[tuple[str, tuple[int, ...]], Verdict] = {}
+    for verdict in verdicts:
+        key = verdict.cause, verdict.ranks
+        if key not in best or _strength(verdict) > _strength(best[key]):
+            best[key] = verdict
+    return list(best.values())
+
+
+def _strength(verdict: Verdict) -> float:
+    return abs(verdict.evidence.get("ratio", 1.0) - 1.0)
+
+
+def _late(
+    own: Sequence[Grid], table: Participation, job: Job, rules: ComparisonRules
+) -> tuple[list[Verdict], list[Verdict]]:
+    """Machines that compute too long before a collective, and ranks that only have more to compute."""
+    slow: dict[str, list[tuple[Grid, Late]]] = {}
+    hot: dict[int, list[tuple[Grid, Late]]] = {}
+    for grid in own:
+        back = combines(grid, table)
+        for late in late_members(grid, rules):
+            if back[late.at] and explained(grid, table, late, rules):
+                hot.setdefault(late.rank, []).append((grid, late))
+            else:
+                slow.setdefault(job.clock(late.rank), []).append((grid, late))
+    most = max((_lost(found) for found in slow.values()), default=0.0)
+    machines = [
+        Verdict(
+            cause="compute_slow",
+            level="machine",
+            ranks=_ranks_of(job, found[0][1].rank),
+            method="late_start",
+            communicator=found[0][0].communicator,
+            instance=int(found[0][0].instance[found[0][1].at]),
+            evidence=_evidence(found),
+            coverage=min(grid.coverage for grid, _ in found),
+        )
+        for found in slow.values()
+        if 2 * _lost(found) >= most
+    ]
+    imbalance = [
+        Verdict("imbalance", "device", (rank,), "traffic_map", found[0][0].communicator, evidence=_evidence(found))
+        for rank, found in hot.items()
+    ]
+    return machines, imbalance
+
+
+def _lost(found: Sequence[tuple[Grid, Late]]) -> float:
+    """What a machine's late starts cost; ranks of a host that are late together count once."""
+    by_communicator: dict[str, float] = {}
+    for grid, late in found:
+        by_communicator[grid.communicator] = by_communicator.get(grid.communicator, 0.0) + late.late_ns
+    return max(by_communicator.values(), default=0.0)
+
+
+def _evidence(found: Sequence[tuple[Grid, Late]]) -> dict[str, float]:
+    worst = max((late for _, late in found), key=lambda late: late.late_ns)
+    return {
+        "late_ns": worst.late_ns,
+        "computed_ns": worst.computed_ns,
+        "usual_ns": worst.usual_ns,
+        "times": float(len(found)),
+    }
+
+
+def _absent(own: Sequence[Grid], table: Participation, job: Job) -> list[Verdict]:
+    """Who never began an operator that others began.
+
+    A tensor group waits for each of its GPUs, so that one which does not compute keeps all ranks of its host from
+    their next operators. Where the other ranks of the host began theirs, it was the NIC that did not send.
+    """
+    silent: dict[tuple[int, ...], list[tuple[Grid, int, int]]] = {}
+    for grid in own:
+        at, ranks = not_entered(grid, table) or (0, ())
+        for rank in ranks:
+            silent.setdefault(_ranks_of(job, rank), []).append((grid, at, rank))
+    verdicts = []
+    for host, each in silent.items():
+        grid, at, rank = each[0]
+        gone = {rank for *_, rank in each}
+        others = (set(host) & {int(r) for g in own for r in g.rank}) - gone
+        alone = len(others) > len(gone)
+        verdicts.append(
+            Verdict(
+                cause="hang_hardware" if alone else "hang_not_entered",
+                level="device" if alone else "machine",
+                ranks=tuple(sorted(gone)) if alone else host,
+                method="missing_start",
+                communicator=grid.communicator,
+                instance=int(grid.instance[at]),
+                evidence={"missing": float(len(gone)), "began": float(len(others))},
+                coverage=float(np.mean(grid.state[:, at] != UNKNOWN_STATE)),
+            )
+        )
+    most = max((verdict.evidence["missing"] for verdict in verdicts), default=0.0)
+    return [verdict for verdict in verdicts if verdict.evidence["missing"] == most]
+
+
+def _ranks_of(job: Job, rank: int) -> tuple[int, ...]:
+    """All ranks of a rank's host."""
+    place = job.place.get(rank)
+    return job.ranks_of_host.get(place.host, (rank,)) if place is not None and place.host is not None else (rank,)

@@ -1,0 +1,167 @@
+"""What each rank did in each operator, as columns, and which rows of different ranks are one operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from diagnosis.columns import codes, integers
+
+UNKNOWN = -1
+CUSTOM = "custom"
+STATES = ("complete", "incomplete", "missing_start", "unknown")
+COMPLETE, INCOMPLETE, MISSING_START, UNKNOWN_STATE = range(4)
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Participation:
+    """Rows of analysis.traffic_metrics that a NIC can see, sorted by communicator, rank and call; arrays (n,).
+
+    ``instance`` is the same for rows of one communicator exactly where they are one operator. ``communicator`` and
+    ``op`` index ``communicators`` and ``ops``. Times are of the rank's host; ``UNKNOWN`` where not seen.
+    ``busy_epoch_bytes`` is ``UNKNOWN`` where it was not measured. Rows ``peer_offset[i]`` to ``peer_offset[i + 1]``
+    hold the peers of row i: what was sent to each (``peer_sent``), in how long (``peer_time_ns``, of epochs with
+    traffic) and whether that was all of it (``peer_done``).
+    """
+
+    communicator: Ints
+    instance: Ints
+    rank: Ints
+    op: Ints
+    call_ns: Ints
+    start_ns: Ints
+    end_ns: Ints
+    state: Ints
+    actual_time_ns: Ints
+    expected: Ints
+    sent: Ints
+    busy_epoch_bytes: Ints
+    coverage: Floats
+    peer_offset: Ints
+    peer: Ints
+    peer_sent: Ints
+    peer_time_ns: Ints
+    peer_done: Bools
+    communicators: tuple[str, ...]
+    ops: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def duration_ns(self) -> Ints:
+        """From the first traffic to the last; 0 where none was seen."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def custom(self) -> Bools:
+        """Which rows are groups of sends; shape (n,)."""
+        bears = np.array([*(name == CUSTOM for name in self.ops), False])
+        return np.asarray(bears[self.op])
+
+    @property
+    def direct(self) -> Bools:
+        """Which rows are sends, alone or in groups; shape (n,)."""
+        bears = np.array([*(name in {CUSTOM, "send"} for name in self.ops), False])
+        return np.asarray(bears[self.op])
+
+    def peers(self, row: int) -> slice:
+        """The rows of ``peer`` that belong to one row."""
+        return slice(int(self.peer_offset[row]), int(self.peer_offset[row + 1]))
+
+    def take(self, chosen: Bools | Ints) -> Participation:
+        """The chosen rows, in the chosen order."""
+        rows = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        lengths = np.diff(self.peer_offset)[rows]
+        offset = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
+        of_peer = np.arange(int(offset[-1])) + np.repeat(self.peer_offset[rows] - offset[:-1], lengths)
+        plain = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name not in _NOT_A_ROW_EACH}
+        ragged = {name: getattr(self, name)[of_peer] for name in _OF_PEERS}
+        return replace(self, **plain, **ragged, peer_offset=offset)
+
+    def of(self, communicator: int) -> Participation:
+        """The rows of one communicator: a slice, since rows are sorted by it."""
+        low, high = np.searchsorted(self.communicator, [communicator, communicator + 1])
+        return self.take(np.arange(low, high))
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> Participation:
+        """Build from rows of analysis.traffic_metrics; those that no NIC sees are left out."""
+        visible, names = codes(table.combine_chunks(), "visibility")
+        network = names.index("network") if "network" in names else UNKNOWN - 1
+        table = table.filter(pa.array(visible == network)).combine_chunks()
+        (communicator, communicators), (op, ops), (state, states) = (
+            codes(table, name) for name in ("communicator", "op", "state")
+        )
+        numbered = np.array([STATES.index(name) for name in states] or [0], dtype=np.int64)
+        of_rank, called = integers(table, "rank"), integers(table, "call_ns")
+        rows = cls(
+            communicator=communicator,
+            instance=integers(table, "seq"),
+            rank=of_rank,
+            op=op,
+            call_ns=called,
+            start_ns=integers(table, "start_ns"),
+            end_ns=integers(table, "end_ns"),
+            state=numbered[state],
+            actual_time_ns=integers(table, "actual_time_ns"),
+            expected=integers(table, "expected_bytes"),
+            sent=integers(table, "sent_bytes"),
+            busy_epoch_bytes=integers(table, "busy_epoch_bytes"),
+            coverage=np.asarray(table.column("coverage").to_numpy(), dtype=np.float64),
+            **_peers(table),
+            communicators=tuple(communicators),
+            ops=tuple(ops),
+        )
+        return rows.take(np.lexsort((called, of_rank, communicator))).joined()
+
+    def joined(self) -> Participation:
+        """The same rows with custom collectives numbered so that those of different ranks meet.
+
+        Sequence numbers count sends and receives, and pairs with nothing to send make none, so they differ between
+        ranks. The n-th custom collective of a communicator is one operator on all ranks: rows have to begin with the
+        same one everywhere. Times cannot tell, since the clocks of hosts differ by more than what lies between two.
+        """
+        instance = self.instance.copy()
+        rows = np.flatnonzero(self.custom)
+        begins = np.ones(len(rows), dtype=np.bool_)
+        begins[1:] = (np.diff(self.communicator[rows]) != 0) | (np.diff(self.rank[rows]) != 0)
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
+        instance[rows] = np.arange(len(rows)) - first
+        return replace(self, instance=instance)
+
+
+_OF_PEERS = ("peer", "peer_sent", "peer_time_ns", "peer_done")
+_NOT_A_ROW_EACH = (*_OF_PEERS, "peer_offset", "communicators", "ops")
+
+
+def _peers(table: pa.Table) -> dict[str, Any]:
+    """What was sent to each peer; peers that nothing was sent to are told only among the incomplete ones."""
+    names = ("peers", "peer_sent_bytes", "peer_actual_time_ns", "incomplete_peers")
+    peer: list[int] = []
+    sent: list[int] = []
+    time: list[int] = []
+    done: list[bool] = []
+    offset = [0]
+    for peers, sizes, times, lacking in zip(*(table.column(name).to_pylist() for name in names), strict=True):
+        missing = [rank for rank in lacking or () if rank not in (peers or ())]
+        peer += [*(peers or ()), *missing]
+        sent += [*(sizes or ()), *(0 for _ in missing)]
+        time += [*(times or ()), *(0 for _ in missing)]
+        done += [rank not in (lacking or ()) for rank in (*(peers or ()), *missing)]
+        offset.append(len(peer))
+    return {
+        "peer_offset": np.array(offset, dtype=np.int64),
+        "peer": np.array(peer, dtype=np.int64),
+        "peer_sent": np.array(sent, dtype=np.int64),
+        "peer_time_ns": np.array(time, dtype=np.int64),
+        "peer_done": np.array(done, dtype=np.bool_),
+    }

@@ -1,0 +1,205 @@
+"""Who holds up a communication: fail-slow and fail-stop of collectives (Pulse 6.2).
+
+Of a built-in collective the straggler has the longest actual time, of a custom one the lowest actual rate over the
+last k; one that stops has sent least, or is in all of the sends that do not end. What telemetry does not cover is
+compared with nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from diagnosis.collective.grid import ComparisonRules, Grid, Usual, kind_of, over_others, rates
+from diagnosis.collective.participation import (
+    COMPLETE,
+    INCOMPLETE,
+    MISSING_START,
+    UNKNOWN,
+    UNKNOWN_STATE,
+    Bools,
+    Floats,
+    Ints,
+    Participation,
+)
+from diagnosis.collective.verdict import Verdict
+
+Metric = Literal["actual_time", "busy_epochs"]
+"""The paper's, and one that sees slowness which leaves no epoch empty."""
+
+_LEAST_RANKS = 2
+
+
+def slow_in_collective(
+    grid: Grid, rules: ComparisonRules, usual: Usual | None = None, metric: Metric = "actual_time"
+) -> Verdict | None:
+    """The straggler of a communicator's built-in collectives, if there is one.
+
+    Of what took longer than usual, where that is known. By ``actual_time`` the rank that really sends for longest, by
+    ``busy_epochs`` the one whose full epochs hold least.
+    """
+    chosen = grid.choose(grid.complete & ~grid.custom & extended(grid, rules, usual))
+    if len(chosen.rank) < _LEAST_RANKS or not len(chosen.instance):
+        return None
+    if metric == "actual_time":
+        slowness, margin = _actual_times(chosen), rules.margin
+    else:
+        slowness, margin = 1.0 / np.maximum(np.nanmean(chosen.busy, axis=1), 1.0), rules.busy_margin
+    ratio, deviation = over_others(slowness)
+    culprits = np.flatnonzero(ratio >= 1.0 + np.maximum(margin, rules.spread * deviation))
+    if not len(culprits):
+        return None
+    worst = culprits[np.argmax(ratio[culprits])]
+    return Verdict(
+        cause="communication_slow",
+        level="device",
+        ranks=(int(grid.rank[worst]),),
+        method=metric,
+        communicator=grid.communicator,
+        instance=int(chosen.instance[0]),
+        evidence={
+            "ratio": float(ratio[worst]),
+            "deviation": float(deviation[worst]),
+            "actual_time_ns": float(np.nanmean(chosen.actual[worst])),
+            "duration_ns": float(np.nanmean(chosen.duration[worst])),
+            "collectives": float(len(chosen.instance)),
+        },
+        coverage=grid.coverage,
+    )
+
+
+def extended(grid: Grid, rules: ComparisonRules, usual: Usual | None) -> Bools:
+    """Instances that took longer than usual; all where nothing usual is known. Shape (instances,)."""
+    if usual is None:
+        return np.ones(len(grid.instance), dtype=np.bool_)
+    duration = np.nanmedian(grid.duration, axis=0) if len(grid.rank) else np.zeros(len(grid.instance))
+    known = np.array([usual.duration.get(kind_of(grid, i), np.nan) for i in range(len(grid.instance))])
+    return np.asarray(duration >= rules.longer * known)
+
+
+def _actual_times(grid: Grid) -> Floats:
+    """Actual time of each rank in all instances; per byte where ranks have to send unlike volumes, as in a tree."""
+    sent = np.nanmean(grid.sent, axis=1)
+    time = np.nanmean(grid.actual, axis=1)
+    alike = np.nanmax(sent) <= 1.25 * max(float(np.nanmin(sent)), 1.0)
+    return np.asarray(time if alike else time / np.maximum(sent, 1.0))
+
+
+def slow_in_custom(
+    grid: Grid, table: Participation, rules: ComparisonRules, usual: Usual | None = None
+) -> Verdict | None:
+    """The straggler of a communicator's last ``recent`` custom collectives, if there is one.
+
+    First by the rank-level actual rate, each against what is usual for the rank where that is known. Where all who
+    send to one rank are slow to it alone, that rank's own way in is slow: rates of senders cannot show it.
+    """
+    chosen = grid.choose(np.flatnonzero(grid.complete & grid.custom)[-rules.recent :])
+    if not len(chosen.instance):
+        return None
+    rate = np.nanmean(rates(chosen), axis=1)
+    if usual is not None:
+        rate = rate / np.array([usual.rate.get((grid.communicator, int(r)), np.nan) for r in grid.rank])
+    for method, who, speed in (("actual_rate", grid.rank, rate), ("rate_to_peer", *_towards(chosen, table))):
+        ratio, deviation = over_others(speed)
+        slow = np.flatnonzero(ratio <= 1.0 - np.maximum(rules.custom_margin, rules.spread * deviation))
+        if len(slow):
+            worst = slow[np.argmin(ratio[slow])]
+            return Verdict(
+                cause="communication_slow",
+                level="device",
+                ranks=(int(who[worst]),),
+                method=method,
+                communicator=grid.communicator,
+                instance=int(chosen.instance[-1]),
+                evidence={
+                    "ratio": float(ratio[worst]),
+                    "deviation": float(deviation[worst]),
+                    "collectives": float(len(chosen.instance)),
+                },
+                coverage=grid.coverage,
+            )
+    return None
+
+
+def _towards(grid: Grid, table: Participation) -> tuple[Ints, Floats]:
+    """Ranks that receive, and how fast what is sent to them is, over what its senders send to others."""
+    rows = grid.row[grid.row != UNKNOWN]
+    part = table.take(np.sort(rows))
+    lengths = np.diff(part.peer_offset)
+    source, target = np.repeat(part.rank, lengths), part.peer
+    rate = part.peer_sent / np.maximum(part.peer_time_ns, 1)
+    receivers = np.unique(target)
+    speed = np.full(len(receivers), np.nan)
+    for i, receiver in enumerate(receivers.tolist()):
+        each = []
+        for sender in np.unique(source[target == receiver]).tolist():
+            own, others = (source == sender) & (target == receiver), (source == sender) & (target != receiver)
+            if others.any() and float(np.median(rate[others])) > 0:
+                each.append(float(np.median(rate[own])) / float(np.median(rate[others])))
+        speed[i] = float(np.median(each)) if each else np.nan
+    return receivers, speed
+
+
+def stopped_in_collective(grid: Grid, rules: ComparisonRules) -> Verdict | None:
+    """Who stopped first in a built-in collective that does not end: the rank that has sent the least part of its own.
+
+    Two that have sent equally little are candidates. A rank that never began is not this rule's
+    (``chronological.not_entered``).
+    """
+    stuck = np.flatnonzero((grid.state == INCOMPLETE).any(axis=0) & ~grid.custom)
+    if not len(stuck):
+        return None
+    at = int(stuck[0])
+    share = np.where(np.isin(grid.state[:, at], (COMPLETE, INCOMPLETE)), grid.share[:, at], np.nan)
+    if (grid.state[:, at] == MISSING_START).any() or np.count_nonzero(~np.isnan(share)) < _LEAST_RANKS:
+        return None
+    least = float(np.nanmin(share))
+    tied = grid.rank[share <= least + rules.tie_share]
+    ranks = tuple(int(rank) for rank in tied)
+    return Verdict(
+        cause="hang_hardware",
+        level="device" if len(ranks) <= 2 else "group",
+        ranks=ranks,
+        method="volume",
+        communicator=grid.communicator,
+        instance=int(grid.instance[at]),
+        candidates=tuple((rank,) for rank in ranks) if len(ranks) == 2 else (),
+        evidence={"share": least, "others": float(np.nanmedian(share))},
+        coverage=float(np.mean(~np.isnan(share))),
+    )
+
+
+def stopped_in_custom(grid: Grid, table: Participation) -> Verdict | None:
+    """Who is in all sends of a custom collective that do not end; of a single one both ends are candidates."""
+    stuck = np.flatnonzero((grid.state == INCOMPLETE).any(axis=0) & grid.custom)
+    if not len(stuck):
+        return None
+    at = int(stuck[0])
+    pairs = _unfinished(table, [int(row) for row in grid.row[:, at] if row != UNKNOWN])
+    if not pairs:
+        return None
+    everywhere = sorted(set.intersection(*(set(pair) for pair in pairs)))
+    ranks = tuple(everywhere) or tuple(sorted({rank for pair in pairs for rank in pair}))
+    return Verdict(
+        cause="hang_hardware",
+        level="device" if everywhere else "group",
+        ranks=ranks,
+        method="completion",
+        communicator=grid.communicator,
+        instance=int(grid.instance[at]),
+        candidates=tuple((rank,) for rank in ranks) if len(everywhere) > 1 else (),
+        evidence={"incomplete_sends": float(len(pairs))},
+        coverage=float(np.mean(grid.state[:, at] != UNKNOWN_STATE)),
+    )
+
+
+def _unfinished(table: Participation, rows: Sequence[int]) -> set[tuple[int, int]]:
+    return {
+        (int(table.rank[row]), int(peer))
+        for row in rows
+        if table.state[row] in {INCOMPLETE, MISSING_START}
+        for peer, done in zip(table.peer[table.peers(row)], table.peer_done[table.peers(row)], strict=True)
+        if not done
+    }

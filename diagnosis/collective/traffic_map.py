@@ -1,0 +1,69 @@
+"""Whether a rank that computes for long had more to compute: routing of tokens to experts (Pulse 7.2.4, 7.2.6).
+
+What a rank computes between dispatch and combine grows with the bytes that it gets in the dispatch. A rank that
+computes for longer than one that got at least as much is slow; one whose time is explained by its bytes is a hot
+expert, and no device is at fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnosis.collective.chronological import Late, computing
+from diagnosis.collective.grid import ComparisonRules, Grid
+from diagnosis.collective.participation import UNKNOWN, Bools, Floats, Participation
+
+_LIKE = 0.1
+"""Share of the volume by which what a rank sends back may differ from what it got."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrafficMap:
+    """Who sent what to whom in one custom collective: ``sent`` of shape (ranks, ranks), source by destination, bytes
+    between hosts."""
+
+    sent: Floats
+
+    @property
+    def received(self) -> Floats:
+        """Bytes that each rank got; shape (ranks,)."""
+        return np.asarray(self.sent.sum(axis=0))
+
+    @property
+    def dispatched(self) -> Floats:
+        """Bytes that each rank sent; shape (ranks,)."""
+        return np.asarray(self.sent.sum(axis=1))
+
+    @classmethod
+    def of(cls, grid: Grid, table: Participation, at: int) -> TrafficMap:
+        """The map of one of the grid's operators."""
+        sent = np.zeros((len(grid.rank), len(grid.rank)))
+        for source, row in enumerate(grid.row[:, at].tolist()):
+            if row != UNKNOWN:
+                peers = table.peers(row)
+                to = np.searchsorted(grid.rank, table.peer[peers])
+                known = (to < len(grid.rank)) & (grid.rank[np.minimum(to, len(grid.rank) - 1)] == table.peer[peers])
+                np.add.at(sent[source], to[known], table.peer_sent[peers][known])
+        return cls(sent)
+
+
+def combines(grid: Grid, table: Participation) -> Bools:
+    """Which custom collectives bring back what the one before has brought: a combine after its dispatch."""
+    found = np.zeros(len(grid.instance), dtype=np.bool_)
+    maps = [TrafficMap.of(grid, table, at) for at in range(len(grid.instance))]
+    for at in range(1, len(maps)):
+        volume = float(maps[at - 1].sent.sum())
+        if volume > 0 and grid.custom[at] and grid.custom[at - 1]:
+            found[at] = float(np.abs(maps[at].sent - maps[at - 1].sent.T).sum()) <= _LIKE * volume
+    return found
+
+
+def explained(grid: Grid, table: Participation, late: Late, rules: ComparisonRules) -> bool:
+    """Whether a rank's late combine is explained by what it got in the dispatch before."""
+    received = TrafficMap.of(grid, table, late.at - 1).received
+    computed = computing(grid)[:, late.at]
+    own = int(np.searchsorted(grid.rank, late.rank))
+    as_much = np.flatnonzero((received >= received[own]) & (np.arange(len(received)) != own) & ~np.isnan(computed))
+    return not (computed[own] > (1 + rules.late_share) * computed[as_much]).any()

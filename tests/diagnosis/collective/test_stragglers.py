@@ -1,0 +1,225 @@
+"""Who holds up a communication."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.collective.bottleneck import slow_groups
+from diagnosis.collective.grid import ComparisonRules, Usual, grids
+from diagnosis.collective.participation import Participation
+from diagnosis.collective.stragglers import (
+    Metric,
+    slow_in_collective,
+    slow_in_custom,
+    stopped_in_collective,
+    stopped_in_custom,
+)
+from tests.diagnosis.collective.made_metrics import MB, MS, Told
+
+RULES = ComparisonRules()
+
+
+def rings(actual: Mapping[int, float], duration: float = 10.0, ranks: int = 4, noise: int = 0, times: int = 5) -> Told:
+    """All-reduces that take equally long for all, though some really send for longer: shares of the duration."""
+    told, random = Told(per_host=1), np.random.default_rng(noise)
+    for seq in range(times):
+        for rank in range(ranks):
+            share = actual.get(rank, 0.89) * (1 + 0.002 * random.standard_normal())
+            told.tell("dp", seq, rank, seq * 50 * MS, int(duration * MS), int(min(share, 1.0) * duration * MS))
+    return told
+
+
+@given(rank=st.integers(0, 3), noise=st.integers(0, 99), normal=st.floats(0.3, 0.93))
+def test_the_straggler_sends_for_longest_though_all_take_equally_long(rank: int, noise: int, normal: float) -> None:
+    told = rings({**dict.fromkeys(range(4), normal), rank: 1.0}, noise=noise)
+    found = slow_in_collective(told.grid, RULES)
+    assert found is not None
+    assert (found.cause, found.level, found.ranks) == ("communication_slow", "device", (rank,))
+    assert found.evidence["ratio"] == pytest.approx(1.0 / normal, rel=0.02)
+
+
+@given(noise=st.integers(0, 199), ranks=st.integers(2, 16))
+def test_equal_ranks_have_no_straggler(noise: int, ranks: int) -> None:
+    assert slow_in_collective(rings({}, ranks=ranks, noise=noise).grid, RULES) is None
+
+
+def test_what_takes_as_long_as_usual_has_no_straggler() -> None:
+    told = rings({1: 1.0})
+    assert slow_in_collective(told.grid, RULES) is not None
+    assert slow_in_collective(told.grid, RULES, Usual.of(grids(told.table))) is None
+    assert slow_in_collective(told.grid, RULES, Usual.of(grids(rings({}, duration=6.0).table))) is not None
+
+
+def test_mild_congestion_is_seen_in_what_full_epochs_hold() -> None:
+    """No epoch is empty: the published metric is the same for all."""
+    told = Told(per_host=1)
+    for seq in range(5):
+        for rank in range(4):
+            told.tell("dp", seq, rank, seq * 50 * MS, busy=800_000 if rank == 2 else 1_000_000 + rank)
+    metrics: tuple[tuple[Metric, tuple[int, ...] | None], ...] = (("actual_time", None), ("busy_epochs", (2,)))
+    for metric, culprits in metrics:
+        found = slow_in_collective(told.grid, RULES, metric=metric)
+        assert (found.ranks if found else None) == culprits
+
+
+def test_ranks_of_a_tree_are_compared_by_the_byte() -> None:
+    """One that is inside of a tree has twice as much to send as a leaf."""
+    told = Told(per_host=1)
+    for rank, (size, actual) in enumerate(((100, 4), (200, 8), (100, 4), (200, 9.5))):
+        told.tell("dp", 0, rank, 0, 10 * MS, int(actual * MS), expected=size * MB)
+    found = slow_in_collective(told.grid, RULES)
+    assert found is not None
+    assert found.ranks == (3,)
+
+
+def test_a_rank_without_telemetry_is_compared_with_nobody() -> None:
+    told = rings({1: 1.0})
+    lost = Told(per_host=1)
+    lost.rows = [
+        row | ({"state": "unknown", "coverage": 0.4, "actual_time_ns": 1} if row["rank"] == 3 else {})
+        for row in told.rows
+    ]
+    assert slow_in_collective(lost.grid, RULES) is None  # nothing that all are known to have completed
+
+
+def exchanges(rate: Mapping[int, float], noise: int = 0, times: int = 12, spread: float = 0.02) -> Told:
+    """All-to-alls with unlike volumes; each rank's rate as a share of the line's."""
+    told, random = Told(per_host=1), np.random.default_rng(noise)
+    for seq in range(times):
+        for rank in range(4):
+            peers = {peer: int(random.integers(2, 20)) * MB for peer in range(4) if peer != rank}
+            size = sum(peers.values())
+            actual = int(size / (50 * rate.get(rank, 1.0) * (1 + spread * random.standard_normal())))
+            told.tell("ep", 6 * seq + rank, rank, seq * 20 * MS, 15 * MS, actual, size, op="custom", peers=peers)
+    return told
+
+
+@given(rank=st.integers(0, 3), noise=st.integers(0, 99), share=st.floats(0.2, 0.8))
+def test_the_straggler_of_custom_collectives_has_the_lowest_actual_rate(rank: int, noise: int, share: float) -> None:
+    told = exchanges({rank: share}, noise)
+    found = slow_in_custom(told.grid, told.table, RULES)
+    assert found is not None
+    assert (found.ranks, found.method) == ((rank,), "actual_rate")
+    assert found.evidence["collectives"] == 10
+
+
+@given(noise=st.integers(0, 199))
+def test_equal_rates_have_no_straggler(noise: int) -> None:
+    told = exchanges({}, noise)
+    assert slow_in_custom(told.grid, told.table, RULES) is None
+
+
+def test_a_rank_that_is_always_slower_is_compared_with_itself() -> None:
+    told = exchanges({1: 0.7})
+    usual = Usual.of(grids(told.table))
+    assert slow_in_custom(told.grid, told.table, RULES, usual) is None
+    slower = exchanges({1: 0.7, 2: 0.6}, noise=1)
+    found = slow_in_custom(slower.grid, slower.table, RULES, usual)
+    assert found is not None
+    assert found.ranks == (2,)
+
+
+def test_whom_all_are_slow_to_has_a_slow_way_in() -> None:
+    told = Told(per_host=1)
+    for seq in range(10):
+        told.tell(
+            "ep", seq, 0, seq * 50 * MS, op="custom", peers=dict.fromkeys((1, 2, 3), 30 * MB),
+            peer_rate={1: 8.0, 2: 16.5, 3: 16.6},
+        )  # fmt: skip
+    found = slow_in_custom(told.grid, told.table, RULES)
+    assert found is not None
+    assert (found.ranks, found.method) == ((1,), "rate_to_peer")
+
+
+@given(rank=st.integers(0, 3), least=st.floats(0.0, 0.6))
+def test_who_stops_first_has_sent_least(rank: int, least: float) -> None:
+    """Its predecessor sends again what is not answered, and most of all."""
+    told = Told(per_host=1)
+    for other in range(4):
+        share = least if other == rank else 1.02 if other == (rank - 1) % 4 else least + 0.2 + 0.02 * other
+        told.tell("dp", 7, other, 0, sent=int(share * 100 * MB), state="incomplete")
+    found = stopped_in_collective(told.grid, RULES)
+    assert found is not None
+    assert (found.cause, found.ranks, found.level) == ("hang_hardware", (rank,), "device")
+
+
+def test_two_that_have_sent_equally_little_are_candidates() -> None:
+    told = Told(per_host=1)
+    for rank, share in enumerate((0.5, 0.3, 0.302, 0.6)):
+        told.tell("dp", 7, rank, 0, sent=int(share * 100 * MB), state="incomplete")
+    found = stopped_in_collective(told.grid, RULES)
+    assert found is not None
+    assert (found.ranks, found.candidates) == ((1, 2), ((1,), (2,)))
+
+
+def test_lost_telemetry_has_not_sent_least() -> None:
+    told = Told(per_host=1)
+    for rank, share in enumerate((0.5, 0.4, 0.1, 0.6)):
+        told.tell("dp", 7, rank, 0, sent=int(share * 100 * MB), state="unknown" if rank == 2 else "incomplete")
+    found = stopped_in_collective(told.grid, RULES)
+    assert found is not None
+    assert (found.ranks, found.coverage) == ((1,), 0.75)
+
+
+def test_who_is_in_all_sends_that_do_not_end_has_stopped() -> None:
+    told = Told(per_host=1)
+    for rank in range(4):
+        peers = {peer: 10 * MB for peer in range(4) if peer != rank}
+        lacking = [peer for peer in peers if 2 in {rank, peer}]
+        told.tell("ep", rank, rank, 0, op="custom", state="incomplete", peers=peers, incomplete=lacking)
+    found = stopped_in_custom(told.grid, told.table)
+    assert found is not None
+    assert (found.ranks, found.candidates, found.evidence["incomplete_sends"]) == ((2,), (), 6)
+
+
+def test_of_a_single_send_that_does_not_end_both_ends_are_candidates() -> None:
+    told = Told(per_host=1)
+    for rank in range(4):
+        stuck = {"state": "incomplete", "incomplete": [3]} if rank == 1 else {}
+        told.tell("ep", rank, rank, 0, op="custom", peers={3 - rank: MB}, **stuck)  # type: ignore[arg-type]
+    found = stopped_in_custom(told.grid, told.table)
+    assert found is not None
+    assert found.candidates == ((1,), (3,))
+
+
+def test_what_ends_has_nobody_who_stopped() -> None:
+    assert stopped_in_collective(rings({}).grid, RULES) is None
+    told = exchanges({})
+    assert stopped_in_custom(told.grid, told.table) is None
+
+
+def groups(durations: Mapping[int, float], actual: Mapping[int, float]) -> Participation:
+    """All-reduces of parallel groups, in milliseconds."""
+    told = Told(per_host=1)
+    for group in range(4):
+        for seq in range(3):
+            for rank in range(group * 4, group * 4 + 4):
+                length = durations.get(group, 10.0)
+                told.tell(f"dp{group}", seq, rank, seq * 50 * MS, int(length * MS), int(actual.get(group, 9.0) * MS))
+    return told.table
+
+
+def test_a_group_that_lasts_longer_without_sending_for_longer_has_a_slow_host() -> None:
+    (found,) = slow_groups(grids(groups({1: 16.0}, {1: 9.1})), RULES)
+    assert (found.cause, found.level, found.ranks) == ("host_slow", "group", (4, 5, 6, 7))
+
+
+def test_where_all_are_slow_only_the_past_can_tell() -> None:
+    """Section 9: of a whole network, or of all hosts."""
+    usual = Usual.of(grids(groups({}, {})))
+    slow = dict.fromkeys(range(4), 20.0)
+    assert slow_groups(grids(groups(slow, {})), RULES) == []
+    (hosts,) = slow_groups(grids(groups(slow, {})), RULES, usual)
+    assert (hosts.cause, len(hosts.ranks)) == ("host_slow", 16)
+    (network,) = slow_groups(grids(groups(slow, dict.fromkeys(range(4), 19.0))), RULES, usual)
+    assert (network.cause, network.evidence["groups"]) == ("communication_slow", 4)
+
+
+def test_groups_that_last_as_long_as_usual_are_not_slow() -> None:
+    assert slow_groups(grids(groups({}, {})), RULES) == []
+    assert slow_groups(grids(groups({}, {})), RULES, Usual.of(grids(groups({}, {})))) == []
