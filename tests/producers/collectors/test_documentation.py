@@ -4,6 +4,7 @@ import re
 from itertools import accumulate
 from pathlib import Path
 
+from offbeat.settings import CollectSettings
 from producers.collectors import call_log, epoch_dump, poll
 from producers.collectors.preload import SOURCES
 
@@ -36,3 +37,11 @@ def test_the_bounds_are_those_of_the_code() -> None:
     assert f"{call_log.MOST_FACTS:,} of them" in PAGE
     assert f"at most {call_log.HOLD_NS // 10**9} s" in PAGE
     assert f"more than {poll.MOST_VALUES:,} values" in PAGE
+
+
+def test_the_library_logs_where_the_agent_looks() -> None:
+    [ring] = [path.read_text() for path in SOURCES if path.name == "ring.c"]
+    assert f'"{CollectSettings().calls}"' in ring
+    settings = {f"OFFBEAT_COLLECT__{name.upper()}" for name in CollectSettings.model_fields}
+    read = {name for path in SOURCES for name in re.findall(r'"(OFFBEAT_\w+)"', path.read_text())}
+    assert read == {"OFFBEAT_COLLECT__CALLS", "OFFBEAT_COLLECT__INFINIBAND", "OFFBEAT_COLLECT__JOB"} <= settings
