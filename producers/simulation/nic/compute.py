@@ -12,7 +12,7 @@ from producers.simulation.noise import NoiseProfile, factors, lognormal
 
 
 class ComputeTimes:
-    """Durations of segments. The GPUs of a host wait for each other all the time, so the slowest one tells."""
+    """Durations of segments, of each rank's GPU by itself."""
 
     def __init__(self, scenario: NicScenario) -> None:
         noise, seed = scenario.noise, scenario.seed
@@ -24,8 +24,7 @@ class ComputeTimes:
         for i in range(1, scenario.iterations):
             series[i] = noise.rank_rho * series[i - 1] + np.sqrt(1 - noise.rank_rho**2) * shocks[i]
         common = lognormal(stream(seed, Purpose.COMMON).standard_normal(scenario.iterations), noise.common_sigma)
-        factors = speeds * np.exp(noise.rank_sigma * series) * common[:, None]
-        self._factors = factors.reshape(scenario.iterations, scenario.hosts, scenario.tp).max(axis=2)
+        self._factors = speeds * np.exp(noise.rank_sigma * series) * common[:, None]
         self._kernels = NoiseProfile(operator_cv=noise.kernel_cv, outlier_share=noise.outlier_share)
         self._scenario = scenario
         self._segments: Counter[int] = Counter()
@@ -33,7 +32,7 @@ class ComputeTimes:
         self._drawn: dict[tuple[int, int], float] = {}
 
     def segment(self, rank: int, iteration: int, seconds: float, parts: int = 1) -> float:
-        """What a rank's next segment takes, which usually takes so long; the ranks of a host take the same.
+        """What a rank's next segment takes, which usually takes so long; of a host's ranks kernels are slow alike.
 
         ``parts`` are what tensor parallelism divides it into, each of as many kernels as in other simulations.
         """
@@ -43,4 +42,4 @@ class ComputeTimes:
         if (host, ordinal) not in self._drawn:
             kernels = np.array([float(parts * self._kernels.kernels_per_segment)])
             self._drawn[host, ordinal] = float(factors(self._chance[host], kernels, self._kernels)[0])
-        return float(seconds * self._factors[iteration, host] * self._drawn[host, ordinal])
+        return float(seconds * self._factors[iteration, rank] * self._drawn[host, ordinal])

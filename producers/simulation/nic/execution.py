@@ -29,19 +29,22 @@ _FIRST_CALL_S = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A segment as it ran; ``seconds`` is infinite where it hung."""
+    """A segment as it ran: ``seconds``, infinite where it hung, of which the rank's own GPU computed for ``own_s``."""
 
     begin_s: float
     seconds: float
+    own_s: float
     item: Compute
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Called:
-    """A call as it was made."""
+    """A call as it was made, when its kernel began to run and when it came to its end; infinite: it did not."""
 
     at_s: float
     item: Communicate
+    begin_s: float = np.inf
+    end_s: float = np.inf
 
 
 class Execution:
@@ -61,6 +64,7 @@ class Execution:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
         self._place = [0] * ranks
+        self._begun = [-1] * ranks
         self._called_at: list[float | None] = [None] * ranks
         self._blocks_left = np.zeros(ranks, dtype=np.int64)
         self._done_at = np.zeros(ranks)
@@ -179,7 +183,8 @@ class Execution:
         hangs = begin + seconds > stopped_at and (len(ranks) > 1 or (fault is not None and fault.rank in ranks))
         for rank in ranks:
             item = items[rank]
-            self.computed[rank].append(Computed(begin, np.inf if hangs else seconds, item))
+            own_s = item.seconds * float(self._slow[rank])
+            self.computed[rank].append(Computed(begin, np.inf if hangs else seconds, own_s, item))
             launched = begin + seconds * item.launching * float(self._launching.uniform(0.9, 1.0))
             if not item.synced:
                 self._at(launched, partial(self._call_ahead, rank, self._place[rank]))
@@ -189,13 +194,20 @@ class Execution:
     def _start(self, rank: int, item: Communicate, now: float) -> None:
         self.iteration_ends[: item.iteration, rank] = np.minimum(self.iteration_ends[: item.iteration, rank], now)
         self._transport.start(item.side, now)
+        self._begun[rank] += 1
+        self.called[rank][self._begun[rank]].begin_s = now
         self._blocks_left[rank] = int((item.side.steps > 0).sum())
         self._done_at[rank] = now
         following = self._following(rank)
         if isinstance(following, Communicate):
             self._at(now + _BETWEEN_CALLS_S, partial(self._call_ahead, rank, self._place[rank]))
         if not self._blocks_left[rank]:
-            self._at(now + LAUNCH_S, partial(self._next, rank))
+            self._end(rank, now + LAUNCH_S)
+
+    def _end(self, rank: int, time: float) -> None:
+        """A rank's kernel comes to its end."""
+        self.called[rank][self._begun[rank]].end_s = time
+        self._at(time, partial(self._next, rank))
 
     def _collect(self) -> None:
         """Ranks whose blocks have all come to their end go on."""
@@ -204,5 +216,5 @@ class Execution:
             np.subtract.at(self._blocks_left, ranks, 1)
             np.maximum.at(self._done_at, ranks, done)
             for rank in np.unique(ranks[self._blocks_left[ranks] == 0]):
-                self._at(float(self._done_at[rank]), partial(self._next, int(rank)))
+                self._end(int(rank), float(self._done_at[rank]))
         self._transport.finished.clear()

@@ -30,10 +30,12 @@ class Call:
 class Compute:
     """A rank's GPU computes for ``seconds``, with ``tensor_calls`` collectives of its host in between.
 
-    The CPU needs ``launching`` of that time to launch it, then calls what follows; or, ``synced``, waits for its end.
+    The host's GPUs wait for each other in these, so that the slowest one tells. The CPU needs ``launching`` of that
+    time to launch it, then calls what follows; or, ``synced``, waits for its end.
     """
 
     seconds: float
+    iteration: int
     tensor_calls: int = 0
     launching: float = 0.5
     synced: bool = False
@@ -151,7 +153,7 @@ class Programs:
         for name in data:
             self.collective(name, "all_reduce", 4 * KIB, iteration)
         for rank in range(s.world):
-            self.add_compute(rank, Compute(self.compute.segment(rank, iteration, s.forward_s / 4)))
+            self.add_compute(rank, Compute(self.compute.segment(rank, iteration, s.forward_s / 4), iteration))
         for name in data if sharded else []:
             for bucket in buckets:
                 self.collective(name, "all_gather", bucket, iteration)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from diagnosis.job import Job
 from producers.simulation.nic.clocks import Clocks
@@ -13,6 +14,7 @@ from producers.simulation.nic.draws import Purpose, stream
 from producers.simulation.nic.execution import Execution
 from producers.simulation.nic.lines import Lines
 from producers.simulation.nic.names import Names, QueuePairs
+from producers.simulation.nic.operator_log import operator_log
 from producers.simulation.nic.proxies import Proxies, Service
 from producers.simulation.nic.scenario import NicScenario
 from producers.simulation.nic.telemetry import Telemetry
@@ -25,12 +27,16 @@ from schemas.message import Message
 
 @dataclass(frozen=True)
 class NicRun:
-    """An executed run: the job's description, what its agents tell, and, apart, the truth."""
+    """An executed run: the job's description, what its agents tell, and, apart, the truth.
+
+    ``operators`` is the same run as a log of operators tells it, rows of telemetry.comm_ops of all ranks.
+    """
 
     scenario: NicScenario
     job: Job
     truth: NicTruth
     telemetry: Telemetry
+    operators: pa.Table
 
     def messages(self) -> Iterator[Message]:
         """Encoded records of telemetry.nic_epochs, op_calls and queue_pairs of all hosts, in the order of polls."""
@@ -60,4 +66,5 @@ def simulate_nics(scenario: NicScenario) -> NicRun:
         names.job(programs.communicators, ended_ns),
         truth_of(scenario, programs.of, plan, transport, execution, names),
         Telemetry(scenario, programs, execution, traffic, names, pairs, clocks),
+        operator_log(scenario, programs, execution, names, clocks),
     )

@@ -75,7 +75,9 @@ def _one_pipeline(programs: Programs, communicator: str, members: list[int], ite
         def work(backwards: bool, rank: int = rank) -> None:
             seconds = s.forward_s * (_BACKWARD if backwards else 1.0)
             calls = s.layers * (4 if backwards else 2)
-            programs.add_compute(rank, Compute(programs.compute.segment(rank, iteration, seconds, calls), calls))
+            programs.add_compute(
+                rank, Compute(programs.compute.segment(rank, iteration, seconds, calls), iteration, calls)
+            )
 
         warm_up = min(last - stage, s.microbatches)
         for _ in range(warm_up):
@@ -141,7 +143,7 @@ def _work(
     for rank in range(s.world):
         share = 1.0 if tokens is None else float(tokens[s.host_of(rank)])
         took = programs.compute.segment(rank, iteration, seconds * share)
-        programs.add_compute(rank, Compute(took, tensor_calls=1, launching=0.3, synced=synced))
+        programs.add_compute(rank, Compute(took, iteration, tensor_calls=1, launching=0.3, synced=synced))
 
 
 def _to_experts(programs: Programs, sizes: Floats, iteration: int) -> None:
@@ -161,7 +163,7 @@ def _alone(programs: Programs, iteration: int) -> None:
     """A custom collective after a little compute."""
     s = programs.scenario
     for rank in range(s.world):
-        programs.add_compute(rank, Compute(programs.compute.segment(rank, iteration, s.forward_s)))
+        programs.add_compute(rank, Compute(programs.compute.segment(rank, iteration, s.forward_s), iteration))
     size = s.scaled(s.message_bytes)
     for column in range(s.tp):
         members = programs.communicators[f"exchange{column}"]

@@ -10,9 +10,21 @@ import numpy as np
 import pytest
 
 from diagnosis.job import Job
-from producers.simulation.nic import COMBINATIONS, HARD, QUIET, NicScenario, Setup, Workload, faulty, healthy, varied
+from producers.simulation.nic import (
+    COMBINATIONS,
+    HARD,
+    QUIET,
+    Fault,
+    Injection,
+    NicScenario,
+    Setup,
+    Workload,
+    faulty,
+    healthy,
+    varied,
+)
 from producers.simulation.nic.run import simulate_nics
-from schemas.catalogue import JOBS
+from schemas.catalogue import COMM_OPS, JOBS
 from schemas.errors import SettingsError
 from schemas.message import decode, encode
 from tests.producers.simulation.nic.small import EXPERTS, PIPELINE, SMALL, Told, column, told
@@ -237,3 +249,29 @@ def test_other_machines_run_the_same_job() -> None:
     assert len(set(machines)) > 20
     truth = simulate_nics(dataclasses.replace(base, hardware=machines[3])).truth
     assert not truth.hung
+
+
+@pytest.mark.parametrize("scenario", [SMALL, PIPELINE, EXPERTS], ids=["data", "pipeline", "experts"])
+def test_the_log_of_operators_tells_of_the_same_calls(scenario: NicScenario) -> None:
+    run = told(scenario).run
+    rows = run.operators.to_pylist()
+    calls = {(c["rank"], c["communicator"], c["seq"]): c for c in told(scenario).calls}
+    assert {(r["rank"], r["communicator"], r["seq"]) for r in rows} == set(calls)
+    for row in rows:
+        call = calls[row["rank"], row["communicator"], row["seq"]]
+        assert (row["op"], row["peer"]) == (call["op"], call["peer"])
+        assert abs(row["call_ns"] - call["call_ns"]) < 50_000
+        assert row["call_ns"] <= row["start_ns"] <= row["end_ns"]
+    encoded = encode(COMM_OPS, run.operators.to_batches()[0], job="j")
+    assert decode(encoded, COMM_OPS).num_rows == len(rows)
+
+
+def test_tensor_parallel_operators_end_together_and_start_when_each_gpu_is_there() -> None:
+    slow = dataclasses.replace(SMALL, noise=QUIET, faults=(Fault(Injection.GPU_THROTTLING, 4, 0.0, 200.0),))
+    rows = told(slow).run.operators.to_pylist()
+    name = next(c.communicator for c in told(slow).run.job.communicators if c.ranks == (4, 5))
+    own, other = ([r for r in rows if r["rank"] == rank and r["communicator"] == name] for rank in (4, 5))
+    assert len(own) == len(other) > 0
+    assert all(abs(a["end_ns"] - b["end_ns"]) < 1_000 for a, b in zip(own, other, strict=True))
+    late = np.array([a["start_ns"] - b["start_ns"] for a, b in zip(own, other, strict=True)])
+    assert (late[SMALL.layers * 2 :] > 0).mean() > 0.9
