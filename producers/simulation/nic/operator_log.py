@@ -1,4 +1,8 @@
-"""The same run as a library's log of operators tells it: what is judged beside NIC counters, on the same faults."""
+"""The same run as a log of operators tells it: what is judged beside NIC counters, on the same faults.
+
+It is a log of events on the GPUs' streams: an operator is called when its rank's kernel begins. One that never
+begins is told by its process's call alone.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +103,8 @@ def _within_host(computed: list[Computed], scenario: NicScenario, rank: int, sil
 
 
 def _table(scenario: NicScenario, names: Names, clocks: Clocks, rank: int, parts: tuple[_Rows, ...]) -> pa.Table:
-    call_s = np.concatenate([rows.call_s for rows in parts])
+    start_s = np.concatenate([rows.start_s for rows in parts])
+    call_s = np.where(np.isfinite(start_s), start_s, np.concatenate([rows.call_s for rows in parts]))
     order = np.argsort(call_s, kind="stable")
 
     def joined(name: str) -> Ints:
@@ -108,10 +113,9 @@ def _table(scenario: NicScenario, names: Names, clocks: Clocks, rank: int, parts
     def texts(name: str) -> pa.Array:
         return pa.array([value for rows in parts for value in getattr(rows, name)], pa.string()).take(order)
 
-    def shown(name: str) -> pa.Array:
-        times = np.concatenate([getattr(rows, name) for rows in parts])[order]
-        never = ~np.isfinite(times)
-        return pa.array(clocks.host_ns(scenario.host_of(rank), np.where(never, 0.0, times)), mask=never)
+    def shown(times: Floats) -> pa.Array:
+        never = ~np.isfinite(times[order])
+        return pa.array(clocks.host_ns(scenario.host_of(rank), np.where(never, 0.0, times[order])), mask=never)
 
     communicator, op = texts("communicator").dictionary_encode(), texts("op")
     used = [names.communicator(name) for name in communicator.dictionary.to_pylist()]
@@ -133,9 +137,9 @@ def _table(scenario: NicScenario, names: Names, clocks: Clocks, rank: int, parts
             "peer": pa.array(names.rank[np.maximum(peer, 0)], mask=~paired),
             "p2p_seq": pa.array(ordinals(2 * peer + sends), mask=~paired),
             "iteration": iteration,
-            "call_ns": shown("call_s"),
-            "start_ns": shown("start_s"),
-            "end_ns": shown("end_s"),
+            "call_ns": shown(call_s),
+            "start_ns": shown(start_s),
+            "end_ns": shown(np.concatenate([rows.end_s for rows in parts])),
         }
     )
     return pa.Table.from_batches([batch])
