@@ -41,16 +41,16 @@ class Late:
     usual_ns: float
 
 
-def late_members(grid: Grid, rules: ComparisonRules, chosen: Bools | None = None) -> list[Late]:
+def late_members(grid: Grid, computed_ns: Floats, rules: ComparisonRules) -> list[Late]:
     """Members that begin operators of one communicator late, in order of time, the latest one of each operator.
 
-    ``chosen``: the operators to look at; shape (instances,).
+    ``computed_ns``: of each row of the table, as ``computing`` has it.
     """
     found = []
-    computed = computing(grid)
-    for at in range(1, len(grid.instance)):
+    computed = on_grid(grid, computed_ns)
+    for at in range(len(grid.instance)):
         own = computed[:, at]
-        if np.count_nonzero(~np.isnan(own)) < 2 or not (chosen is None or chosen[at]):
+        if np.count_nonzero(~np.isnan(own)) < 2:
             continue
         worst = int(np.nanargmax(own))
         usual = float(np.nanmedian(np.delete(own, worst)))
@@ -59,16 +59,30 @@ def late_members(grid: Grid, rules: ComparisonRules, chosen: Bools | None = None
     return found
 
 
-def computing(grid: Grid) -> Floats:
-    """What each rank computed before each operator: from when the one before was over for it, by its own clock.
+def on_grid(grid: Grid, values: Floats) -> Floats:
+    """Values of the table's rows where the grid has them, else NaN; shape (ranks, instances)."""
+    return np.where(grid.row == UNKNOWN, np.nan, values[grid.row]) if len(values) else np.full(grid.row.shape, np.nan)
 
-    A rank's own sends end before it has received everything, so that its start and the longest of the members'
-    durations count: they begin about together. Shape (ranks, instances); NaN for the first.
+
+def computing(table: Participation, own: Sequence[Grid]) -> Floats:
+    """What each rank computed before each of its operators: since the one before was over for it, by its own clock.
+
+    ``own``: the grids of the table. A rank's own sends end before it has received everything, so that of one before
+    its start and the longest of the members' durations count: they begin about together. Shape (n,); NaN where one of
+    the two was not seen.
     """
-    computed = np.full(grid.start.shape, np.nan)
-    if grid.start.shape[1] > 1:
+    over = np.where(table.end_ns == UNKNOWN, np.nan, table.end_ns)
+    for grid in own:
         longest = np.fmax.reduce(grid.duration, axis=0)
-        computed[:, 1:] = np.diff(grid.start, axis=1) - longest[:-1]
+        known = grid.row != UNKNOWN
+        over[grid.row[known]] = (grid.start + longest)[known]
+    computed = np.full(len(table), np.nan)
+    started = np.where(table.start_ns == UNKNOWN, np.nan, table.start_ns)
+    for rank in np.unique(table.rank).tolist():
+        rows = np.flatnonzero(table.rank == rank)
+        rows = rows[np.argsort(table.call_ns[rows], kind="stable")]
+        before = np.fmax.accumulate(over[rows])[:-1]
+        computed[rows[1:]] = started[rows[1:]] - before
     return computed
 
 

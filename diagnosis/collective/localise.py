@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from diagnosis.collective.bottleneck import slow_groups
-from diagnosis.collective.chronological import Late, Pipelines, first_anomaly, late_members, not_entered
+from diagnosis.collective.chronological import Late, Pipelines, computing, first_anomaly, late_members, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
 from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Participation
 from diagnosis.collective.stragglers import (
@@ -45,6 +45,7 @@ def localise_slow(
     pipeline = first_anomaly(Pipelines.of(table, job, pipelines, iteration_began(table)), job, rules, hang=False)
     if pipeline is not None:
         return [pipeline]
+    own = [grid for grid in own if not any(set(grid.rank.tolist()) <= set(ranks) for ranks in pipelines)]
     late, imbalance = _late(own, table, job, rules)
     straggling = [v for grid in own if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
     straggling += [v for grid in own if (v := slow_in_custom(grid, table, rules, usual)) is not None]
@@ -106,10 +107,11 @@ def _late(
     """Machines that compute too long before a collective, and ranks that only have more to compute."""
     slow: dict[str, list[tuple[Grid, Late]]] = {}
     hot: dict[int, list[tuple[Grid, Late]]] = {}
+    computed = computing(table, own)
     for grid in own:
         back = combines(grid, table)
-        for late in late_members(grid, rules):
-            if back[late.at] and explained(grid, table, late, rules):
+        for late in late_members(grid, computed, rules):
+            if back[late.at] and explained(grid, table, computed, late, rules):
                 hot.setdefault(late.rank, []).append((grid, late))
             else:
                 slow.setdefault(job.clock(late.rank), []).append((grid, late))

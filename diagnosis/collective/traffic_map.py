@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnosis.collective.chronological import Late, computing
+from diagnosis.collective.chronological import Late, on_grid
 from diagnosis.collective.grid import ComparisonRules, Grid
 from diagnosis.collective.participation import UNKNOWN, Bools, Floats, Participation
 
@@ -60,10 +60,10 @@ def combines(grid: Grid, table: Participation) -> Bools:
     return found
 
 
-def explained(grid: Grid, table: Participation, late: Late, rules: ComparisonRules) -> bool:
+def explained(grid: Grid, table: Participation, computed_ns: Floats, late: Late, rules: ComparisonRules) -> bool:
     """Whether a rank's late combine is explained by what it got in the dispatch before."""
     received = TrafficMap.of(grid, table, late.at - 1).received
-    computed = computing(grid)[:, late.at]
+    computed = on_grid(grid, computed_ns)[:, late.at]
     own = int(np.searchsorted(grid.rank, late.rank))
-    as_much = np.flatnonzero((received >= received[own]) & (np.arange(len(received)) != own) & ~np.isnan(computed))
-    return not (computed[own] > (1 + rules.late_share) * computed[as_much]).any()
+    as_much = np.flatnonzero((received >= received[own]) & (np.arange(len(received)) != own))
+    return not bool((computed[own] > (1 + rules.late_share) * computed[as_much]).any())
