@@ -31,6 +31,7 @@ class Built:
         for stub, target in (("nccl", alone / "libnccl.so.2"), ("ibverbs", with_verbs / "libibverbs.so.1")):
             named = f"-Wl,-soname,{target.name},--version-script={STUBS / stub}.map"
             _compile(f"{stub}.c", target, *shared, named, "-ldl")
+        _compile("connect.c", self.folder / "connect", str(with_verbs / "libibverbs.so.1"))
         _compile("train.c", self.program, str(alone / "libnccl.so.2"), "-lpthread", "-ldl")
 
     def environment(self, calls: Path, *, rank: int = 0, verbs: bool = True, **more: str) -> dict[str, str]:
@@ -50,10 +51,17 @@ class Built:
             **more,
         }
 
-    def run(self, environment: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
-        """Run the program to its end."""
+    def run(
+        self, environment: dict[str, str], *command: str, program: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the program, or another one, to its end."""
         return subprocess.run(
-            [str(self.program), *command], env=environment, capture_output=True, text=True, check=False, timeout=60
+            [str(program or self.program), *command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
 
 

@@ -145,6 +145,16 @@ def test_queue_pairs_are_told_with_both_ends(built: Built, tmp_path: Path) -> No
     assert (connected.gid, connected.destination_gid) == ("lid:28", "lid:47")
 
 
+def test_a_program_that_is_linked_to_libibverbs_is_seen_too(built: Built, tmp_path: Path) -> None:
+    done = built.run(built.environment(tmp_path), program=built.folder / "connect")
+    assert (done.returncode, done.stderr) == (0, "")
+    facts = [fact for fact in log_of(tmp_path).facts() if isinstance(fact, QueuePair)]
+    assert [(fact.nic, fact.qpn, fact.destination_qpn, fact.closed) for fact in facts] == [
+        ("mlx5_9", 77, 78, False),
+        ("mlx5_9", 77, 0, True),
+    ]
+
+
 def test_without_libibverbs_calls_are_told_all_the_same(built: Built, tmp_path: Path) -> None:
     log = ran(built, tmp_path / "made" / "on the way", "everything", verbs=False)
     assert [type(fact) for fact in log.facts()] == [Member]
@@ -166,10 +176,7 @@ assert seen.ncclCommInitRank(ctypes.byref(comm), 4, Id(b"world"), 2) == 0
 assert seen.ncclAllReduce(at, at, ctypes.c_size_t(5), 7, 0, comm, None) == 0
 """
     environment = built.environment(tmp_path, rank=2, STUB_NOTES="1")
-    built.program.with_name("train.py").write_text(code)
-    moved = Built.__new__(Built)
-    moved.folder, moved.library, moved.program = built.folder, built.library, Path(sys.executable)
-    done = moved.run(environment, str(built.program.with_name("train.py")))
+    done = built.run(environment, "-c", code, program=Path(sys.executable))
     assert done.returncode == 0, done.stderr
     assert "init 2 of 4 world" in done.stdout
     [row] = rows(log_of(tmp_path))
