@@ -121,21 +121,6 @@ class EpochSeries:
         row = int(np.searchsorted(self.covered[:, 0], at_ns, side="right")) - 1
         return max(at_ns, int(self.covered[row, 1])) if row >= 0 else at_ns
 
-    def between(self, from_ns: int, to_ns: int) -> EpochSeries:
-        """The epochs that lie between two times, and what is covered there."""
-        inside = (self.start_ns >= from_ns) & (self.start_ns <= to_ns - self.epoch_ns)
-        kept = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(inside)))[self.offsets]
-        flows = np.flatnonzero(np.diff(kept))
-        covered = np.clip(self.covered, from_ns, to_ns)
-        return replace(
-            self,
-            qpns=self.qpns[flows],
-            offsets=np.append(kept[flows], kept[-1]),
-            start_ns=self.start_ns[inside],
-            units=self.units[inside],
-            covered=covered[covered[:, 1] > covered[:, 0]],
-        )
-
     def _covered_before(self, at_ns: Ints) -> Ints:
         if not len(self.covered):
             return np.zeros(np.shape(at_ns), dtype=np.int64)
@@ -147,8 +132,10 @@ class EpochSeries:
         return np.asarray(np.where(row > 0, before[last] + within, 0), dtype=np.int64)
 
     @classmethod
-    def join(cls, polls: Sequence[Poll]) -> EpochSeries:
+    def join(cls, polls: Sequence[Poll], between_ns: tuple[int, int] | None = None) -> EpochSeries:
         """Join the polls of one NIC, in any order; a part that came twice counts once.
+
+        ``between_ns``: only the epochs that lie between two times of the host's clock, and what is covered there.
 
         A poll of which a part is missing, or during which the NIC lost counts, covers nothing. Where some polls know
         the host's clock, the others take the offset of the one nearest to them.
@@ -163,13 +150,18 @@ class EpochSeries:
         if any(_scale(poll) != _scale(first) for poll in chosen):
             raise ValueError("polls of one NIC differ in epoch, unit or aggregation: join them apart")
         offsets, error = _alignment(chosen)
+        covered = _covered(chosen, offsets)
+        if between_ns is not None:
+            chosen = [_within(poll, offset, *between_ns) for poll, offset in zip(chosen, offsets, strict=True)]
+            covered = np.clip(covered, *between_ns)
+            covered = covered[covered[:, 1] > covered[:, 0]]
         qpns, lengths, start_ns, units = _rows(chosen, offsets)
         return cls(
             qpns=qpns,
             offsets=np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths))),
             start_ns=start_ns,
             units=units,
-            covered=_covered(chosen, offsets),
+            covered=covered,
             epoch_ns=first.epoch_ns,
             unit_bytes=first.unit_bytes,
             aggregation_bytes=first.aggregation_bytes,
@@ -196,6 +188,17 @@ def _alignment(polls: Sequence[Poll]) -> tuple[list[int], int | None]:
     nearest = [int(np.argmin(np.abs(times - poll.from_ns))) for poll in polls]
     error = max((poll.clock_error_ns or 0 for poll in polls), default=0)
     return [known[at][1] for at in nearest], error
+
+
+def _within(poll: Poll, offset: int, from_ns: int, to_ns: int) -> Poll:
+    """A poll with those of its epochs alone that lie between two times of the host's clock."""
+    began = poll.from_ns + offset
+    low, high = -((began - from_ns) // poll.epoch_ns), (to_ns - began) // poll.epoch_ns
+    if low <= 0 and began + (poll.to_ns - poll.from_ns) <= to_ns:
+        return poll
+    inside = (poll.epoch >= max(low, 0)) & (poll.epoch < max(high, 0))
+    qpn = None if poll.qpn is None else poll.qpn[inside]
+    return replace(poll, qpn=qpn, epoch=poll.epoch[inside], units=poll.units[inside])
 
 
 def _rows(polls: Sequence[Poll], offsets: Sequence[int]) -> tuple[Ints, Ints, Ints, Words]:

@@ -92,7 +92,7 @@ class NicWindow:
         telemetry told of later times does not count, so that the answer hangs on the time alone.
         """
         polls = [poll for poll in self.polls if host_ns(poll, poll.from_ns) < until_ns]
-        series = EpochSeries.join(polls).between(self.from_ns, until_ns) if polls else None
+        series = EpochSeries.join(polls, (self.from_ns, until_ns)) if polls else None
         if series is None or series.per_port or not len(calls):
             self._forget(until_ns - self.rules.infer_ns)
             return None

@@ -39,6 +39,22 @@ def test_a_series_does_not_depend_on_how_it_was_polled(
         assert (np.diff(joined.start_ns[joined.offsets[flow] : joined.offsets[flow + 1]]) > 0).all()
 
 
+@given(rows=ROWS, cut=st.integers(1, 299), ends=st.tuples(st.integers(-9, 309), st.integers(-9, 309)))
+def test_only_epochs_that_lie_between_two_times_are_joined(
+    rows: list[tuple[int, int, int]], cut: int, ends: tuple[int, int]
+) -> None:
+    low, high = (EPOCH_NS * at + 5 for at in sorted(ends))
+    polls = [as_poll(rows, 0, cut), as_poll(rows, cut, 300)]
+    whole, part = EpochSeries.join(polls), EpochSeries.join(polls, (low, high))
+    inside = (whole.start_ns >= low) & (whole.start_ns + EPOCH_NS <= high)
+    assert part.start_ns.tolist() == whole.start_ns[inside].tolist()
+    assert part.units.tolist() == whole.units[inside].tolist()
+    qpn = np.repeat(whole.qpns, np.diff(whole.offsets))[inside]
+    assert np.repeat(part.qpns, np.diff(part.offsets)).tolist() == qpn.tolist()
+    span = max(0, min(high, 300 * EPOCH_NS) - max(low, 0))
+    assert int((part.covered[:, 1] - part.covered[:, 0]).sum()) == span
+
+
 def test_bytes_are_counted_when_the_aggregation_is_full() -> None:
     one = series([Sent(7, 10 * MS, MB + 5000)])
     assert one.qpns.tolist() == [7]
