@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -11,6 +12,8 @@ from typing import Self
 from offbeat.settings import Settings
 from producers.collectors.host import HostCollector
 from producers.collectors.port_counters import PortCounters
+
+log = logging.getLogger(__name__)
 
 
 class Collecting:
@@ -29,6 +32,10 @@ class Collecting:
             ports=self._ports,
             job=collect.job,
         )
+        if collect.dumps is not None and not collect.dumps.is_dir():
+            log.warning("%s is no folder yet: no NIC agent has dumped anything there", collect.dumps)
+        if self._ports is not None and not self._ports.found:
+            log.warning("there is no RDMA port to count below %s", collect.infiniband)
         self._due = 0.0
         self._stopped = threading.Event()
         self._sampling = threading.Thread(target=self._sample, name="port counters", daemon=True)

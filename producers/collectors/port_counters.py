@@ -76,6 +76,11 @@ class PortCounters:
         self._lock = threading.Lock()
         self._discover()
 
+    @property
+    def found(self) -> int:
+        """Ports that there are."""
+        return len(self._ports)
+
     def sample(self) -> None:
         """Read the counters of all ports."""
         with self._lock:

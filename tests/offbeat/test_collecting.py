@@ -59,6 +59,19 @@ def test_ports_are_sampled_while_it_is_entered(tmp_path: Path) -> None:
     assert not collecting._sampling.is_alive()
 
 
+def test_where_nothing_can_be_collected_it_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    collect = CollectSettings(dumps=tmp_path / "none", port_counters=True, infiniband=tmp_path)
+    with caplog.at_level("WARNING"):
+        Collecting(Settings(collect=collect))
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        f"{tmp_path / 'none'} is no folder yet",
+        f"there is no RDMA port to count below {tmp_path}",
+    ]
+    caplog.clear()
+    Collecting(Settings(collect=collect.model_copy(update={"dumps": tmp_path, "port_counters": False})))
+    assert not caplog.records
+
+
 @pytest.mark.kafka
 def test_what_is_collected_reaches_kafka(kafka: str, tmp_path: Path) -> None:
     job, now_ns = f"collected-{tmp_path.name}", time.time_ns()
