@@ -3,11 +3,13 @@
 scenario, faults, scenarios   what is simulated; the runs that Pulse was judged on
 hardware                      lines, latencies, buffers, protocols, and what a NIC counts
 slices, wiring                what kernels receive and send slice by slice, and over which connections
-proxies, transport, counters  who waits for whom, in time steps; what NICs count of it
-lines, background             what a line can carry at a time, and what others send through it
+blocks, proxies, transport    who waits for whom, in time steps
+capacity, lines, background   what lines carry, how flows share it, and what others send
+counters                      what NICs count
 compute, programs, training   what ranks do: compute, call, start kernels
 execution                     all of it together
 names, clocks, traffic, calls, telemetry   what agents tell of it
+operator_log                  the same as a log of operators tells it
 truth                         what really happened
 
 ``simulate_nics(scenario)`` executes a run; ``messages()`` are its encoded records, ``job`` its description.

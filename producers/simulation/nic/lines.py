@@ -12,11 +12,11 @@ import numpy as np
 
 from producers.simulation.nic import background
 from producers.simulation.nic.background import Burst
+from producers.simulation.nic.capacity import Capacity
 from producers.simulation.nic.draws import Purpose, stream
 from producers.simulation.nic.faults import Fault, Injection
 from producers.simulation.nic.proxies import Floats
 from producers.simulation.nic.scenario import NicScenario
-from producers.simulation.nic.transport import Transport
 from producers.simulation.nic.wiring import Plan
 
 NUMA_CHANGES_S = 100e-6
@@ -28,10 +28,10 @@ _LEAST = 0.05
 
 
 class Lines:
-    """Keeps the capacities of a transport up to date; ``bursts`` is what others have sent so far."""
+    """Keeps capacities up to date; ``bursts`` is what others have sent so far."""
 
-    def __init__(self, scenario: NicScenario, plan: Plan, transport: Transport) -> None:
-        self._scenario, self._plan, self._transport = scenario, plan, transport
+    def __init__(self, scenario: NicScenario, plan: Plan, capacity: Capacity) -> None:
+        self._scenario, self._plan, self._capacity = scenario, plan, capacity
         nics = scenario.world
         self._line = scenario.hardware.line_bytes_per_s
         self._pcie, self._port, self._load = np.ones(nics), np.ones(nics), np.zeros(nics)
@@ -86,7 +86,7 @@ class Lines:
 
     def _break(self, fault: Fault) -> None:
         if fault.injection is Injection.NIC_DOWN:
-            self._transport.silence(fault.rank)
+            self._capacity.silence(fault.rank)
         elif fault.injection is Injection.CROSS_NUMA:
             first = self._scenario.host_of(fault.rank) * self._scenario.tp
             for nic in range(first, first + self._scenario.tp):
@@ -105,7 +105,7 @@ class Lines:
         pairs = set(zip(self._plan.source[:-1].tolist(), self._plan.destination[:-1].tolist(), strict=True))
         meets = max(sum(a == source for a, _ in pairs), sum(b == destination for _, b in pairs))
         path = np.flatnonzero((self._plan.source == source) & (self._plan.destination == destination))
-        self._transport.narrow(path, share * self._line / meets / max(len(path), 1))
+        self._capacity.narrow(path, share * self._line / meets / max(len(path), 1))
 
     def _fluctuate(self, now: float) -> None:
         turn = int(now / NUMA_CHANGES_S)
@@ -115,7 +115,7 @@ class Lines:
         self._far_until = (turn + 1) * NUMA_CHANGES_S
 
     def _update(self, nic: int) -> None:
-        if nic in self._down and self._transport.tx[nic] == 0.0:
+        if nic in self._down and self._capacity.tx[nic] == 0.0:
             return
         own = max(self._line * self._pcie[nic] - self._load[nic], _LEAST * self._line)
-        self._transport.tx[nic] = min(own, self._line * self._port[nic])
+        self._capacity.tx[nic] = min(own, self._line * self._port[nic])

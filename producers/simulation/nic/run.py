@@ -52,7 +52,7 @@ def simulate_nics(scenario: NicScenario) -> NicRun:
     proxies = Proxies(scenario.world, hardware.proxy_s, stream(seed, Purpose.PROXIES), usual)
     phase = stream(seed, Purpose.PHASE).integers(hardware.epoch_steps, size=scenario.world)
     transport = Transport(plan, hardware, scenario.world, proxies, phase, stream(seed, Purpose.LOSS))
-    lines = Lines(scenario, plan, transport)
+    lines = Lines(scenario, plan, transport.capacity)
     execution = Execution(scenario, programs.of, plan, transport, lines, proxies)
     execution.run()
     lines.advance(execution.end_s)

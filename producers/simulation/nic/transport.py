@@ -1,20 +1,22 @@
 """Traffic from kernel to kernel in small time steps: blocks, proxies, lines (Pulse 6.1).
 
-A block takes its next step once the slices it receives are there and buffers for what it sends are free. The proxy
-hands a filled buffer to the NIC once the other end has offered one of its own; that end offers as many as its
-buffers hold and each again when its block has consumed it. What the queue pairs of a NIC have to send shares its line
-fairly. Moments are exact; what happens at one host is known to another one a latency later, which is the time step.
-Waiting, gaps and rates are nowhere said: they come of this.
+A block takes its next step once the slices it receives are there and buffers for what it sends are free
+(``Blocks``). The proxy hands a filled buffer to the NIC once the other end has offered one of its own; that end offers
+as many as its buffers hold and each again when its block has consumed it. What the queue pairs of a NIC have to send
+shares its line fairly (``Capacity``). Moments are exact; what happens at one host is known to another one a latency
+later, which is the time step. Waiting, gaps and rates are nowhere said: they come of this.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from producers.simulation.nic.blocks import Blocks
+from producers.simulation.nic.capacity import Capacity
 from producers.simulation.nic.counters import EpochCounters
 from producers.simulation.nic.hardware import Hardware
 from producers.simulation.nic.proxies import Floats, Proxies
-from producers.simulation.nic.slices import FAN, Ints
+from producers.simulation.nic.slices import Ints
 from producers.simulation.nic.wiring import Plan, Side
 
 _NEVER = np.inf
@@ -31,32 +33,19 @@ class Transport:
         self._plan, self._hardware, self._proxies, self._draws = plan, hardware, proxies, draws
         self.step_s = hardware.latency_s
         self.steps = 0
-        blocks, connections, rows = len(plan.rank), len(plan.source), len(plan.ends)
+        connections, rows = len(plan.source), len(plan.ends)
         self._uncounted = 0
         self.finished: list[tuple[Ints, Floats]] = []
-        self.tx = np.full(nics, hardware.line_bytes_per_s)
-        self.rx = np.full(nics, hardware.line_bytes_per_s)
-        self._path = np.full(connections, _NEVER)
-        self._narrow = False
-        self._deaf = np.zeros(nics, dtype=np.bool_)
-        self._nics = nics
+        self.capacity = Capacity(plan, nics, hardware.line_bytes_per_s)
+        self._blocks = Blocks(plan, hardware)
         self._passes = 1 + int(self.step_s * hardware.line_bytes_per_s / hardware.slice_bytes)
-        # blocks
-        self._taken, self._limit = np.zeros(blocks, dtype=np.int64), np.zeros(blocks, dtype=np.int64)
-        self._open_at = np.full(blocks, _NEVER)
-        self._in_next = np.zeros((blocks, FAN), dtype=np.int64)
-        self._out_next = np.zeros((blocks, FAN), dtype=np.int64)
-        self._in_at, self._out_at = plan.connection_at[plan.ins], plan.connection_at[plan.outs]
-        self._ready_at = np.full(blocks, _NEVER)
-        self._readers, self._writers = (_owners(ends, connections) for ends in (plan.ins, plan.outs))
         # slices
         self._filled, self._offered_at = np.full(rows, _NEVER), np.full(rows, _NEVER)
-        self._arrived, self._free = np.full(rows, _NEVER), np.full(rows, _NEVER)
         self.posted_at, self.ended_at = np.full(rows, _NEVER), np.full(rows, _NEVER)
         counts = np.diff(np.append(plan.connection_at, rows)) - 1
         self._last = plan.connection_at + counts
         for slot in range(hardware.slots):
-            self._free[np.minimum(plan.connection_at + slot, self._last)] = 0.0
+            self._blocks.free[np.minimum(plan.connection_at + slot, self._last)] = 0.0
         # connections
         self._next_post, self._next_end = plan.connection_at.copy(), plan.connection_at.copy()
         self._next_offer = plan.connection_at.copy()
@@ -85,20 +74,7 @@ class Transport:
 
     def start(self, side: Side, at: float) -> None:
         """A rank's kernel begins to run."""
-        self._limit[side.blocks] += side.steps
-        some = side.blocks[side.steps > 0]
-        self._open_at[some] = at
-        self._look_again(some)
-
-    def narrow(self, connections: Ints, bytes_per_s: float) -> None:
-        """The way of some connections lets no more through, each."""
-        self._path[connections] = bytes_per_s
-        self._narrow = True
-
-    def silence(self, nic: int) -> None:
-        """A NIC goes down: it sends nothing more, and what is sent to it is never answered."""
-        self.tx[nic] = 0.0
-        self._deaf[nic] = True
+        self._blocks.start(side, at)
 
     def resend(self, nic: int) -> None:
         """Nothing was answered for too long: what was sent to a NIC since its last answer is sent again."""
@@ -138,52 +114,27 @@ class Transport:
 
     def next_time(self) -> float:
         """When something happens next, as far as is known here; infinity: not without somebody starting something."""
-        pending = ((self._posted_bytes > self.sent_bytes) & (self.tx[self._plan.source] > 0)).nonzero()[0]
+        pending = ((self._posted_bytes > self.sent_bytes) & (self.capacity.tx[self._plan.source] > 0)).nonzero()[0]
         waiting = self.posted_at[self._next_end[pending]]
-        times = (self._ready_at, self._next_posts(), waiting)
+        times = (self._blocks.ready_at, self._next_posts(), waiting)
         return float(min(np.min(some, initial=_NEVER) for some in times))
 
-    def _look_again(self, blocks: Ints) -> None:
-        """Work out when blocks may take their next step, after something that they wait for has changed."""
-        row = self._plan.block_at[blocks] + self._taken[blocks]
-        got = self._arrived[self._in_at[blocks] + self._in_next[blocks]]
-        room = self._free[self._out_at[blocks] + self._out_next[blocks]]
-        got[~self._plan.receives[row]] = 0.0
-        room[~self._plan.sends[row]] = 0.0
-        self._ready_at[blocks] = np.maximum(self._open_at[blocks], np.maximum(got, room).max(axis=1))
-
     def _run_blocks(self, end: float) -> bool:
-        blocks = (self._ready_at < end).nonzero()[0]
-        if not len(blocks):
+        steps = self._blocks.run(end)
+        if steps is None:
             return False
-        row = self._plan.block_at[blocks] + self._taken[blocks]
-        receives, sends = self._plan.receives[row], self._plan.sends[row]
-        hardware = self._hardware
-        done = self._ready_at[blocks] + hardware.gpu_slice_s + self._plan.sizes[row] / hardware.gpu_bytes_per_s
-        self._taken[blocks] += 1
-        more = self._taken[blocks] < self._limit[blocks]
-        self._open_at[blocks] = np.where(more, done, _NEVER)
-        for place in range(FAN):
-            some = receives[:, place].nonzero()[0]
-            if len(some):
-                of = self._plan.ins[blocks[some], place]
-                self._in_next[blocks[some], place] += 1
-                self._consumed[of] += 1
-                self._offer(of, self._proxies.begins(self._plan.destination[of], done[some]))
-            some = sends[:, place].nonzero()[0]
-            if len(some):
-                self._filled[self._out_at[blocks[some], place] + self._out_next[blocks[some], place]] = done[some]
-                self._out_next[blocks[some], place] += 1
-        self._look_again(blocks)
-        if not more.all():
-            self.finished.append((blocks[~more], done[~more]))
+        self._filled[steps.filled] = steps.filled_at
+        self._consumed[steps.consumed] += 1
+        self._offer(steps.consumed, self._proxies.begins(self._plan.destination[steps.consumed], steps.consumed_at))
+        if len(steps.ended):
+            self.finished.append((steps.ended, steps.ended_at))
         return True
 
     def _offer(self, connections: Ints, begins: Floats) -> bool:
         """Tell the sender of one more free buffer each, where there is one and somebody has called for it."""
         row = self._next_offer[connections]
         room = row < np.minimum(self._promised[connections], self._consumed[connections] + self._hardware.slots)
-        room &= ~self._deaf[self._plan.destination[connections]]
+        room &= ~self.capacity.deaf[self._plan.destination[connections]]
         some = room.nonzero()[0]
         if not len(some):
             return False
@@ -221,34 +172,18 @@ class Transport:
         if not len(some):
             return False
         since = np.maximum(self.posted_at[self._next_end[some]], begin)
-        live = ((since < end) & (self.tx[self._plan.source[some]] > 0)).nonzero()[0]
+        live = ((since < end) & (self.capacity.tx[self._plan.source[some]] > 0)).nonzero()[0]
         if not len(live):
             return False
         some, since = some[live], since[live]
         span = end - since
-        rate = self._rates(some, span)
+        rate = self.capacity.rates(some, span / self.step_s)
         before = self.sent_bytes[some].copy()
         sent = np.minimum(rate * span, self._posted_bytes[some] - before)
         self.sent_bytes[some] += sent
         self._data[some] += sent
         self._complete(some, since, before, rate)
         return True
-
-    def _rates(self, some: Ints, span: Floats) -> Floats:
-        """Fair shares of the lines at both ends; what one leaves of its share the others get, in a second round."""
-        source, destination = self._plan.source[some], self._plan.destination[some]
-        part = span / self.step_s
-        senders = np.maximum(np.bincount(source, part, self._nics), 1.0)
-        receivers = np.maximum(np.bincount(destination, part, self._nics), 1.0)
-        own, other = self.tx[source] / senders[source], self.rx[destination] / receivers[destination]
-        if (own <= other).all() and not self._narrow:
-            return np.asarray(own)
-        most = np.minimum(self.rx[destination], self._path[some])
-        rate = np.minimum(np.minimum(own, other), most)
-        tx_left = self.tx - np.bincount(source, rate * part, self._nics)
-        rx_left = self.rx - np.bincount(destination, rate * part, self._nics)
-        extra = np.minimum(tx_left[source] / senders[source], rx_left[destination] / receivers[destination])
-        return np.asarray(np.minimum(rate + np.maximum(extra, 0.0), most))
 
     def _complete(self, some: Ints, since: Floats, before: Floats, rate: Floats) -> None:
         """Slices that have left: they arrive, and their buffers become free again."""
@@ -265,11 +200,11 @@ class Transport:
             source, destination = self._plan.source[some], self._plan.destination[some]
             seen = left + hardware.latency_s
             self.ended_at[row] = left
-            self._arrived[row] = self._proxies.begins(destination, seen) + hardware.proxy_s
+            self._blocks.arrived[row] = self._proxies.begins(destination, seen) + hardware.proxy_s
             slot = np.minimum(row + hardware.slots, self._last[some])
-            self._free[slot] = self._proxies.begins(source, seen) + hardware.proxy_s
+            self._blocks.free[slot] = self._proxies.begins(source, seen) + hardware.proxy_s
             self._next_end[some] += 1
-            self._look_again(np.concatenate([self._readers[some], self._writers[some]]))
+            self._blocks.look_at(some)
 
     def _answered(self, some: Ints, row: Ints, through: Ints) -> Ints:
         """Of slices that have left, those that are there: no packet was lost, and the other NIC answers.
@@ -278,7 +213,7 @@ class Transport:
         """
         if not len(through):
             return through
-        through = through[~self._deaf[self._plan.destination[some[through]]]]
+        through = through[~self.capacity.deaf[self._plan.destination[some[through]]]]
         lost = self._draws.random(len(through)) < self._hardware.loss_share
         if lost.any():
             again = some[through[lost]]
@@ -286,11 +221,3 @@ class Transport:
             share = self._draws.random(len(again))
             self.sent_bytes[again] -= np.minimum(most, self._hardware.resend_bytes) * share
         return through[~lost]
-
-
-def _owners(ends: Ints, connections: int) -> Ints:
-    """The block that each connection ends, or begins, in; ``ends`` (blocks, FAN) are the blocks' connections."""
-    owners = np.zeros(connections, dtype=np.int64)
-    for place in range(FAN):
-        owners[ends[:, place]] = np.arange(len(ends))
-    return owners

@@ -87,7 +87,7 @@ def run_ring(
     proxies.serve(STRAGGLER, service)
     phase = draws.integers(hardware.epoch_steps, size=len(ORDER))
     transport = Transport(plan, hardware, len(ORDER), proxies, phase, draws)
-    transport.tx[STRAGGLER] /= slowdown
+    transport.capacity.tx[STRAGGLER] /= slowdown
     for rank, side in sides.items():
         transport.offer(side, 10e-6)
         transport.start(side, 30e-6 + (late or {}).get(rank, 0.0))

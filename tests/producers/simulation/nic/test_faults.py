@@ -10,11 +10,10 @@ import numpy.typing as npt
 import pytest
 
 from producers.simulation.nic import QUIET, Fault, Injection, NicScenario, Workload
+from producers.simulation.nic.capacity import Capacity
 from producers.simulation.nic.faults import SEVERITIES, Class
 from producers.simulation.nic.lines import Lines
-from producers.simulation.nic.proxies import Proxies, Service
 from producers.simulation.nic.training import programs_of
-from producers.simulation.nic.transport import Transport
 from schemas.errors import SettingsError
 from tests.producers.simulation.nic.small import EXPERTS, PIPELINE, SMALL, Told, column, told
 
@@ -89,15 +88,12 @@ def test_congestion_leaves_no_flow_in_the_nic_and_loopback_does() -> None:
 def test_the_way_to_a_far_socket_has_a_rate_that_fluctuates() -> None:
     scenario = dataclasses.replace(QUIET_JOB, faults=(Fault(Injection.CROSS_NUMA, RANK, AT_S),))
     plan = programs_of(scenario).wiring.plan()
-    draws = np.random.default_rng(1)
-    proxies = Proxies(scenario.world, 1e-6, draws, Service())
-    phase = np.zeros(scenario.world, dtype=np.int64)
-    transport = Transport(plan, scenario.hardware, scenario.world, proxies, phase, draws)
-    lines = Lines(scenario, plan, transport)
+    capacity = Capacity(plan, scenario.world, scenario.hardware.line_bytes_per_s)
+    lines = Lines(scenario, plan, capacity)
     seen = []
     for time in AT_S + np.arange(-20, 80) * 50e-6:
         lines.advance(time)
-        seen.append(transport.tx.copy())
+        seen.append(capacity.tx.copy())
     rates = np.array(seen) / scenario.hardware.line_bytes_per_s
     assert (rates[:20] == 1.0).all()
     assert len(np.unique(rates[21:, RANK])) > 30
