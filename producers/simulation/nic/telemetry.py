@@ -129,6 +129,6 @@ class Telemetry:
                 "destination_rank": names.rank[other[some]],
                 "destination_gid": [names.gid(nic) for nic in other[some].tolist()],
                 "destination_qpn": others[some],
-                "valid_from_ns": np.full(len(some), names.started_ns),
+                "valid_from_ns": np.full(len(some), int(self._clocks.host_ns(host, 0.0))),
             }
         )
