@@ -82,7 +82,8 @@ def computing(table: Participation, own: Sequence[Grid]) -> Floats:
         rows = np.flatnonzero(table.rank == rank)
         rows = rows[np.argsort(table.call_ns[rows], kind="stable")]
         before = np.fmax.accumulate(over[rows])[:-1]
-        computed[rows[1:]] = started[rows[1:]] - before
+        # operators that overlap leave nothing to compute in between
+        computed[rows[1:]] = np.maximum(started[rows[1:]] - before, 0.0)
     return computed
 
 
@@ -110,7 +111,7 @@ class Pipelines:
     """Sends between pipeline stages by machine; arrays of shape (machines, sends).
 
     A machine is one stage on one host; ``stage`` and ``host`` have shape (machines,). ``start`` is nanoseconds since
-    the rank's iteration began, NaN where nothing was seen; ``absent``: covered, and nothing was sent. ``peer`` is the
+    a moment that the ranks of a stage share, NaN where nothing was seen; ``absent``: covered, and nothing was sent. ``peer`` is the
     machine that is sent to, or ``UNKNOWN``.
     """
 
@@ -123,17 +124,17 @@ class Pipelines:
 
     @classmethod
     def of(
-        cls, table: Participation, job: Job, pipelines: Sequence[Sequence[int]], began_ns: Mapping[int, int]
+        cls, table: Participation, job: Job, pipelines: Sequence[Sequence[int]], moment_ns: Mapping[int, int]
     ) -> Pipelines:
         """Collect the sends of an iteration within ``pipelines``: ranks by stage.
 
-        ``began_ns``: when each rank's iteration began, by its host's clock: the end of the last operator that joins
-        parallel pipelines, so that clocks of hosts need not agree.
+        ``moment_ns``: a moment by each rank's clock that is the same for the ranks of a stage, so that clocks of hosts
+        need not agree.
         """
         place = {rank: (at, job.clock(rank)) for ranks in pipelines for at, rank in enumerate(ranks)}
         machines = sorted(set(place.values()))
         number = {machine: i for i, machine in enumerate(machines)}
-        rows = {rank: _sends(table, rank, ranks) for ranks in pipelines for rank in ranks if rank in began_ns}
+        rows = {rank: _sends(table, rank, ranks) for ranks in pipelines for rank in ranks if rank in moment_ns}
         sends = max((len(own) for own in rows.values()), default=0)
         start = np.full((len(machines), sends), np.nan)
         absent = np.zeros((len(machines), sends), dtype=np.bool_)
@@ -141,7 +142,7 @@ class Pipelines:
         for machine, at in number.items():
             own = [rank for rank in rows if place[rank] == machine]
             if own:
-                each = [_relative(table, rows[rank], sends, began_ns[rank]) for rank in own]
+                each = [_relative(table, rows[rank], sends, moment_ns[rank]) for rank in own]
                 known = np.stack([times for times, _ in each])
                 gone = np.stack([lacking for _, lacking in each])
                 start[at] = _median(known)
@@ -215,13 +216,13 @@ def _sends(table: Participation, rank: int, pipeline: Sequence[int]) -> list[int
     return sorted((row for row in within if len(table.peer[table.peers(row)])), key=lambda row: int(table.call_ns[row]))
 
 
-def _relative(table: Participation, rows: Sequence[int], sends: int, began_ns: int) -> tuple[Floats, Bools]:
-    """Start of each send since the iteration began, and which of them are absent though telemetry is there."""
+def _relative(table: Participation, rows: Sequence[int], sends: int, moment_ns: int) -> tuple[Floats, Bools]:
+    """Start of each send from the common moment on, and which of them are absent though telemetry is there."""
     start, state = np.full(sends, np.nan), np.full(sends, MISSING_START)
     for at, row in enumerate(rows):
         state[at] = table.state[row]
         if table.start_ns[row] != UNKNOWN:
-            start[at] = table.start_ns[row] - began_ns
+            start[at] = table.start_ns[row] - moment_ns
     if (state == UNKNOWN_STATE).any():  # what follows a loss is no silence
         state[int(np.argmax(state == UNKNOWN_STATE)) :] = UNKNOWN_STATE
     return start, state == MISSING_START

@@ -13,7 +13,7 @@ import numpy as np
 from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, Pipelines, computing, first_anomaly, late_members, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
-from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Participation
+from diagnosis.collective.participation import COMPLETE, UNKNOWN_STATE, Participation
 from diagnosis.collective.stragglers import (
     Metric,
     slow_in_collective,
@@ -24,6 +24,9 @@ from diagnosis.collective.stragglers import (
 from diagnosis.collective.traffic_map import combines, explained
 from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
+
+_BESIDE = 5.0
+"""A deviation that is this much smaller than another is its consequence."""
 
 
 def localise_slow(
@@ -42,7 +45,7 @@ def localise_slow(
     """
     rules = rules or ComparisonRules()
     own = grids(table)
-    pipeline = first_anomaly(Pipelines.of(table, job, pipelines, iteration_began(table)), job, rules, hang=False)
+    pipeline = first_anomaly(Pipelines.of(table, job, pipelines, common_moment(table)), job, rules, hang=False)
     if pipeline is not None:
         return [pipeline]
     own = [grid for grid in own if not any(set(grid.rank.tolist()) <= set(ranks) for ranks in pipelines)]
@@ -63,7 +66,7 @@ def localise_hang(
     ``table`` ends with operators that have been silent for longer than the time-out.
     """
     rules = rules or ComparisonRules()
-    pipeline = first_anomaly(Pipelines.of(table, job, pipelines, iteration_began(table)), job, rules, hang=True)
+    pipeline = first_anomaly(Pipelines.of(table, job, pipelines, common_moment(table)), job, rules, hang=True)
     if pipeline is not None:
         return [pipeline]
     own = grids(table)
@@ -74,23 +77,40 @@ def localise_hang(
     return distinct(stopped + [v for grid in own if (v := stopped_in_custom(grid, table)) is not None])
 
 
-def iteration_began(table: Participation) -> dict[int, int]:
-    """When each rank's iteration began: the end of the last collective before its first send within a pipeline."""
-    began = {}
-    for rank in np.unique(table.rank).tolist():
+def common_moment(table: Participation) -> dict[int, int]:
+    """A moment by each rank's clock that is the same for the ranks of a stage: the end of a collective between them.
+
+    It is the last one before a rank's first send within its pipeline, or where not all ranks have one, the first one
+    after that. Without either the clocks of hosts are taken as they are.
+    """
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    ranks = np.unique(table.rank).tolist()
+    for rank in ranks:
         own = table.rank == rank
         sends = table.call_ns[own & table.direct]
-        ends = table.end_ns[own & ~table.direct & (table.end_ns != UNKNOWN)]
-        before = ends[ends <= sends.min()] if len(sends) else ends[:0]
-        if len(before):
-            began[rank] = int(before.max())
-    return began
+        ends = np.sort(table.end_ns[own & ~table.direct & (table.state == COMPLETE)])
+        earlier = ends[ends <= sends.min()] if len(sends) else ends[:0]
+        later = ends[len(earlier) :]
+        before |= {rank: int(earlier[-1])} if len(earlier) else {}
+        after |= {rank: int(later[0])} if len(later) else {}
+    for moments in (before, after):
+        if len(moments) == len(ranks):
+            return moments
+    return dict.fromkeys(ranks, int(table.call_ns.min(initial=0)))
 
 
 def distinct(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Verdicts on the same culprits of the same cause once: the one with the strongest evidence speaks."""
+    """Verdicts on the same culprits of the same cause once: the one with the strongest evidence speaks.
+
+    What deviates far less than another does so because of it.
+    """
     best: dict[tuple[str, tuple[int, ...]], Verdict] = {}
+    verdicts = list(verdicts)
+    most = max((_strength(verdict) for verdict in verdicts), default=0.0)
     for verdict in verdicts:
+        if _strength(verdict) * _BESIDE < most:
+            continue
         key = verdict.cause, verdict.ranks
         if key not in best or _strength(verdict) > _strength(best[key]):
             best[key] = verdict
