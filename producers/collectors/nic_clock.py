@@ -46,10 +46,11 @@ class NicClock:
         if not len(readings):
             return
         before, nic, after = (int(value) for value in readings[np.argmin(readings[:, 2] - readings[:, 0])])
-        half = (after - before + 1) // 2
-        if self._best and not self._continues(nic, before + half - nic, half):
+        offset = before + (after - before) // 2 - nic
+        half = (after - before) // 2 + 1  # clocks are read in whole ns
+        if self._best and not self._continues(nic, offset, half):
             self._best.clear()
-        self._best.append((nic, before + half - nic, half))
+        self._best.append((nic, offset, half))
         self._fit()
 
     def offset(self, from_ns: int, to_ns: int) -> Offset | None:
