@@ -19,7 +19,7 @@ from producers.simulation.nic.faults import Class, Fault, Injection
 from producers.simulation.nic.hardware import Hardware
 from producers.simulation.nic.run import NicRun, simulate_nics
 from producers.simulation.nic.scenario import DEFAULT, HARD, QUIET, NicScenario, Noise, Workload
-from producers.simulation.nic.scenarios import BEYOND, COMBINATIONS, Combination, Setup, faulty, healthy, varied
+from producers.simulation.nic.scenarios import BEYOND, COMBINATIONS, Combination, Setup, faulty, healthy
 from producers.simulation.nic.truth import FaultTruth, NicTruth
 
 __all__ = [
@@ -43,5 +43,4 @@ __all__ = [
     "faulty",
     "healthy",
     "simulate_nics",
-    "varied",
 ]

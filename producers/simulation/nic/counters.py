@@ -25,7 +25,7 @@ class EpochCounters:
     def after(self, step: int, sent: npt.NDArray[np.float64]) -> None:
         """Close the epochs that end with a time step; ``sent`` (flows,) is what each has sent since the beginning."""
         flows = self._flows[(step + 1) % self._steps]
-        events = (sent[flows] // self._event).astype(np.int64)
+        events = (sent[flows] / self._event).astype(np.int64)
         new = (events > self._counted[flows]).nonzero()[0]
         if len(new):
             some = flows[new]

@@ -10,7 +10,6 @@ from enum import StrEnum
 
 from producers.simulation.nic.draws import Purpose, stream
 from producers.simulation.nic.faults import SEVERITIES, Fault, Injection
-from producers.simulation.nic.hardware import KIB
 from producers.simulation.nic.scenario import DEFAULT, NicScenario, Noise, Workload
 
 
@@ -110,19 +109,6 @@ BEYOND = (
     Combination(Setup.ONE_TO_ALL, Injection.CONGESTION, 0.5),
 )
 """Cases of the paper's appendix D outside of the table."""
-
-
-def varied(scenario: NicScenario) -> NicScenario:
-    """The same on other machines: lines, channels, slices and buffers as they may be, drawn by the seed."""
-    chance = stream(scenario.seed, Purpose.HARDWARE)
-    hardware = replace(
-        scenario.hardware,
-        line_gbps=float(chance.choice([200.0, 400.0, 800.0])),
-        channels=int(chance.choice([1, 2, 4, 8])),
-        slice_bytes=int(chance.choice([128, 256, 512, 1024])) * KIB,
-        slots=int(chance.choice([4, 8, 16])),
-    )
-    return replace(scenario, hardware=hardware)
 
 
 def healthy(setup: Setup, seed: int, noise: Noise = DEFAULT) -> NicScenario:
