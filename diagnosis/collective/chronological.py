@@ -64,18 +64,20 @@ def on_grid(grid: Grid, values: Floats) -> Floats:
     return np.where(grid.row == UNKNOWN, np.nan, values[grid.row]) if len(values) else np.full(grid.row.shape, np.nan)
 
 
-def computing(table: Participation, own: Sequence[Grid]) -> Floats:
+def computing(table: Participation, own: Sequence[Grid], job: Job) -> Floats:
     """What each rank computed before each of its operators: since the one before was over for it, by its own clock.
 
-    ``own``: the grids of the table. A rank's own sends end before it has received everything, so that of one before
-    its start and the longest of the members' durations count: they begin about together. Shape (n,); NaN where one of
-    the two was not seen.
+    ``own``: the grids of the table. Built-in collectives end for all together. A custom one is over for a rank once
+    the last of its members has sent, and the clocks of these are set right by the built-in ones. Shape (n,); NaN where
+    one of the two was not seen.
     """
     over = np.where(table.end_ns == UNKNOWN, np.nan, table.end_ns)
     for grid in own:
-        longest = np.fmax.reduce(grid.duration, axis=0)
-        known = grid.row != UNKNOWN
-        over[grid.row[known]] = (grid.start + longest)[known]
+        if grid.custom.any():
+            shift = _shifts(grid, own, job)[:, None]
+            last = np.fmax.reduce(grid.end - shift, axis=0) + shift
+            known = (grid.row != UNKNOWN) & grid.custom
+            over[grid.row[known]] = last[known]
     computed = np.full(len(table), np.nan)
     started = np.where(table.start_ns == UNKNOWN, np.nan, table.start_ns)
     for rank in np.unique(table.rank).tolist():
@@ -85,6 +87,22 @@ def computing(table: Participation, own: Sequence[Grid]) -> Floats:
         # operators that overlap leave nothing to compute in between
         computed[rows[1:]] = np.maximum(started[rows[1:]] - before, 0.0)
     return computed
+
+
+def _shifts(grid: Grid, own: Sequence[Grid], job: Job) -> Floats:
+    """By how much each rank's clock is ahead, up to what is common: told by the ends of built-in collectives between
+    the same hosts, or where there is none by the starts of the grid's own. Shape (ranks,)."""
+    hosts = [job.clock(int(rank)) for rank in grid.rank]
+    ahead: dict[str, list[float]] = {}
+    for other in own:
+        clocks = [job.clock(int(rank)) for rank in other.rank]
+        if sorted(clocks) == sorted(hosts) and (~other.custom & other.complete).any():
+            ends = other.end[:, ~other.custom & other.complete]
+            for clock, value in zip(clocks, np.nanmedian(ends - np.nanmedian(ends, axis=0), axis=1), strict=True):
+                ahead.setdefault(clock, []).append(float(value))
+    if ahead:
+        return np.array([float(np.median(ahead[host])) for host in hosts])
+    return np.asarray(np.nanmedian(grid.start - np.nanmedian(grid.start, axis=0), axis=1))
 
 
 def not_entered(grid: Grid, table: Participation) -> tuple[int, tuple[int, ...]] | None:
@@ -111,8 +129,8 @@ class Pipelines:
     """Sends between pipeline stages by machine; arrays of shape (machines, sends).
 
     A machine is one stage on one host; ``stage`` and ``host`` have shape (machines,). ``start`` is nanoseconds since
-    a moment that the ranks of a stage share, NaN where nothing was seen; ``absent``: covered, and nothing was sent. ``peer`` is the
-    machine that is sent to, or ``UNKNOWN``.
+    a moment that the ranks of a stage share, NaN where nothing was seen; ``absent``: covered, and nothing was sent.
+    ``peer`` is the machine that is sent to, or ``UNKNOWN``.
     """
 
     host: tuple[str, ...]

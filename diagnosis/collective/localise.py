@@ -127,7 +127,7 @@ def _late(
     """Machines that compute too long before a collective, and ranks that only have more to compute."""
     slow: dict[str, list[tuple[Grid, Late]]] = {}
     hot: dict[int, list[tuple[Grid, Late]]] = {}
-    computed = computing(table, own)
+    computed = computing(table, own, job)
     for grid in own:
         back = combines(grid, table)
         for late in late_members(grid, computed, rules):

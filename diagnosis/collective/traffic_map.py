@@ -55,7 +55,7 @@ def combines(grid: Grid, table: Participation) -> Bools:
     maps = [TrafficMap.of(grid, table, at) for at in range(len(grid.instance))]
     for at in range(1, len(maps)):
         volume = float(maps[at - 1].sent.sum())
-        if volume > 0 and grid.custom[at] and grid.custom[at - 1]:
+        if volume > 0 and grid.custom[at] and grid.custom[at - 1] and not found[at - 1]:
             found[at] = float(np.abs(maps[at].sent - maps[at - 1].sent.T).sum()) <= _LIKE * volume
     return found
 

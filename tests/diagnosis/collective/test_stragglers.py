@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnosis.collective.bottleneck import slow_groups
@@ -34,6 +34,7 @@ def rings(actual: Mapping[int, float], duration: float = 10.0, ranks: int = 4, n
     return told
 
 
+@settings(max_examples=30)
 @given(rank=st.integers(0, 3), noise=st.integers(0, 99), normal=st.floats(0.3, 0.93))
 def test_the_straggler_sends_for_longest_though_all_take_equally_long(rank: int, noise: int, normal: float) -> None:
     told = rings({**dict.fromkeys(range(4), normal), rank: 1.0}, noise=noise)
@@ -43,6 +44,7 @@ def test_the_straggler_sends_for_longest_though_all_take_equally_long(rank: int,
     assert found.evidence["ratio"] == pytest.approx(1.0 / normal, rel=0.02)
 
 
+@settings(max_examples=30)
 @given(noise=st.integers(0, 199), ranks=st.integers(2, 16))
 def test_equal_ranks_have_no_straggler(noise: int, ranks: int) -> None:
     assert slow_in_collective(rings({}, ranks=ranks, noise=noise).grid, RULES) is None
@@ -99,6 +101,7 @@ def exchanges(rate: Mapping[int, float], noise: int = 0, times: int = 12, spread
     return told
 
 
+@settings(max_examples=30)
 @given(rank=st.integers(0, 3), noise=st.integers(0, 99), share=st.floats(0.2, 0.8))
 def test_the_straggler_of_custom_collectives_has_the_lowest_actual_rate(rank: int, noise: int, share: float) -> None:
     told = exchanges({rank: share}, noise)
@@ -108,6 +111,7 @@ def test_the_straggler_of_custom_collectives_has_the_lowest_actual_rate(rank: in
     assert found.evidence["collectives"] == 10
 
 
+@settings(max_examples=30)
 @given(noise=st.integers(0, 199))
 def test_equal_rates_have_no_straggler(noise: int) -> None:
     told = exchanges({}, noise)
@@ -136,6 +140,7 @@ def test_whom_all_are_slow_to_has_a_slow_way_in() -> None:
     assert (found.ranks, found.method) == ((1,), "rate_to_peer")
 
 
+@settings(max_examples=30)
 @given(rank=st.integers(0, 3), least=st.floats(0.0, 0.6))
 def test_who_stops_first_has_sent_least(rank: int, least: float) -> None:
     """Its predecessor sends again what is not answered, and most of all."""

@@ -1,0 +1,259 @@
+"""From what ranks did in an iteration to who is at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnosis.collective.chronological import Pipelines, computing, first_anomaly, late_members, not_entered
+from diagnosis.collective.grid import ComparisonRules, Usual, grids
+from diagnosis.collective.localise import common_moment, localise_hang, localise_slow
+from diagnosis.collective.traffic_map import TrafficMap, combines
+from tests.diagnosis.collective.made_metrics import MB, MS, Told, job
+
+RULES = ComparisonRules()
+HOSTS = 4
+RANKS = 2 * HOSTS
+DP = {0: (0, 2, 4, 6), 1: (1, 3, 5, 7)}
+
+
+def iterations(
+    slow: Mapping[int, float] | None = None,
+    actual: Mapping[int, float] | None = None,
+    duration: float = 10.0,
+    count: int = 6,
+    noise: int = 0,
+) -> Told:
+    """Two groups of one GPU of each host compute and reduce; hosts in ``slow`` compute for so many times longer, ranks
+    in ``actual`` really send for such a share of the duration."""
+    told, random = Told(), np.random.default_rng(noise)
+    at = 50 * MS
+    for seq in range(count):
+        computed = 40 * MS * (1 + 0.01 * random.standard_normal(HOSTS))
+        for host, factor in (slow or {}).items():
+            computed[host] *= factor
+        for group, ranks in DP.items():
+            for rank in ranks:
+                start = at + int(computed[rank // 2])
+                length = int(duration * MS + computed.max() - computed[rank // 2])
+                share = (actual or {}).get(rank, 0.8)
+                told.tell(f"dp{group}", seq, rank, start, length, int(share * duration * MS))
+        at += int(computed.max() + duration * MS)
+    return told
+
+
+@settings(max_examples=20)
+@given(host=st.integers(0, HOSTS - 1), factor=st.floats(1.3, 3.0), noise=st.integers(0, 50))
+def test_a_host_that_computes_slowly_is_the_last_to_begin(host: int, factor: float, noise: int) -> None:
+    (found,) = localise_slow(iterations({host: factor}, noise=noise).table, job())
+    assert (found.cause, found.level, found.method) == ("compute_slow", "machine", "late_start")
+    assert found.ranks == (2 * host, 2 * host + 1)
+    assert found.evidence["late_ns"] == pytest.approx(40 * MS * (factor - 1), rel=0.2)
+
+
+@settings(max_examples=20)
+@given(noise=st.integers(0, 99))
+def test_a_healthy_job_has_nobody_at_fault(noise: int) -> None:
+    told = iterations(noise=noise)
+    assert localise_slow(told.table, job()) == []
+    assert localise_slow(told.table, job(), usual=Usual.of(grids(told.table))) == []
+
+
+def test_a_straggler_of_communication_is_found_after_computing_is_ruled_out() -> None:
+    (found,) = localise_slow(iterations(actual={3: 1.0}).table, job())
+    assert (found.cause, found.ranks) == ("communication_slow", (3,))
+
+
+def test_a_deviation_that_is_far_smaller_is_the_larger_ones_consequence() -> None:
+    (found,) = localise_slow(iterations(actual={3: 0.99, 4: 0.83}).table, job())
+    assert found.ranks == (3,)
+
+
+def test_a_slow_host_shows_in_groups_that_last_longer_than_usual() -> None:
+    usual = Usual.of(grids(iterations().table))
+    (found,) = localise_slow(
+        iterations(duration=15.0, actual=dict.fromkeys(range(RANKS), 0.53)).table, job(), usual=usual
+    )
+    assert (found.cause, found.level, found.ranks) == ("host_slow", "group", tuple(range(RANKS)))
+
+
+def experts(received: Sequence[int], computed_ms: Sequence[float], count: int = 6) -> Told:
+    """Dispatch and combine among four hosts of a GPU: what each gets in the dispatch, in MB, and how long it
+    computes."""
+    told, at = Told(per_host=1), 50 * MS
+    for i in range(count):
+        longest = 5 * MS
+        for rank in range(4):
+            peers = {peer: received[peer] * MB // 3 for peer in range(4) if peer != rank}
+            told.tell("ep", 6 * i, rank, at, longest, 4 * MS, sum(peers.values()), op="custom", peers=peers)
+        for rank in range(4):
+            back = {peer: received[rank] * MB // 3 for peer in range(4) if peer != rank}
+            start = at + longest + int(computed_ms[rank] * MS)
+            length = int((max(computed_ms) - computed_ms[rank]) * MS) + longest
+            told.tell("ep", 6 * i + 3, rank, start, length, 4 * MS, sum(back.values()), op="custom", peers=back)
+        at += 2 * longest + int((max(computed_ms) + 10) * MS)
+    return told
+
+
+def test_an_expert_that_is_chosen_more_often_is_no_slow_device() -> None:
+    told = experts(received=(30, 30, 60, 30), computed_ms=(10, 10, 20, 10))
+    found = localise_slow(told.table, job(4, 1))
+    assert [(one.cause, one.ranks) for one in found] == [("imbalance", (2,))]
+
+
+def test_who_computes_for_longer_than_one_that_got_more_is_slow() -> None:
+    told = experts(received=(30, 40, 60, 30), computed_ms=(10, 30, 20, 10))
+    found = localise_slow(told.table, job(4, 1))
+    assert [(one.cause, one.ranks, one.level) for one in found] == [("compute_slow", (1,), "machine")]
+
+
+def test_a_traffic_map_says_who_got_what() -> None:
+    table = experts(received=(30, 40, 60, 30), computed_ms=(10, 10, 10, 10)).table
+    (grid,) = grids(table)
+    dispatch = TrafficMap.of(grid, table, 0)
+    assert (dispatch.received / MB).round().tolist() == [30, 40, 60, 30]
+    assert dispatch.dispatched.sum() == dispatch.received.sum()
+    assert np.array_equal(TrafficMap.of(grid, table, 1).sent, dispatch.sent.T)
+    assert combines(grid, table).tolist()[:4] == [False, True, False, True]
+
+
+PIPELINES = ((0, 4), (1, 5), (2, 6), (3, 7))
+"""Two stages; ranks of one host belong to one stage."""
+
+
+def pipelined(
+    late_ms: Mapping[tuple[int, int], float] | None = None,
+    stop: Mapping[tuple[int, int], bool] | None = None,
+    apart_ms: float = 9.5,
+) -> Told:
+    """Microbatches of 1F1B on two stages and two replicas of two GPUs. ``late_ms``: by host and send, added to the
+    start and to all that follow; ``stop``: first send of a host that does not start. The second stage sends
+    ``apart_ms`` after the first."""
+    told = Told()
+    for pipeline in PIPELINES:
+        for stage, rank in enumerate(pipeline):
+            host, late, dead = rank // 2, 0.0, False
+            for send in range(6):
+                late += (late_ms or {}).get((host, send), 0.0)
+                dead = dead or bool((stop or {}).get((host, send)))
+                at = int((20 + 10 * send + (apart_ms if stage else 0) + late) * MS)
+                peer = pipeline[1 - stage]
+                told.tell(
+                    f"pp{pipeline[0]}",
+                    send,
+                    rank,
+                    at,
+                    MS,
+                    expected=8 * MB,
+                    op="custom",
+                    peers={peer: 8 * MB},
+                    state="missing_start" if dead else "complete",
+                    incomplete=(peer,) if dead else (),
+                    call_ns=at - 10_000,
+                )
+    for rank in range(RANKS):
+        told.tell(f"dp{rank % 2}{rank // 4}", 9, rank, 120 * MS, 10 * MS, state="missing_start" if stop else "complete")
+    return told
+
+
+def test_the_first_send_that_starts_late_names_its_machine() -> None:
+    (found,) = localise_slow(pipelined({(1, 2): 8.0}).table, job(), PIPELINES)
+    assert (found.cause, found.level, found.ranks, found.candidates) == ("compute_slow", "machine", (2, 3), ())
+    assert (found.evidence["stage"], found.evidence["send"]) == (0, 2)
+    assert found.evidence["late_ns"] == pytest.approx(8 * MS, rel=0.01)
+
+
+def test_ends_of_an_exchange_that_are_late_together_are_candidates() -> None:
+    """Either may have kept the other waiting."""
+    (found,) = localise_slow(pipelined({(1, 2): 8.0, (3, 2): 8.0}, apart_ms=0.5).table, job(), PIPELINES)
+    assert found.ranks == (2, 3, 6, 7)
+    assert found.candidates == ((2, 3), (6, 7))
+
+
+def test_the_first_send_that_does_not_start_names_its_machine() -> None:
+    table = pipelined(stop={(2, 3): True, (0, 5): True}).table
+    (found,) = localise_hang(table, job(), PIPELINES)
+    assert (found.cause, found.ranks, found.evidence["send"]) == ("hang_not_entered", (4, 5), 3)
+    together = pipelined(stop={(2, 3): True, (0, 3): True}, apart_ms=0.5).table
+    (found,) = localise_hang(together, job(), PIPELINES)
+    assert found.candidates == ((0, 1), (4, 5))
+
+
+def test_what_follows_a_loss_of_telemetry_has_not_stopped() -> None:
+    told = pipelined(stop={(2, 3): True})
+    told.rows = [
+        row | ({"state": "unknown"} if row["state"] == "missing_start" and row["rank"] in {4, 5} else {})
+        for row in told.rows
+    ]
+    lines = Pipelines.of(told.table, job(), PIPELINES, common_moment(told.table))
+    assert first_anomaly(lines, job(), RULES, hang=True) is None
+
+
+def test_pipelines_in_step_have_no_anomaly() -> None:
+    assert localise_slow(pipelined().table, job(), PIPELINES) == []
+
+
+def entering(missing: Mapping[int, str]) -> Told:
+    """An operator that ranks in ``missing`` have not begun, in two groups of a GPU of each host."""
+    told = Told()
+    for group, ranks in DP.items():
+        for at, rank in enumerate(ranks):
+            peer = ranks[(at + 1) % len(ranks)]
+            told.tell(
+                f"dp{group}",
+                3,
+                rank,
+                50 * MS,
+                state=missing.get(rank, "incomplete"),
+                sent=60 * MB,
+                peers={peer: 60 * MB},
+                incomplete=(peer,),
+            )
+    return told
+
+
+def test_a_host_none_of_whose_ranks_begins_does_not_compute() -> None:
+    (found,) = localise_hang(entering({4: "missing_start", 5: "missing_start"}).table, job())
+    assert (found.cause, found.level, found.ranks) == ("hang_not_entered", "machine", (4, 5))
+
+
+def test_who_only_waits_for_a_receiver_has_not_stopped() -> None:
+    """Ranks 2 and 3 send to 4 and 5, which are not ready."""
+    told = entering(dict.fromkeys((2, 3, 4, 5), "missing_start"))
+    table = told.table
+    assert [not_entered(grid, table) for grid in grids(table)] == [(0, (4,)), (0, (5,))]
+    (found,) = localise_hang(table, job())
+    assert found.ranks == (4, 5)
+
+
+def test_lost_telemetry_of_a_rank_is_not_its_absence() -> None:
+    found = localise_hang(entering({4: "unknown", 5: "unknown"}).table, job())
+    assert all(not {4, 5} & set(one.ranks) for one in found)
+
+
+def test_a_nic_is_down_where_the_other_ranks_of_its_host_go_on() -> None:
+    """All of a host's ranks would wait for a GPU that does not compute."""
+    told = Told(per_host=4)
+    for gpu in range(4):
+        for host in range(4):
+            rank, state = 4 * host + gpu, "missing_start" if (host, gpu) == (2, 1) else "incomplete"
+            told.tell(f"dp{gpu}", 3, rank, 50 * MS, state=state, sent=60 * MB, peers={(rank + 4) % 16: 60 * MB})
+    (found,) = localise_hang(told.table, job(4, 4))
+    assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (9,))
+
+
+def test_operators_that_overlap_leave_nothing_to_compute_in_between() -> None:
+    told = Told(per_host=1)
+    for rank in range(2):
+        told.tell("a", 0, rank, 10 * MS, 20 * MS)
+        told.tell("b", 0, rank, (12 + rank) * MS, 5 * MS)
+        told.tell("b", 1, rank, (40 + 5 * rank) * MS, 5 * MS)
+    table = told.table
+    computed = computing(table, grids(table), job(2, 1))
+    assert computed[table.communicators.index("b") == table.communicator].tolist()[1::2] == [10 * MS, 15 * MS]
+    (late,) = [one for grid in grids(table) for one in late_members(grid, computed, RULES)]
+    assert (late.rank, late.late_ns) == (1, 5 * MS)
