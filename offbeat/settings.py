@@ -21,10 +21,12 @@ from pydantic_settings import SettingsError as Unreadable
 
 from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.traffic.host import StepRules
 from offbeat.secret_files import with_secrets
 from producers.live.registration import DEFAULT_FOLDER
 from schemas.errors import SettingsError
 from streams.bus import GROUP_PREFIX, SaslMechanism, SecurityProtocol
+from streams.compare import CompareSettings
 from streams.search import SearchSettings
 
 PREFIX = "OFFBEAT_"
@@ -35,8 +37,16 @@ NOT_SETTINGS = ("OFFBEAT_TEST_", "OFFBEAT_SAMPLES")
 DATA_DIR = Path("offbeat-data")
 """The chDB folder where none is named."""
 
-_ABOVE = {"monitor.delta": 1}
-_LEAST = {"monitor.window": 1, "monitor.least_baseline": 1}
+_ABOVE = {"monitor.delta": 1, "compare.slow.delta": 1}
+_LEAST = {
+    "monitor.window": 1,
+    "monitor.least_baseline": 1,
+    "segment.step_ns": 1_000_000,
+    "compare.course.recurrences": 2,
+    "compare.course.recent": 1,
+    "compare.slow.window": 1,
+    "compare.slow.least_baseline": 1,
+}
 """Bounds of the rooms' numbers; of the others 0 is the least."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -205,6 +215,8 @@ class Settings(BaseSettings):
     collect: CollectSettings = CollectSettings()
     monitor: MonitorSettings = MonitorSettings()
     search: SearchSettings = SearchSettings()
+    segment: StepRules = StepRules()
+    compare: CompareSettings = CompareSettings()
     incidents: JoiningSettings = JoiningSettings()
     pivots: int = Field(4, ge=1)
     publish_all: bool = False
@@ -223,7 +235,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        for group in ("monitor", "search", "incidents"):
+        for group in ("monitor", "search", "segment", "compare", "incidents"):
             for name, number in _numbers(getattr(self, group), group):
                 above = _ABOVE.get(name)
                 least = _LEAST.get(name, 0)

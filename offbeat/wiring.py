@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,16 +12,19 @@ from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.job import Job, pivots
 from offbeat import terminal
 from offbeat.settings import KafkaSettings, Settings, StoreSettings
-from producers.job_source import JobSource
+from producers.job_source import JobSource, job_message
 from producers.log_agent import LogAgent, agents
 from schemas.errors import StoreError
+from schemas.message import Message
 from schemas.processor import Processor
 from streams import in_process
 from streams.bus import Bus
+from streams.compare import Compare
 from streams.control_view import Jobs
 from streams.incidents import Incidents
 from streams.monitor import Monitor
 from streams.search import Search
+from streams.segment import Segment
 
 if TYPE_CHECKING:  # in process nothing of Kafka, of ClickHouse or of HTTP is loaded
     from producers.publisher import Publisher
@@ -36,6 +39,8 @@ def steps(jobs: Mapping[str, Job], settings: Settings, searching: SearchMetrics 
     made: tuple[Processor, ...] = (
         Monitor(jobs, settings.monitor, settings.pivots),
         Search(jobs, settings.search, trained_detector(settings), searching),
+        Segment(jobs, settings.segment),
+        Compare(jobs, settings.compare),
         Incidents(jobs, settings.incidents),
     )
     return {step.name: step for step in made}
@@ -68,6 +73,16 @@ def run_agents_in_process(
     jobs = Jobs()
     pipeline = steps(jobs, settings).values()
     in_process.run([JobSource(job, hosts), *hosts], [jobs, *hosts, *pipeline, *readers])
+
+
+def run_traffic_in_process(
+    job: Job, messages: Iterable[Message], settings: Settings, readers: Sequence[Processor] = ()
+) -> None:
+    """Move what was told of a job's NIC traffic through the pipeline: records of telemetry.nic_epochs, op_calls and
+    queue_pairs, in the order of their time. A job that has ended says so from the start."""
+    jobs = Jobs()
+    pipeline = steps(jobs, settings).values()
+    in_process.run([in_process.Recorded([job_message(job), *messages])], [jobs, *pipeline, *readers])
 
 
 def bus(settings: KafkaSettings) -> Bus:

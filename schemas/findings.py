@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from schemas.errors import ImpossibleValue
 from schemas.topic import DURATION, LONGEST_RUN_NS, TIME, Column, Key, Topic
 
-METHODS = ("operator_graph",)
+METHODS = ("operator_graph", "traffic")
 CAUSES = (
     "compute_slow",
     "communication_slow",
@@ -57,6 +57,7 @@ EVIDENCE = pa.struct(
         pa.field("fetched_bytes", pa.int64()),
     ]
 )
+MEASURE = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.float64(), nullable=False)])
 WAIT = pa.struct(
     [
         pa.field("waiting_rank", pa.int32()),
@@ -119,6 +120,8 @@ TOPIC = Topic(
         Column("iteration_ns", DURATION, "Duration of the iteration.", "ns", nullable=True, minimum=0),
         Column("expected_ns", DURATION, "Expected duration.", "ns", nullable=True, minimum=0),
         Column("evidence", EVIDENCE, "What the finding rests on.", nullable=True),
+        Column("rule", pa.string(), "Rule of the method that decided.", nullable=True),
+        Column("measures", pa.list_(MEASURE), "The numbers that it decided by.", nullable=True),
         Column("waits", pa.list_(WAIT), "Who waits for whom, along the path walked."),
         Column("coverage", pa.float64(), "Share of the asked logs that came.", nullable=True, minimum=0, maximum=1),
         Column("bounded", pa.bool_(), "Stopped at a bound of ranks or rows: some may be missing.", nullable=True),

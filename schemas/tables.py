@@ -12,7 +12,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from schemas.catalogue import COMM_OPS, FINDINGS, INCIDENTS, ITERATIONS
+from schemas.catalogue import COMM_OPS, FINDINGS, INCIDENTS, ITERATIONS, OPERATORS, TRAFFIC_METRICS
 from schemas.topic import Column, Topic
 
 DEDUPLICATION_WINDOW = 1000
@@ -26,6 +26,7 @@ _SCALARS = {
     pa.bool_(): "Bool",
     pa.int32(): "Int32",
     pa.int64(): "Int64",
+    pa.uint32(): "UInt32",
     pa.float64(): "Float64",
     pa.string(): "String",
 }
@@ -136,5 +137,18 @@ _COMM_OPS = Table(
     partition_day="call_at",
     keep_days=14,
 )
+# An operator that is overdue is told again and again until it is over.
+_OPERATORS = Table(
+    "operators", OPERATORS, order_by=("job", "rank", "communicator", "seq", "call_id", "method", "nic"), keep_days=14
+)
+_TRAFFIC_METRICS = Table(
+    "traffic_metrics",
+    TRAFFIC_METRICS,
+    order_by=("job", "rank", "call_at", "communicator", "seq", "nic"),
+    partition_day="call_at",
+    keep_days=14,
+)
 
-TABLES: dict[str, Table] = {table.name: table for table in (_ITERATIONS, _FINDINGS, _INCIDENTS, _COMM_OPS)}
+TABLES: dict[str, Table] = {
+    table.name: table for table in (_ITERATIONS, _FINDINGS, _INCIDENTS, _COMM_OPS, _OPERATORS, _TRAFFIC_METRICS)
+}

@@ -29,6 +29,20 @@ class Source(Protocol):
     def advance(self) -> Iterable[Message] | None: ...
 
 
+class Recorded:
+    """A source of messages that were told before."""
+
+    name = "recorded"
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._messages = iter(messages)
+
+    def advance(self) -> Iterable[Message] | None:
+        """The next message; None after the last."""
+        message = next(self._messages, None)
+        return None if message is None else (message,)
+
+
 def run(
     sources: Sequence[Source],
     processors: Sequence[Processor],

@@ -121,11 +121,18 @@ class IterationMonitor:
     regular_in_a_row: int | None = None
     recent: deque[int | None] = field(default_factory=deque)
 
+    @property
+    def expected_ns(self) -> int | None:
+        """What the next iteration is expected to take; None while too few were seen."""
+        if len(self.baseline) < max(1, min(self.settings.least_baseline, self.settings.window)):
+            return None
+        return sum(duration for _, duration in self.baseline) // len(self.baseline)
+
     def judge(self, iteration: int, duration_ns: int | None) -> Judgement:
         """Take the next iteration in; a duration of None is not known and changes nothing but the count."""
         self.seen += 1
         self._remember(duration_ns)
-        expected = self._expected()
+        expected = self.expected_ns
         period = self._period(duration_ns, expected)
         delta = self.settings.delta if period is None else self.settings.fluctuation.delta
         if duration_ns is None:
@@ -202,11 +209,6 @@ class IterationMonitor:
             return False
         self.regular_in_a_row = None
         return True
-
-    def _expected(self) -> int | None:
-        if len(self.baseline) < max(1, min(self.settings.least_baseline, self.settings.window)):
-            return None
-        return sum(duration for _, duration in self.baseline) // len(self.baseline)
 
     def _outlier(self, duration_ns: int) -> bool:
         """Whether an iteration too early to be judged is too long to be learned from."""

@@ -1,0 +1,83 @@
+"""Judging a job's iterations and comparing the ranks of those that are slow (Pulse 6.2, 7.2.1)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from diagnosis.collective.course import Iteration
+from diagnosis.collective.grid import ComparisonRules, Usual, grids
+from diagnosis.collective.localise import localise_hang, localise_slow
+from diagnosis.collective.participation import Participation
+from diagnosis.collective.stragglers import Metric
+from diagnosis.collective.verdict import Verdict
+from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
+from diagnosis.job import Job
+
+_REMEMBERED = 5
+"""Regular iterations that tell what is usual."""
+
+SLOW = MonitorSettings(delta=1.03, least_baseline=3, warm_up=0)
+"""An iteration is slow from 3 % on. Ranks are compared with each other, so that few iterations are enough of a past."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What one iteration came to; ``judgement`` is None where its duration does not count."""
+
+    iteration: Iteration
+    judgement: Judgement
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass
+class Comparer:
+    """One job. Iterations of which nothing tells whether they are slow, the first ones, are compared as well."""
+
+    rules: ComparisonRules
+    metric: Metric
+    monitor: IterationMonitor
+    usual: deque[Usual] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+
+    def judge(self, iteration: Iteration, job: Job) -> Compared:
+        """Take the next iteration in."""
+        early = self.monitor.expected_ns is None
+        verdicts: list[Verdict] = self._slow(iteration.table, job) if early else []
+        at_fault = any(verdict.cause != "imbalance" for verdict in verdicts)
+        # what is slow from the beginning must not become usual
+        judgement = self.monitor.judge(iteration.number, None if at_fault else iteration.duration_ns)
+        if judgement.irregular:
+            verdicts = self._slow(iteration.table, job)
+        elif not at_fault:
+            self.usual.append(Usual.of(grids(iteration.table)))
+        return Compared(iteration, judgement, tuple(verdicts))
+
+    def hang(self, table: Participation, job: Job) -> list[Verdict]:
+        """Who keeps operators from ending."""
+        return localise_hang(table, job, pipelines(job), self.rules)
+
+    def _slow(self, table: Participation, job: Job) -> list[Verdict]:
+        return localise_slow(table, job, pipelines(job), merged(self.usual), self.rules, self.metric)
+
+
+def pipelines(job: Job) -> list[tuple[int, ...]]:
+    """The ranks of each pipeline by stage, where the job's layout is known."""
+    layout = job.layout
+    if layout is None or layout.world is None or not layout.pp or layout.pp < 2:
+        return []
+    apart = layout.world // layout.pp
+    return [tuple(first + apart * stage for stage in range(layout.pp)) for first in range(apart)]
+
+
+def merged(past: Sequence[Usual]) -> Usual | None:
+    """What is usual by several iterations: the median of each."""
+    if not past:
+        return None
+    return Usual(*(_medians([getattr(one, name) for one in past]) for name in ("duration", "actual", "rate")))
+
+
+def _medians(past: Sequence[Mapping[Any, float]]) -> dict[Any, float]:
+    return {key: median(one[key] for one in past if key in one) for key in {k: None for one in past for k in one}}

@@ -1,0 +1,234 @@
+"""The course of a job by what its NICs send: iterations, and which operators keep it from going on (Pulse 7.2.1).
+
+Rows of all hosts come in by and by, each up to a time that its host has been told of. An iteration is complete once all
+ranks have passed its mark, or one is two iterations ahead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnosis.collective.marks import Mark, find_marks, numbered
+from diagnosis.collective.participation import CUSTOM, UNKNOWN, Participation
+from diagnosis.columns import codes, integers, joint_codes
+from diagnosis.job import Communicator, Job
+
+OPEN = ("incomplete", "missing_start")
+"""States of an operator that has not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class CourseRules:
+    """``learn_ns``: after as long marks are chosen among what was seen, even if communicators have been silent.
+    ``recurrences``: how often each communicator is to be seen before that. ``hang_ns``: an operator that is silent for
+    as long hangs. ``recent``: custom collectives that are compared together (the paper's k).
+    """
+
+    learn_ns: int = 60_000_000_000
+    recurrences: int = 3
+    hang_ns: int = 30_000_000_000
+    recent: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """A complete iteration, with the rows that are compared: from the end of the one before it on, for jobs of few
+    custom collectives from further back. ``duration_ns`` is None where it is not known."""
+
+    number: int
+    duration_ns: int | None
+    table: Participation
+
+
+@dataclass
+class _Rank:
+    """One rank: its mark, and those it has passed: iteration, sequence number, call and end (or ``UNKNOWN``)."""
+
+    mark: Mark
+    passed: list[tuple[int, int, int, int]]
+
+    @property
+    def newest(self) -> int:
+        return self.passed[-1][0]
+
+    def at(self, iteration: int) -> tuple[int, int] | None:
+        """Call and end of an iteration's mark."""
+        return next(((call, end) for number, _, call, end in self.passed if number == iteration), None)
+
+    def pass_mark(self, seq: int, call_ns: int, end_ns: int, most: int) -> None:
+        number, before, called_ns, _ = self.passed[-1]
+        if call_ns > called_ns:
+            ahead = max(round((seq - before) / self.mark.every), 1) if self.mark.every else 1
+            self.passed = [*self.passed, (number + ahead, seq, call_ns, end_ns)][-most:]
+
+
+@dataclass
+class Course:
+    """One job. ``told_ns``: up to when each host is told of; ``judged``: the last complete iteration."""
+
+    rules: CourseRules
+    ranks: dict[int, _Rank] = field(default_factory=dict)
+    rows: list[pa.Table] = field(default_factory=list)
+    told_ns: dict[str, int] = field(default_factory=dict)
+    seen: Counter[tuple[str, int]] = field(default_factory=Counter)
+    began_ns: int | None = None
+    judged: int = UNKNOWN
+    open: dict[tuple[int, str, int], int] = field(default_factory=dict)
+
+    def take(self, table: pa.Table, host: str, told_ns: int) -> None:
+        """Take rows of analysis.traffic_metrics of a host, of which all up to a time are told now."""
+        self.told_ns[host] = max(told_ns, self.told_ns.get(host, 0))
+        if not table.num_rows:
+            return
+        self.rows.append(table)
+        if self.began_ns is None:
+            self.began_ns = told_ns
+        rows = table.select(_OF_A_ROW).to_pylist()
+        self._follow(rows)
+        if not self.ranks:
+            self.seen.update((row["communicator"], row["rank"]) for row in rows if row["state"] not in OPEN)
+
+    def complete(self, job: Job) -> Iterator[Iteration]:
+        """The iterations that are complete by now, in order."""
+        if not self.ranks and self._learned(job):
+            self._learn()
+        while self.ranks:
+            newest = [rank.newest for rank in self.ranks.values()]
+            following = self.judged + 1
+            if max(newest) < following or (min(newest) < following and max(newest) < following + 2):
+                return
+            self.judged = following
+            yield Iteration(following, self._duration(following), self._between(following - self._kept, following))
+            self._forget()
+
+    def hanging(self) -> Participation | None:
+        """What has been seen since the last complete iteration, if an operator hangs and all hosts still tell."""
+        live = min(self.told_ns.values(), default=0)
+        if not any(live - since >= self.rules.hang_ns for since in self.open.values()):
+            return None
+        return self._between(self.judged, None)
+
+    @property
+    def newest(self) -> int:
+        """The iteration that is going on."""
+        return max((rank.newest for rank in self.ranks.values()), default=UNKNOWN) + 1
+
+    @property
+    def needed_from_ns(self) -> int:
+        """No row of an earlier call is needed."""
+        first = self.judged - self._kept + 1
+        return min((at[0] for rank in self.ranks.values() if (at := rank.at(first)) is not None), default=0)
+
+    @property
+    def _kept(self) -> int:
+        """Iterations that are compared together."""
+        custom = any(rank.mark.op == CUSTOM for rank in self.ranks.values())
+        return self.rules.recent if custom else 1
+
+    def _follow(self, rows: list[dict[str, Any]]) -> None:
+        """Note marks that are passed, and operators that have not ended."""
+        for row in rows:
+            rank, communicator, seq = row["rank"], row["communicator"], row["seq"]
+            if row["state"] in OPEN:
+                self.open[rank, communicator, seq] = max(row["call_ns"], row["end_ns"] or 0)
+                continue
+            for key in [key for key in self.open if key[:2] == (rank, communicator) and key[2] <= seq]:
+                del self.open[key]
+            known = self.ranks.get(rank)
+            if known is not None and _bears(row, known.mark):
+                end = UNKNOWN if row["end_ns"] is None else row["end_ns"]
+                known.pass_mark(seq, row["call_ns"], end, self.rules.recent + 3)
+
+    def _learned(self, job: Job) -> bool:
+        """Whether marks can be chosen: every communicator between hosts has come again, at least to half of its ranks,
+        or there is nothing to wait for."""
+        if self.began_ns is None:
+            return False
+        hosts = job.ranks_of_host or self.told_ns
+        told = min((self.told_ns.get(host, 0) for host in hosts), default=0)
+        waited = max(self.told_ns.values()) - self.began_ns >= self.rules.learn_ns
+        if waited or told >= (job.ended_ns or told + 1):
+            return True
+        between = [c for c in job.communicators if not job.on_one_host(c.ranks)]
+        return bool(between) and all(self._recurs(c) for c in between)
+
+    def _recurs(self, communicator: Communicator) -> bool:
+        known = sum(self.seen[communicator.communicator, rank] >= self.rules.recurrences for rank in communicator.ranks)
+        return 2 * known >= len(communicator.ranks)
+
+    def _learn(self) -> None:
+        table = Participation.from_arrow(self._latest())
+        marked = find_marks(table)
+        for rank, numbers in numbered(table, marked).items():
+            rows = marked[rank].rows
+            columns = (table.instance, table.call_ns, table.end_ns)
+            passed = list(zip(numbers.tolist(), *(column[rows].tolist() for column in columns), strict=True))
+            self.ranks[rank] = _Rank(marked[rank].mark, passed)
+        self.judged = min((rank.passed[0][0] for rank in self.ranks.values()), default=0) - 1
+        self.seen.clear()
+        if not self.ranks:
+            self.began_ns = None
+
+    def _duration(self, iteration: int) -> int | None:
+        """From the mark before to the iteration's own, of most ranks."""
+        each = []
+        for rank in self.ranks.values():
+            before, own = rank.at(iteration - 1), rank.at(iteration)
+            if before is not None and own is not None:
+                by_end = before[1] != UNKNOWN and own[1] != UNKNOWN
+                each.append(own[by_end] - before[by_end])
+        return median_low(each) if each else None
+
+    def _between(self, first: int, last: int | None) -> Participation:
+        """Rows from the mark of an iteration to that of another, both included; None: all that follows."""
+        table = self._latest()
+        rank, call = integers(table, "rank"), integers(table, "call_ns")
+        low, high = self._bounds(first, _EARLIEST), self._bounds(last, _LATEST)
+        ranks = int(rank.max(initial=0)) + 1
+        lows, highs = (np.full(ranks, bounds[UNKNOWN], dtype=np.int64) for bounds in (low, high))
+        for bounds, column in ((low, lows), (high, highs)):
+            for number, at in bounds.items():
+                if 0 <= number < ranks:
+                    column[number] = at
+        return Participation.from_arrow(table.filter(pa.array((call >= lows[rank]) & (call <= highs[rank]))))
+
+    def _bounds(self, iteration: int | None, otherwise: int) -> dict[int, int]:
+        """Calls of an iteration's marks by rank, under ``UNKNOWN`` that of those that have none."""
+        found = {} if iteration is None else {number: rank.at(iteration) for number, rank in self.ranks.items()}
+        calls = {number: at[0] for number, at in found.items() if at is not None}
+        return {**calls, UNKNOWN: median_low(calls.values()) if calls else otherwise}
+
+    def _latest(self) -> pa.Table:
+        """All rows that are kept, of those of one operator and rank the last."""
+        table = pa.concat_tables(self.rows).unify_dictionaries().combine_chunks()
+        code, _ = codes(table, "communicator")
+        key = joint_codes(code, integers(table, "rank"), integers(table, "seq"))
+        _, last = np.unique(key[::-1], return_index=True)
+        self.rows = [table.take(pa.array(np.sort(len(key) - 1 - last)))]
+        return self.rows[0]
+
+    def _forget(self) -> None:
+        before = self._bounds(self.judged - self._kept + 1, _EARLIEST)[UNKNOWN]
+        self.rows = [table.filter(pc.greater_equal(table.column("call_ns"), before - _SLACK_NS)) for table in self.rows]
+
+
+_OF_A_ROW = ["rank", "communicator", "seq", "op", "expected_bytes", "state", "call_ns", "end_ns"]
+_EARLIEST, _LATEST = 0, np.iinfo(np.int64).max
+_SLACK_NS = 1_000_000_000
+"""By how much ranks may be ahead of each other."""
+
+
+def _bears(row: Mapping[str, Any], mark: Mark) -> bool:
+    return (
+        row["communicator"] == mark.communicator
+        and row["op"] == mark.op
+        and mark.expected in {UNKNOWN, row["expected_bytes"]}
+    )

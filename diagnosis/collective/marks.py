@@ -1,0 +1,109 @@
+"""The operator that ends a rank's iterations, told by what its NIC sends (Pulse 7.2.1).
+
+Nothing in the traffic says where an iteration ends. But operators come again, and of those that come least often one
+is followed by the longest pause: what is computed before the next iteration's first traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnosis.collective.participation import UNKNOWN, Ints, Participation
+from diagnosis.columns import joint_codes
+
+_LEAST = 2
+_SPREAD = 0.5
+"""Share of a rank's rows, less one period, that an operator must recur over: what is only called at the start does
+not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The last operator of a rank's iterations; ``expected`` is ``UNKNOWN`` of custom collectives, whose sizes differ.
+
+    ``every``: by how much its sequence number grows from one to the next; 0 of custom collectives.
+    """
+
+    communicator: str
+    op: str
+    expected: int
+    every: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Marked:
+    """A rank's mark, and the rows in which it was found, in order of calls."""
+
+    mark: Mark
+    rows: Ints
+
+
+def find_marks(table: Participation) -> dict[int, Marked]:
+    """The mark of each rank that shows one. ``table``: some iterations, from anywhere on."""
+    size = np.where(table.custom, UNKNOWN, table.expected)
+    kind = joint_codes(table.communicator, table.op, size) if len(table) else table.rank
+    found = {}
+    for rank in np.unique(table.rank).tolist():
+        own = np.flatnonzero(table.rank == rank)
+        own = own[np.argsort(table.call_ns[own], kind="stable")]
+        chosen = _last_of_cycle(kind[own], _pauses(table, own))
+        if chosen is not None:
+            rows = own[kind[own] == chosen]
+            found[rank] = Marked(_mark(table, rows), rows)
+    return found
+
+
+def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, Ints]:
+    """The iterations that each rank's marks end: the same numbers at the same time, as clocks of hosts nearly agree.
+
+    0 is the first one of the rank that shows most.
+    """
+    if not marked:
+        return {}
+    called = {rank: table.call_ns[one.rows] for rank, one in marked.items()}
+    reference = max(called.values(), key=len)
+    halfway = (reference[1:] + reference[:-1]) // 2
+    numbers = {}
+    for rank, calls in called.items():
+        ordinal = np.arange(len(calls))
+        shift = np.median(np.searchsorted(halfway, calls) - ordinal)
+        numbers[rank] = ordinal + int(np.rint(shift))
+    return numbers
+
+
+def _last_of_cycle(kind: Ints, pause: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> int | None:
+    """Of the kinds that come again least often, throughout, the one with the longest pause after it."""
+    names, count = np.unique(kind, return_counts=True)
+    best: tuple[int, float, int] | None = None
+    for name, times in zip(names.tolist(), count.tolist(), strict=True):
+        at = np.flatnonzero(kind == name)
+        spread = (at[-1] - at[0]) / max(len(kind) * (times - 1) / times, 1.0)
+        if times < _LEAST or spread < _SPREAD:
+            continue
+        after = pause[at][~np.isnan(pause[at])]
+        rated = times, -float(np.median(after)) if len(after) else 0.0, name
+        best = rated if best is None else min(best, rated)
+    return None if best is None else best[2]
+
+
+def _pauses(table: Participation, rows: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """From the end of each row's traffic to the start of the next one's; NaN where one of them was not seen."""
+    pause = np.full(len(rows), np.nan)
+    start, end = table.start_ns[rows], table.end_ns[rows]
+    seen = (start[1:] != UNKNOWN) & (end[:-1] != UNKNOWN)
+    pause[:-1] = np.where(seen, start[1:] - end[:-1], np.nan)
+    return pause
+
+
+def _mark(table: Participation, rows: Ints) -> Mark:
+    first = int(rows[0])
+    custom = bool(table.custom[first])
+    return Mark(
+        table.communicators[table.communicator[first]],
+        table.ops[table.op[first]],
+        UNKNOWN if custom else int(table.expected[first]),
+        0 if custom else max(int(np.median(np.diff(table.instance[rows]))), 1),
+    )

@@ -1,0 +1,109 @@
+"""What comparing ranks found, as rows of analysis.findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diagnosis.collective.comparing import Compared
+from diagnosis.collective.verdict import Verdict
+from diagnosis.job import Job
+from diagnosis.topology import Device
+from streams.identity import identity
+
+METHOD = "traffic"
+
+_OF_GPUS = {"compute_slow", "hang_not_entered"}
+_OF_NICS = {"communication_slow", "hang_hardware"}
+
+
+def found(
+    job: Job, iteration: int, verdicts: Sequence[Verdict], columns: Mapping[str, Any], what: str = "slow"
+) -> list[dict[str, Any]]:
+    """A row a verdict; one row without ranks where nobody could be named. ``columns`` are the iteration's own.
+
+    Whose fault it is the comparison tells, not how much of it: what was lost is shared equally.
+    """
+    at_fault = [verdict for verdict in verdicts if verdict.cause != "imbalance"]
+    share = 1.0 / max(len(at_fault), 1)
+    return [
+        {
+            "id": identity(job.job, METHOD, what, iteration, ordinal),
+            "method": METHOD,
+            "active": True,
+            "iteration": iteration,
+            "waits": [],
+            **columns,
+            **_named(job, verdict, share),
+        }
+        for ordinal, verdict in enumerate(verdicts or (None,))
+    ]
+
+
+def cleared(job: str, what: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The row that ends what the method said: of one run, or (without ``first_iteration``) of everything."""
+    return {
+        "id": identity(job, METHOD, what, columns["iteration"]),
+        "method": METHOD,
+        "active": False,
+        "ranks": [],
+        "candidates": [],
+        "devices": [],
+        "waits": [],
+        **columns,
+    }
+
+
+def columns_of(compared: Compared, found_ns: int) -> dict[str, Any]:
+    """What a slow iteration's rows have in common."""
+    judgement, number = compared.judgement, compared.iteration.number
+    run = judgement.run
+    columns: dict[str, Any] = {
+        "iteration_ns": compared.iteration.duration_ns,
+        "expected_ns": judgement.expected_ns,
+        "first_iteration": number,
+        "last_iteration": number,
+        "found_ns": found_ns,
+    }
+    if run is None:
+        return columns
+    return columns | {
+        "pattern": run.pattern,
+        "first_iteration": run.first,
+        "last_iteration": run.last,
+        "step_from": run.step_from,
+        "run_excess_ns": run.excess_ns,
+        "step_excess_ns": run.step_excess_ns,
+    }
+
+
+def _named(job: Job, verdict: Verdict | None, share: float) -> dict[str, Any]:
+    if verdict is None:
+        return {"ranks": [], "candidates": [], "devices": []}
+    operator = {"communicator": verdict.communicator} if verdict.communicator is not None else None
+    return {
+        "cause": verdict.cause,
+        "level": verdict.level,
+        "ranks": list(verdict.ranks),
+        "candidates": [list(ranks) for ranks in verdict.candidates],
+        "devices": [
+            {"device": device.device, "kind": device.kind, "downside_nics": device.downside_nics}
+            for device in _devices(job, verdict)
+        ],
+        "root_operator": operator,
+        "evidence": {"share": share if verdict.cause != "imbalance" else 0.0},
+        "rule": verdict.method,
+        "measures": [{"name": name, "value": value} for name, value in sorted(verdict.evidence.items())],
+        "coverage": verdict.coverage,
+    }
+
+
+def _devices(job: Job, verdict: Verdict) -> Sequence[Device]:
+    if verdict.cause in _OF_GPUS:
+        return [job.gpu(rank) for rank in verdict.ranks]
+    if verdict.cause in _OF_NICS:
+        members = job.members.get(verdict.communicator or "", verdict.ranks)
+        return job.carriers(members, verdict.ranks)
+    if verdict.cause == "host_slow":
+        return list(dict.fromkeys(job.cpu(rank) for rank in verdict.ranks))
+    return []
