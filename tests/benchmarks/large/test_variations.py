@@ -1,0 +1,49 @@
+"""The same runs under other settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.large import variations
+from benchmarks.large.plan import LargeCase
+from benchmarks.large.trial import LargeScore
+from benchmarks.large.variations import Variation, under_each
+from offbeat.settings import Settings
+from tests.benchmarks.large.runs import CASE, FAULT, SCORE, slow_nic
+from tests.offbeat.command_line import offbeat
+
+
+def test_only_one_setting_varies_at_a_time() -> None:
+    settings = Settings()
+    varied = variations.variations(settings, [1.05], [1, 6])
+    assert [(one.name, one.value) for one in varied] == [("delta", 1.05), ("pivots", 1), ("pivots", 6)]
+    assert [one.settings.monitor.delta for one in varied] == [1.05, settings.monitor.delta, settings.monitor.delta]
+    assert [one.settings.pivots for one in varied] == [settings.pivots, 1, 6]
+
+
+def test_a_large_delta_passes_over_what_a_smaller_one_finds() -> None:
+    """The NIC makes iterations half as long again."""
+    varied = variations.variations(Settings(), [1.1, 3.0], [])
+    found, passed_over = under_each(replace(CASE, all_logs=False), slow_nic(), varied)
+    assert found.searched > 0
+    assert found.iterations.hit > 0
+    assert (passed_over.searched, passed_over.iterations.hit) == (0, 0)
+
+
+def test_figures_are_told_by_setting_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[LargeCase] = []
+
+    def made(case: LargeCase, varied: list[Variation]) -> list[LargeScore]:
+        asked.append(case)
+        missed = replace(SCORE, faults=(replace(FAULT, places=dict.fromkeys(FAULT.places, 9)),))
+        return [SCORE if one.value <= 2 else missed for one in varied]
+
+    monkeypatch.setattr(variations, "judge_each", made)
+    options = ("--runs", 3, "--healthy", 1, "--delta", 1.1, "--pivots", 2, "--pivots", 3, "--processes", 1)
+    told = json.loads(offbeat("bench", "sensitivity", *options, "--json").stdout)
+    assert [case.seed for case in asked] == [55_000, 55_001, 55_002, 55_004]
+    assert told["delta"]["1.1"]["top_k"]["in_top_k"]["share"] == 1.0
+    assert [told["pivots"][value]["top_k"]["in_top_k"]["share"] for value in ("2", "3")] == [1.0, 0.0]
