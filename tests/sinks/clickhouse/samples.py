@@ -64,6 +64,8 @@ def finding(number: int, **changes: Any) -> dict[str, Any]:
             "clock_error_ns": 20_000,
             "fetched_bytes": 123_456,
         },
+        "rule": None,
+        "measures": [],
         "waits": [{"waiting_rank": 8, "awaited_rank": 11, "communicator": "tp5", "op": "all_reduce"}],
         "coverage": 1.0,
         "bounded": False,

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas.catalogue import COMM_OPS, FINDINGS, INCIDENTS, ITERATIONS
+from schemas.catalogue import COMM_OPS, FINDINGS, INCIDENTS, ITERATIONS, OPERATORS, TRAFFIC_METRICS
 from schemas.errors import ImpossibleValue, StoreError, UndecodableMessage
 from schemas.message import Message, encode
 from schemas.processor import Processor, Sink
@@ -61,12 +61,12 @@ def count(store: Store, table: str) -> int:
     return found
 
 
-def test_it_is_a_sink_of_four_topics() -> None:
+def test_it_is_a_sink_of_what_tables_hold() -> None:
     sink = ClickHouseSink(Recorder())
     assert isinstance(sink, Processor)
     assert isinstance(sink, Sink)
     assert sink.name == "store"
-    assert set(sink.reads) == {ITERATIONS, FINDINGS, INCIDENTS, COMM_OPS}
+    assert set(sink.reads) == {ITERATIONS, FINDINGS, INCIDENTS, COMM_OPS, OPERATORS, TRAFFIC_METRICS}
     assert sink.writes == ()
     assert COMM_OPS not in ClickHouseSink(Recorder(), comm_ops=False).reads
 
@@ -266,6 +266,8 @@ def test_every_column_of_a_table_but_the_materialized_is_filled() -> None:
         "findings": findings(),
         "incidents": incidents(),
         "comm_ops": comm_ops(),
+        "operators": [],
+        "traffic_metrics": [],
     }
     for table in TABLES.values():
         stored = stored_rows(table, table.topic.from_rows(rows[table.name]), JOB)
