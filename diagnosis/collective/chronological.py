@@ -31,8 +31,8 @@ from diagnosis.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A rank that began ``late_ns`` after the others' median, having computed ``computed_ns`` since the operator
-    before."""
+    """A rank that computed ``computed_ns`` before operators of one communicator, ``late_ns`` more than the others'
+    median ``usual_ns``; ``at``: the operator that it was latest to begin."""
 
     rank: int
     at: int
@@ -41,21 +41,25 @@ class Late:
     usual_ns: float
 
 
-def late_members(grid: Grid, computed_ns: Floats, rules: ComparisonRules) -> list[Late]:
-    """Members that begin operators of one communicator late, in order of time, the latest one of each operator.
+def late_members(grid: Grid, computed_ns: Floats, rules: ComparisonRules, chosen: Bools | None = None) -> list[Late]:
+    """Members that begin operators of one communicator late.
 
-    ``computed_ns``: of each row of the table, as ``computing`` has it.
+    As published, the first late start counts. A slow GPU delays each of many starts by little, no more than chance
+    delays some; so here what a rank has computed before all of them is added up. ``computed_ns``: of each row of the
+    table, as ``computing`` has it; ``chosen``: the operators to look at, shape (instances,).
     """
-    found = []
     computed = on_grid(grid, computed_ns)
-    for at in range(len(grid.instance)):
-        own = computed[:, at]
-        if np.count_nonzero(~np.isnan(own)) < 2:
-            continue
-        worst = int(np.nanargmax(own))
-        usual = float(np.nanmedian(np.delete(own, worst)))
-        if own[worst] - usual >= max(rules.late_ns, rules.late_share * usual):
-            found.append(Late(int(grid.rank[worst]), at, float(own[worst] - usual), float(own[worst]), usual))
+    known = ~np.isnan(computed).any(axis=0) & (True if chosen is None else chosen)
+    if len(grid.rank) < 2 or not known.any():
+        return []
+    total = computed[:, known].sum(axis=1)
+    found = []
+    for own in range(len(total)):
+        usual = float(np.median(np.delete(total, own)))
+        if total[own] - usual >= max(rules.late_ns, rules.late_share * usual):
+            beyond = computed[own, known] - np.median(np.delete(computed[:, known], own, axis=0), axis=0)
+            at = int(np.flatnonzero(known)[np.argmax(beyond)])
+            found.append(Late(int(grid.rank[own]), at, float(total[own] - usual), float(total[own]), usual))
     return found
 
 
@@ -130,7 +134,8 @@ class Pipelines:
 
     A machine is one stage on one host; ``stage`` and ``host`` have shape (machines,). ``start`` is nanoseconds since
     a moment that the ranks of a stage share, NaN where nothing was seen; ``absent``: covered, and nothing was sent.
-    ``peer`` is the machine that is sent to, or ``UNKNOWN``.
+    ``peer`` is the machine that is sent to, or ``UNKNOWN``. ``stuck`` is the rank whose send did not end though those
+    of most other ranks of its machine did, and ``stuck_to`` whom it sent to; ``UNKNOWN`` where there is none.
     """
 
     host: tuple[str, ...]
@@ -138,6 +143,8 @@ class Pipelines:
     start: Floats
     absent: Bools
     peer: Ints
+    stuck: Ints
+    stuck_to: Ints
     coverage: float
 
     @classmethod
@@ -156,23 +163,31 @@ class Pipelines:
         sends = max((len(own) for own in rows.values()), default=0)
         start = np.full((len(machines), sends), np.nan)
         absent = np.zeros((len(machines), sends), dtype=np.bool_)
-        peer = np.full((len(machines), sends), UNKNOWN, dtype=np.int64)
+        peer, stuck, stuck_to = (np.full((len(machines), sends), UNKNOWN, dtype=np.int64) for _ in range(3))
         for machine, at in number.items():
             own = [rank for rank in rows if place[rank] == machine]
             if own:
-                each = [_relative(table, rows[rank], sends, moment_ns[rank]) for rank in own]
-                known = np.stack([times for times, _ in each])
-                gone = np.stack([lacking for _, lacking in each])
-                start[at] = _median(known)
-                absent[at] = gone.sum(axis=0) * 2 > len(own)
-                peer[at] = [number[place[p]] if p in place else UNKNOWN for p in _receivers(table, rows[own[0]], sends)]
+                times, states = zip(
+                    *(_relative(table, rows[rank], sends, moment_ns[rank]) for rank in own), strict=True
+                )
+                start[at] = _median(np.stack(times))
+                state, to = np.stack(states), np.array([_receivers(table, rows[rank], sends) for rank in own])
+                absent[at] = (state == MISSING_START).sum(axis=0) * 2 > len(own)
+                lacking = np.isin(state, (MISSING_START, INCOMPLETE))
+                alone = lacking.any(axis=0) & ((state == COMPLETE).sum(axis=0) * 2 >= len(own))
+                which, columns = np.argmax(lacking, axis=0), np.arange(sends)
+                stuck[at] = np.where(alone, np.array(own)[which], UNKNOWN)
+                stuck_to[at] = np.where(alone, to[which, columns], UNKNOWN)
+                peer[at] = [number[place[rank]] if rank in place else UNKNOWN for rank in to[0].tolist()]
         return cls(
-            tuple(host for _, host in machines),
-            np.array([at for at, _ in machines], dtype=np.int64),
-            start,
-            absent,
-            peer,
-            len(rows) / max(len(place), 1),
+            host=tuple(host for _, host in machines),
+            stage=np.array([at for at, _ in machines], dtype=np.int64),
+            start=start,
+            absent=absent,
+            peer=peer,
+            stuck=stuck,
+            stuck_to=stuck_to,
+            coverage=len(rows) / max(len(place), 1),
         )
 
     def expected(self) -> Floats:
@@ -200,11 +215,13 @@ def first_anomaly(pipelines: Pipelines, job: Job, rules: ComparisonRules, hang: 
     step = 0.0 if np.isnan(step) else float(step)
     late = pipelines.start - expected
     threshold = max(rules.late_ns, rules.late_share * step)
-    wrong = pipelines.absent & ~np.isnan(expected) if hang else late >= threshold
+    wrong = (pipelines.absent | (pipelines.stuck != UNKNOWN)) & ~np.isnan(expected) if hang else late >= threshold
     if not wrong.any():
         return None
     order = np.where(wrong, expected, np.inf)
     machine, send = (int(i) for i in np.unravel_index(int(np.argmin(order)), order.shape))
+    if hang and not pipelines.absent[machine, send]:
+        return _stuck(pipelines, machine, send)
     peer = int(pipelines.peer[machine, send])
     chosen = {machine}
     if peer != UNKNOWN:
@@ -221,8 +238,22 @@ def first_anomaly(pipelines: Pipelines, job: Job, rules: ComparisonRules, hang: 
             "stage": float(pipelines.stage[machine]),
             "send": float(send),
             "expected_ns": float(expected[machine, send]),
-            **({} if hang else {"late_ns": float(late[machine, send])}),
+            **({} if hang else {"late_ns": float(np.nanmax(late[machine]))}),
         },
+        coverage=pipelines.coverage,
+    )
+
+
+def _stuck(pipelines: Pipelines, machine: int, send: int) -> Verdict:
+    """One send of a machine does not end: its NIC is down, or that of its receiver."""
+    ends = sorted({int(pipelines.stuck[machine, send]), int(pipelines.stuck_to[machine, send])} - {UNKNOWN})
+    return Verdict(
+        cause="hang_hardware",
+        level="device",
+        ranks=tuple(ends),
+        method="pipeline_order",
+        candidates=tuple((rank,) for rank in ends) if len(ends) > 1 else (),
+        evidence={"stage": float(pipelines.stage[machine]), "send": float(send)},
         coverage=pipelines.coverage,
     )
 
@@ -234,8 +265,8 @@ def _sends(table: Participation, rank: int, pipeline: Sequence[int]) -> list[int
     return sorted((row for row in within if len(table.peer[table.peers(row)])), key=lambda row: int(table.call_ns[row]))
 
 
-def _relative(table: Participation, rows: Sequence[int], sends: int, moment_ns: int) -> tuple[Floats, Bools]:
-    """Start of each send from the common moment on, and which of them are absent though telemetry is there."""
+def _relative(table: Participation, rows: Sequence[int], sends: int, moment_ns: int) -> tuple[Floats, Ints]:
+    """Start of each send from the common moment on, and its state; what was never called is missing."""
     start, state = np.full(sends, np.nan), np.full(sends, MISSING_START)
     for at, row in enumerate(rows):
         state[at] = table.state[row]
@@ -243,7 +274,7 @@ def _relative(table: Participation, rows: Sequence[int], sends: int, moment_ns: 
             start[at] = table.start_ns[row] - moment_ns
     if (state == UNKNOWN_STATE).any():  # what follows a loss is no silence
         state[int(np.argmax(state == UNKNOWN_STATE)) :] = UNKNOWN_STATE
-    return start, state == MISSING_START
+    return start, state
 
 
 def _receivers(table: Participation, rows: Sequence[int], sends: int) -> list[int]:

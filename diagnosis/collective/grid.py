@@ -17,19 +17,20 @@ class ComparisonRules:
     ``longer``: a duration is extended; also how much longer than usual an actual time may be and count as normal.
     ``margin``: actual time of a straggler in a built-in collective beyond the others', ``custom_margin``: its actual
     rate in a custom one below the others'; both at least ``spread`` times the deviation among the others.
-    ``busy_margin``: the same for what full epochs hold. ``recent``: the paper's k, custom collectives that are
-    averaged. ``late_ns`` and ``late_share`` (of the time usually computed before it): a start is late.
-    ``tie_share``: volumes or starts this near are not told apart.
+    ``busy_margin``: the same for what full epochs hold. ``busy_share``: part of the duration in which a straggler
+    really sends. ``recent``: the paper's k, custom collectives that are averaged. ``late_ns`` and ``late_share`` (of
+    what others compute before it): a start is late. ``tie_share``: volumes this near are not told apart.
     """
 
     longer: float = 1.1
     margin: float = 0.03
     custom_margin: float = 0.1
     busy_margin: float = 0.03
+    busy_share: float = 0.85
     spread: float = 4.0
     recent: int = 10
     late_ns: int = 2_000_000
-    late_share: float = 0.1
+    late_share: float = 0.25
     tie_share: float = 0.01
 
 

@@ -1,7 +1,8 @@
 """From what ranks did in an iteration to who is at fault: the order of the rules (Pulse 6.2, 7.2.1).
 
 Computation comes first, pipelines before groups: what a slow computation delays looks like slow communication. Then
-the communication itself, and last what only the group shows.
+the communication itself, and last what only the group shows. Where it is known what operators usually take, starts that
+are late by only a small part of what communication has lost do not count: proxies that a CPU delays make some.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, Pipelines, computing, first_anomaly, late_members, not_entered
-from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
+from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_of
 from diagnosis.collective.participation import COMPLETE, UNKNOWN_STATE, Participation
 from diagnosis.collective.stragglers import (
     Metric,
@@ -24,6 +25,12 @@ from diagnosis.collective.stragglers import (
 from diagnosis.collective.traffic_map import combines, explained
 from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
+
+_SMALL_PART = 0.5
+"""Part of what communication has lost by which computation must have been late to be its cause."""
+
+_ALIKE = 2 / 3
+"""Machines that are late by this part of the latest one's lateness are late of themselves, not because of it."""
 
 _BESIDE = 5.0
 """A deviation that is this much smaller than another is its consequence."""
@@ -46,13 +53,32 @@ def localise_slow(
     rules = rules or ComparisonRules()
     own = grids(table)
     pipeline = first_anomaly(Pipelines.of(table, job, pipelines, common_moment(table)), job, rules, hang=False)
-    if pipeline is not None:
-        return [pipeline]
-    own = [grid for grid in own if not any(set(grid.rank.tolist()) <= set(ranks) for ranks in pipelines)]
-    late, imbalance = _late(own, table, job, rules)
-    straggling = [v for grid in own if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
-    straggling += [v for grid in own if (v := slow_in_custom(grid, table, rules, usual)) is not None]
-    return [*(late or distinct(straggling) or slow_groups(own, rules, usual)), *imbalance]
+    within = [grid for grid in own if not any(set(grid.rank.tolist()) <= set(ranks) for ranks in pipelines)]
+    late, imbalance = _late(within, table, job, rules)
+    straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
+    straggling += [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
+    computing = [pipeline] if pipeline is not None else late
+    communicating = distinct(straggling) or slow_groups(within, rules, usual)
+    if computing and communicating and _prolonged(within, usual) * _SMALL_PART > _lateness(computing):
+        return [*communicating, *imbalance]
+    return [*(computing or communicating), *imbalance]
+
+
+def _lateness(verdicts: Sequence[Verdict]) -> float:
+    return max(verdict.evidence.get("lost_ns", verdict.evidence["late_ns"]) for verdict in verdicts)
+
+
+def _prolonged(own: Sequence[Grid], usual: Usual | None) -> float:
+    """By how much the built-in collectives of one communicator have grown, of the member that waited least."""
+    if usual is None:
+        return 0.0
+    most = 0.0
+    for whole in own:
+        grid = whole.choose(whole.complete & ~whole.custom)
+        known = [usual.duration.get(kind_of(grid, at), np.nan) for at in range(len(grid.instance))]
+        if known:
+            most = max(most, float(np.nansum(np.nanmin(grid.duration, axis=0) - np.array(known))))
+    return most
 
 
 def localise_hang(
@@ -73,8 +99,15 @@ def localise_hang(
     absent = _absent(own, table, job)
     if absent:
         return absent
-    stopped = [v for grid in own if (v := stopped_in_collective(grid, rules)) is not None]
-    return distinct(stopped + [v for grid in own if (v := stopped_in_custom(grid, table)) is not None])
+    built_in = [v for grid in own if (v := stopped_in_collective(grid, rules)) is not None]
+    custom = [v for grid in own if (v := stopped_in_custom(grid, table)) is not None]
+    return distinct(_first(built_in) + _first(custom))
+
+
+def _first(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Those on the operators that stopped first: parallel groups call alike, and later ones wait for earlier ones."""
+    first = min((verdict.instance or 0 for verdict in verdicts), default=0)
+    return [verdict for verdict in verdicts if (verdict.instance or 0) == first]
 
 
 def common_moment(table: Participation) -> dict[int, int]:
@@ -130,11 +163,13 @@ def _late(
     computed = computing(table, own, job)
     for grid in own:
         back = combines(grid, table)
-        for late in late_members(grid, computed, rules):
-            if back[late.at] and explained(grid, table, computed, late, rules):
+        for late in late_members(grid, computed, rules, back):
+            if explained(grid, table, computed, back, late, rules.late_share):
                 hot.setdefault(late.rank, []).append((grid, late))
             else:
                 slow.setdefault(job.clock(late.rank), []).append((grid, late))
+        for late in late_members(grid, computed, rules, ~back):
+            slow.setdefault(job.clock(late.rank), []).append((grid, late))
     most = max((_lost(found) for found in slow.values()), default=0.0)
     machines = [
         Verdict(
@@ -147,14 +182,20 @@ def _late(
             evidence=_evidence(found),
             coverage=min(grid.coverage for grid, _ in found),
         )
-        for found in slow.values()
-        if 2 * _lost(found) >= most
+        for host, found in slow.items()
+        if _lost(found) >= _ALIKE * most and _all_of_it(host, found, own, job)
     ]
     imbalance = [
         Verdict("imbalance", "device", (rank,), "traffic_map", found[0][0].communicator, evidence=_evidence(found))
         for rank, found in hot.items()
     ]
     return machines, imbalance
+
+
+def _all_of_it(host: str, found: Sequence[tuple[Grid, Late]], own: Sequence[Grid], job: Job) -> bool:
+    """Whether most ranks of a host that have groups are late: those of a tensor group wait for each other."""
+    ranks = {int(rank) for grid in own for rank in grid.rank if job.clock(int(rank)) == host}
+    return 2 * len({late.rank for _, late in found}) > len(ranks)
 
 
 def _lost(found: Sequence[tuple[Grid, Late]]) -> float:
@@ -169,6 +210,7 @@ def _evidence(found: Sequence[tuple[Grid, Late]]) -> dict[str, float]:
     worst = max((late for _, late in found), key=lambda late: late.late_ns)
     return {
         "late_ns": worst.late_ns,
+        "lost_ns": _lost(found),
         "computed_ns": worst.computed_ns,
         "usual_ns": worst.usual_ns,
         "times": float(len(found)),

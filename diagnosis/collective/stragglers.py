@@ -29,6 +29,9 @@ from diagnosis.collective.verdict import Verdict
 Metric = Literal["actual_time", "busy_epochs"]
 """The paper's, and one that sees slowness which leaves no epoch empty."""
 
+RESENT_NS = 20_000_000
+"""A NIC that gets no answer sends again for longer than this, and waits longer each time."""
+
 _LEAST_RANKS = 2
 
 
@@ -48,7 +51,9 @@ def slow_in_collective(
     else:
         slowness, margin = 1.0 / np.maximum(np.nanmean(chosen.busy, axis=1), 1.0), rules.busy_margin
     ratio, deviation = over_others(slowness)
-    culprits = np.flatnonzero(ratio >= 1.0 + np.maximum(margin, rules.spread * deviation))
+    # a straggler sends nearly all the time: where all are silent for long, none of them is what is waited for
+    busy = np.nanmean(chosen.actual, axis=1) >= rules.busy_share * np.nanmean(chosen.duration, axis=1)
+    culprits = np.flatnonzero(busy & (ratio >= 1.0 + np.maximum(margin, rules.spread * deviation)))
     if not len(culprits):
         return None
     worst = culprits[np.argmax(ratio[culprits])]
@@ -101,9 +106,13 @@ def slow_in_custom(
     rate = np.nanmean(rates(chosen), axis=1)
     if usual is not None:
         rate = rate / np.array([usual.rate.get((grid.communicator, int(r)), np.nan) for r in grid.rank])
-    for method, who, speed in (("actual_rate", grid.rank, rate), ("rate_to_peer", *_towards(chosen, table))):
+    towards, to_peer = _towards(chosen, table)
+    for method, who, speed, margin in (
+        ("actual_rate", grid.rank, rate, rules.custom_margin),
+        ("rate_to_peer", towards, to_peer, 2 * rules.custom_margin),  # single sends jitter more
+    ):
         ratio, deviation = over_others(speed)
-        slow = np.flatnonzero(ratio <= 1.0 - np.maximum(rules.custom_margin, rules.spread * deviation))
+        slow = np.flatnonzero(ratio <= 1.0 - np.maximum(margin, rules.spread * deviation))
         if len(slow):
             worst = slow[np.argmin(ratio[slow])]
             return Verdict(
@@ -180,7 +189,9 @@ def stopped_in_custom(grid: Grid, table: Participation) -> Verdict | None:
     pairs = _unfinished(table, [int(row) for row in grid.row[:, at] if row != UNKNOWN])
     if not pairs:
         return None
-    everywhere = sorted(set.intersection(*(set(pair) for pair in pairs)))
+    both = set.intersection(*(set(pair) for pair in pairs))
+    # whoever gets no answers sends again, so of two ends that is the living one
+    everywhere = sorted(both - _sending_again(grid, at) or both)
     ranks = tuple(everywhere) or tuple(sorted({rank for pair in pairs for rank in pair}))
     return Verdict(
         cause="hang_hardware",
@@ -193,6 +204,12 @@ def stopped_in_custom(grid: Grid, table: Participation) -> Verdict | None:
         evidence={"incomplete_sends": float(len(pairs))},
         coverage=float(np.mean(grid.state[:, at] != UNKNOWN_STATE)),
     )
+
+
+def _sending_again(grid: Grid, at: int) -> set[int]:
+    """The ranks that went on sending for long after others had ended."""
+    duration = grid.duration[:, at]
+    return set(grid.rank[duration >= np.nanmin(duration) + RESENT_NS].tolist())
 
 
 def _unfinished(table: Participation, rows: Sequence[int]) -> set[tuple[int, int]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnosis.collective.chronological import Late, on_grid
-from diagnosis.collective.grid import ComparisonRules, Grid
+from diagnosis.collective.grid import Grid
 from diagnosis.collective.participation import UNKNOWN, Bools, Floats, Participation
 
 _LIKE = 0.1
@@ -60,10 +60,14 @@ def combines(grid: Grid, table: Participation) -> Bools:
     return found
 
 
-def explained(grid: Grid, table: Participation, computed_ns: Floats, late: Late, rules: ComparisonRules) -> bool:
-    """Whether a rank's late combine is explained by what it got in the dispatch before."""
-    received = TrafficMap.of(grid, table, late.at - 1).received
-    computed = on_grid(grid, computed_ns)[:, late.at]
+def explained(grid: Grid, table: Participation, computed_ns: Floats, back: Bools, late: Late, share: float) -> bool:
+    """Whether what a late rank computed before the combines ``back`` is explained by what it got in the dispatches.
+
+    It is not where another rank got at least as much and computed for less, by more than ``share``.
+    """
+    known = back & ~np.isnan(on_grid(grid, computed_ns)).any(axis=0)
+    received = sum((TrafficMap.of(grid, table, at - 1).received for at in np.flatnonzero(known).tolist()), start=0.0)
+    computed = on_grid(grid, computed_ns)[:, known].sum(axis=1)
     own = int(np.searchsorted(grid.rank, late.rank))
-    as_much = np.flatnonzero((received >= received[own]) & (np.arange(len(received)) != own))
-    return not bool((computed[own] > (1 + rules.late_share) * computed[as_much]).any())
+    as_much = np.flatnonzero((received >= np.asarray(received)[own]) & (np.arange(len(computed)) != own))
+    return not bool((computed[own] > (1 + share) * computed[as_much]).any())
