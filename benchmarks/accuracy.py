@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -14,25 +14,28 @@ import typer
 from offbeat import terminal
 
 if TYPE_CHECKING:  # heavy: loaded when runs begin
-    from benchmarks.simulated.plan import Case
-    from benchmarks.simulated.trial import Score
+    from benchmarks.simulated.finished import Score
     from offbeat.settings import Settings
 
-_Case = TypeVar("_Case", bound="Case")
+_Case = TypeVar("_Case", bound=Hashable)
 _Score = TypeVar("_Score", bound="Score")
 
-REPORTED_SEEDS = {"operator_graph": 5000, "holmes": 50_000}
+REPORTED_SEEDS = {"operator_graph": 5000, "holmes": 50_000, "pulse": 70_000}
 """Seeds from here on are for reported figures alone; whoever develops takes others."""
 
-_TYPICAL_S = {"operator_graph": 20.0, "holmes": 150.0}
+_HEALTHY = {"operator_graph": 20, "holmes": 20, "pulse": 51}
+"""Runs without a fault where nothing else is asked for."""
+
+_TYPICAL_S = {"operator_graph": 20.0, "holmes": 150.0, "pulse": 15.0}
 """What a run takes, for the first estimate."""
 
 
 class System(StrEnum):
-    """What is measured: the search on jobs of up to 128 ranks, or all of it on jobs of thousands."""
+    """What is measured: the search on jobs of up to 128 ranks, all of it on jobs of thousands, or NIC traffic."""
 
     OPERATOR_GRAPH = "operator_graph"
     HOLMES = "holmes"
+    PULSE = "pulse"
 
 
 class Noise(StrEnum):
@@ -51,8 +54,17 @@ class Noise(StrEnum):
 def run(
     *,
     system: Annotated[System, typer.Option(help="Which system.")] = System.OPERATOR_GRAPH,
-    runs: Annotated[int, typer.Option(min=0, help="Runs with faults, for each profile of noise.")] = 40,
-    healthy: Annotated[int, typer.Option(min=0, help="Runs without, for each profile of noise.")] = 20,
+    runs: Annotated[
+        int, typer.Option(min=0, help="Runs with faults, for each profile of noise; pulse has repeats.")
+    ] = 40,
+    healthy: Annotated[
+        int | None, typer.Option(min=0, help="Runs without, for each profile of noise: 20, of pulse 51.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=0, help="Runs of each of pulse's combinations of fault and job.")] = 5,
+    only: Annotated[
+        str | None, typer.Option(metavar="CLASS/INJECTION", help="Of pulse's runs those named so, or a part of it.")
+    ] = None,
+    untuned: Annotated[bool, typer.Option(help="Draw lines, channels, slices and slots of pulse's runs.")] = False,
     noise: Annotated[Noise, typer.Option(help="Profiles of noise.")] = Noise.BOTH,
     ranks: Annotated[int, typer.Option(min=256, help="Ranks of holmes' jobs; operator_graph draws 32 to 128.")] = 2048,
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of holmes' runs; operator_graph has 60.")] = 60,
@@ -70,6 +82,7 @@ def run(
     from offbeat.settings import Settings
 
     first = REPORTED_SEEDS[system] if seeds is None else seeds
+    without = _HEALTHY[system] if healthy is None else healthy
     told: dict[str, Any] = {
         "system": system.value,
         "seeds": {"from": first, "reported": first == REPORTED_SEEDS[system]},
@@ -81,13 +94,26 @@ def run(
         from benchmarks.large import trial as large_trial
 
         size = {"ranks": ranks, "iterations": iterations}
-        large = large_plan.cases(runs, healthy, noise.profiles, first, **size, all_logs=all_logs)
+        large = large_plan.cases(runs, without, noise.profiles, first, **size, all_logs=all_logs)
         work = partial(large_trial.run_case, settings=settings)
         series = Series(system, large, work, large_trial.LargeScore, large_figures.summarise)
         return {**told, "noise": series.figures(noise.profiles, settings, resume, processes)}
+    if system is System.PULSE:
+        from benchmarks.traffic import figures as traffic_figures
+        from benchmarks.traffic import plan as traffic_plan
+        from benchmarks.traffic import trial as traffic_trial
+
+        traffic = Series(
+            system,
+            traffic_plan.cases(repeats, without, noise.profiles, first, only, untuned),
+            partial(traffic_trial.run_case, settings=settings),
+            traffic_trial.Score,
+            traffic_figures.summarise,
+        )
+        return {**told, "untuned": untuned, "noise": traffic.figures(noise.profiles, settings, resume, processes)}
     from benchmarks.simulated import figures, plan, trial
 
-    cases = plan.cases(runs, healthy, noise.profiles, first)
+    cases = plan.cases(runs, without, noise.profiles, first)
     small = Series(system, cases, partial(trial.run_case, settings=settings), trial.Score, figures.summarise)
     return {**told, "noise": small.figures(noise.profiles, settings, resume, processes)}
 

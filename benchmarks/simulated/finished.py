@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from benchmarks.simulated.plan import Case
-from benchmarks.simulated.trial import Score
 from offbeat.settings import Settings
 from schemas.errors import InputError
 
@@ -18,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 DECISIVE = (
     "benchmarks/large",
     "benchmarks/simulated",
+    "benchmarks/traffic",
     "diagnosis",
     "offbeat/wiring.py",
     "producers",
@@ -25,6 +24,18 @@ DECISIVE = (
     "streams",
 )
 """The code that a score depends on."""
+
+
+class Score(Protocol):
+    """What a finished run counts for: under which noise, the run itself, and how it is written down."""
+
+    @property
+    def noise(self) -> str: ...
+    @property
+    def case(self) -> Hashable: ...
+    def to_json(self) -> dict[str, Any]: ...
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Self: ...
 
 
 _Score = TypeVar("_Score", bound=Score)
@@ -39,7 +50,7 @@ class Finished(Generic[_Score]):
     """
 
     def __init__(self, file: Path | None, version: str, kind: type[_Score]) -> None:
-        self.scores: dict[Case, _Score] = {}
+        self.scores: dict[Hashable, _Score] = {}
         self.outdated = 0
         """Scores in the file that other code or settings made."""
         self._file, self._version, self._kind = file, version, kind
@@ -54,7 +65,7 @@ class Finished(Generic[_Score]):
             with self._file.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
 
-    def of(self, cases: Iterable[Case]) -> list[_Score]:
+    def of(self, cases: Iterable[Hashable]) -> list[_Score]:
         """The scores of the runs that are finished."""
         return [self.scores[case] for case in cases if case in self.scores]
 

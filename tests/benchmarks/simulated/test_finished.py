@@ -61,7 +61,7 @@ def test_a_line_that_was_being_written_is_forgotten(tmp_path: Path) -> None:
     whole = file.read_text()
     file.write_text(whole + whole[:100])
     Finished(file, "1", Score).add(replace(SCORE, seed=8))
-    assert {case.seed for case in Finished(file, "1", Score).scores} == {7, 8}
+    assert {score.seed for score in Finished(file, "1", Score).scores.values()} == {7, 8}
 
 
 def test_scores_of_other_code_do_not_count(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""What the pipeline says of a run. It is given encoded telemetry and nothing else; the truth has no way in here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from diagnosis.job import Job
+from offbeat import wiring
+from offbeat.settings import Settings
+from schemas import catalogue
+from schemas.message import Message, decode
+from schemas.topic import Topic
+
+Row = Mapping[str, Any]
+
+HANG_NS = 3_000_000_000
+"""Silence that counts as a hang: iterations are as much shorter than real ones as their volumes are smaller."""
+
+
+def detect(job: Job, messages: Sequence[Message], settings: Settings) -> list[Row]:
+    """The incidents that come of a job's NIC telemetry, each as it stands at the end.
+
+    Raises ``RuntimeError`` where a message was refused: the figures would tell of a part of the telemetry.
+    """
+    listener = _Listener()
+    wiring.run_traffic_in_process(job, messages, _hanging_sooner(settings), [listener])
+    if listener.refused:
+        raise RuntimeError(f"{job.job}: {len(listener.refused)} messages were refused: {listener.refused[0]}")
+    return list(listener.incidents.values())
+
+
+def _hanging_sooner(settings: Settings) -> Settings:
+    course = replace(settings.compare.course, hang_ns=HANG_NS)
+    return settings.model_copy(update={"compare": replace(settings.compare, course=course)})
+
+
+class _Listener:
+    """Reads what is said in the end, and publishes nothing."""
+
+    name = "listener"
+    reads: tuple[Topic, ...] = (catalogue.INCIDENTS, catalogue.DEAD_LETTERS)
+    writes: tuple[Topic, ...] = ()
+
+    def __init__(self) -> None:
+        self.incidents: dict[str, Row] = {}
+        self.refused: list[str] = []
+
+    def process(self, message: Message) -> Iterable[Message]:
+        if message.topic == catalogue.INCIDENTS.name:
+            for row in decode(message, catalogue.INCIDENTS).to_pylist():
+                self.incidents[row["id"]] = row
+        else:
+            self.refused += decode(message, catalogue.DEAD_LETTERS).column("reason").to_pylist()
+        return ()
+
+    def tick(self, now_ns: int) -> Iterable[Message]:
+        return ()
+
+    def safe_offsets(self) -> Mapping[Topic, int]:
+        return {}

@@ -1,0 +1,155 @@
+"""Scores as figures: counts, shares and their 95 % intervals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import Any
+
+from benchmarks.simulated.figures import share
+from benchmarks.traffic.scoring import CANDIDATES, FALSE, GROUP, NO_DEVICE, RIGHT, WRONG_CLASS, FaultScore
+from benchmarks.traffic.trial import Score
+from producers.simulation.nic import BEYOND, Class, Setup
+
+Figures = dict[str, Any]
+
+MISSED = "missed"
+_LEVELS = (RIGHT, CANDIDATES, GROUP, WRONG_CLASS, FALSE)
+"""Of the answers on a run, the best one tells how far it was localised."""
+
+_HIT = frozenset({RIGHT, CANDIDATES, GROUP})
+_TO_MACHINE = frozenset({RIGHT, CANDIDATES})
+_BEYOND = frozenset(str(combination) for combination in BEYOND)
+_NOTICED = (1.01, 1.1)
+"""Slowdowns below are hardly any, those from the second on are plain."""
+
+
+def summarise(scores: Sequence[Score]) -> Figures:
+    """All figures of runs under one profile of noise: of table 4, then of what lies beyond it."""
+    faulty = [score for score in scores if score.fault is not None]
+    table_4 = [score for score in faulty if score.what not in _BEYOND]
+    return {
+        "runs": {"table_4": len(table_4), "beyond": len(faulty) - len(table_4), "healthy": len(scores) - len(faulty)},
+        "all": _of_class(table_4),
+        "classes": {kind.value: _of_class(of) for kind in Class if (of := _of(table_4, kind))},
+        "healthy": _of_healthy([score for score in scores if score.fault is None]),
+        "table_3": _table_3(faulty, [score for score in scores if score.setup is Setup.MIXTRAL]),
+        "recall_by": {
+            "setup": _recall_by(faulty, lambda score, _: score.setup.value),
+            "severity": _recall_by(table_4, lambda score, _: score.what),
+            "slowdown": _recall_by(table_4, lambda _, fault: _felt(fault)),
+        },
+        "cost_s": _cost(scores),
+        "failures": [failure for score in scores if (failure := _failure(score))],
+    }
+
+
+def _of(scores: Iterable[Score], kind: Class) -> list[Score]:
+    return [score for score in scores if score.fault is not None and score.fault.kind == kind]
+
+
+def _of_class(scores: Sequence[Score]) -> Figures:
+    """By the definitions of Pulse 8.1, of runs with faults.
+
+    ``recall``: the faulty machine is among those named, with the right kind; ``to_machine``: it alone, or beside the
+    one that the evidence cannot tell it from. ``precision`` is of named nodes, ``answers_right`` of answers: of a
+    group both count its normal nodes against it. ``false_positives``: of all normal nodes, those named.
+    """
+    best = [_best(score) for score in scores]
+    verdicts = Counter(said.verdict for score in scores for said in score.said)
+    answers = sum(count for verdict, count in verdicts.items() if verdict != NO_DEVICE)
+    hits = sum(verdict in _HIT for verdict in best)
+    innocent = sum(_innocent(score) for score in scores)
+    normal = sum(score.hosts - 1 for score in scores)
+    return {
+        "recall": share(hits, len(best)),
+        "to_machine": share(sum(verdict in _TO_MACHINE for verdict in best), len(best)),
+        "two_candidates": sum(verdict == CANDIDATES for verdict in best),
+        "precision": share(hits, hits + innocent),
+        "answers_right": share(verdicts[RIGHT] + verdicts[CANDIDATES], answers),
+        "false_positives": share(innocent, normal),
+        "device_right": share(_devices_right(scores), sum(verdict == RIGHT for verdict in best)),
+        "verdicts": dict(verdicts),
+    }
+
+
+def _of_healthy(scores: Sequence[Score]) -> Figures:
+    quiet = [all(said.verdict == NO_DEVICE for said in score.said) for score in scores]
+    return {
+        "without_answer": share(sum(quiet), len(quiet)),
+        "false_answers": dict(Counter(said.cause for score in scores for said in score.said if said.verdict == FALSE)),
+    }
+
+
+def _best(score: Score) -> str:
+    verdicts = {said.verdict for said in score.said}
+    return next((level for level in _LEVELS if level in verdicts), MISSED)
+
+
+def _innocent(score: Score) -> int:
+    """Normal nodes named, each kind of anomaly once, however often."""
+    by_cause: dict[str, int] = {}
+    for said in score.said:
+        by_cause[said.cause] = max(by_cause.get(said.cause, 0), said.normal_hosts)
+    return min(sum(by_cause.values()), score.hosts - (score.fault is not None))
+
+
+def _devices_right(scores: Iterable[Score]) -> int:
+    return sum(any(said.device_right for said in score.said) for score in scores)
+
+
+def _table_3(faulty: Sequence[Score], experts: Sequence[Score]) -> Figures:
+    """How far each injection was localised, by setup. Uneven experts are injected nowhere: how many runs with experts
+    had somebody named for routing."""
+    rows: dict[str, dict[str, Counter[str]]] = {}
+    for score in faulty:
+        assert score.fault is not None
+        row = rows.setdefault(score.fault.injection, {})
+        row.setdefault(score.setup.value, Counter())[_best(score)] += 1
+    hot = sum(any(said.verdict == NO_DEVICE for said in score.said) for score in experts)
+    return {
+        **{name: {setup: dict(levels) for setup, levels in row.items()} for name, row in sorted(rows.items())},
+        "expert_imbalance": share(hot, len(experts)),
+    }
+
+
+def _recall_by(scores: Sequence[Score], key: Callable[[Score, FaultScore], str]) -> Figures:
+    groups: dict[str, list[bool]] = {}
+    for score in scores:
+        assert score.fault is not None
+        groups.setdefault(key(score, score.fault), []).append(_best(score) in _HIT)
+    return {name: share(sum(hits), len(hits)) for name, hits in sorted(groups.items())}
+
+
+def _felt(fault: FaultScore) -> str:
+    low, high = _NOTICED
+    if fault.slowdown is None:
+        return "not told"
+    return f"below {low}" if fault.slowdown < low else f"below {high}" if fault.slowdown < high else f"{high} or more"
+
+
+def _cost(scores: Sequence[Score]) -> Figures:
+    if not scores:
+        return {}
+    return {
+        "simulate": round(median(score.simulate_s for score in scores), 2),
+        "detect": round(median(score.detect_s for score in scores), 2),
+        "all": round(sum(score.simulate_s + score.detect_s for score in scores)),
+    }
+
+
+def _failure(score: Score) -> Figures | None:
+    """What went wrong in a run, for whoever wants to look at it."""
+    wrong = [said for said in score.said if said.verdict in {FALSE, WRONG_CLASS}]
+    missed = score.fault is not None and _best(score) not in _HIT
+    if not missed and not wrong:
+        return None
+    return {
+        "seed": score.seed,
+        "what": score.what,
+        "noise": score.noise,
+        "fault": None if score.fault is None else [list(score.fault.ranks), score.fault.slowdown],
+        "missed": missed,
+        "said": [[said.verdict, said.cause, said.level, list(said.ranks)] for said in score.said],
+    }

@@ -1,0 +1,98 @@
+"""Which runs an accuracy figure is made of: each combination that Pulse was judged on again and again, healthy ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from random import Random
+
+from producers.simulation.nic import BEYOND, COMBINATIONS, DEFAULT, HARD, Combination, NicScenario, faulty, healthy
+from producers.simulation.nic.faults import SEVERITIES, Fault
+from producers.simulation.nic.hardware import KIB, Hardware
+from producers.simulation.nic.scenarios import Setup
+
+NOISES = {"default": DEFAULT, "hard": HARD}
+
+HEALTHY = "healthy"
+HEALTHY_SETUPS = (Setup.GPT2_70B, Setup.MIXTRAL, Setup.NEIGHBOURS)
+
+HANG_S = 6.0
+"""How long a run that hangs is told of."""
+
+_BY_NAME = {str(combination): combination for combination in (*COMBINATIONS, *BEYOND)}
+_BLOCK = 100
+"""Seeds of each repetition: the combinations', then those of healthy runs."""
+
+_LINES_GBPS, _CHANNELS, _SLICES, _SLOTS = (200.0, 800.0), (1, 2, 4, 8), (128, 256, 512, 1024), (4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run: its seed, its combination by name (or ``HEALTHY`` and a setup), its noise, and whether its settings are
+    drawn from those that nothing was tuned on."""
+
+    seed: int
+    what: str
+    noise: str
+    untuned: bool = False
+
+    @property
+    def combination(self) -> Combination | None:
+        """What is injected, and where; None in a healthy run."""
+        return _BY_NAME.get(self.what)
+
+    @property
+    def setup(self) -> Setup:
+        """What runs."""
+        return self.combination.setup if self.combination else Setup(self.what.partition("/")[2])
+
+    def scenario(self) -> NicScenario:
+        """The run's scenario."""
+        chance = Random(f"untuned {self.seed}")
+        combination, noise = self.combination, NOISES[self.noise]
+        if combination is None:
+            scenario = healthy(self.setup, self.seed, noise)
+        else:
+            if self.untuned and (graded := SEVERITIES.get(combination.injection)):
+                combination = replace(combination, severity=chance.uniform(min(graded), max(graded)))
+            scenario = faulty(combination, self.seed, noise)
+        scenario = replace(scenario, hang_s=HANG_S)
+        return _untuned(scenario, chance) if self.untuned else scenario
+
+
+def cases(
+    repeats: int, healthy_runs: int, noises: Sequence[str], first_seed: int, only: str | None = None,
+    untuned: bool = False,
+) -> list[Case]:  # fmt: skip
+    """``repeats`` runs of each combination of table 4 and of those beyond it, and healthy ones, in order of seeds.
+
+    ``only``: those whose class of anomaly, setup or injection contains it; healthy runs have the class ``HEALTHY``.
+    More runs leave the others as they are.
+    """
+    told = [(first_seed + _BLOCK * repeat + at, name) for repeat in range(repeats) for at, name in enumerate(_BY_NAME)]
+    each = _BLOCK - len(_BY_NAME)
+    for run in range(healthy_runs):
+        seed = first_seed + _BLOCK * (run // each) + len(_BY_NAME) + run % each
+        told.append((seed, f"{HEALTHY}/{HEALTHY_SETUPS[run % len(HEALTHY_SETUPS)]}"))
+    chosen = [(seed, name) for seed, name in sorted(told) if only is None or only in f"{_class_of(name)}/{name}"]
+    return [Case(seed, name, noise, untuned) for (seed, name), noise in product(chosen, noises)]
+
+
+def _class_of(name: str) -> str:
+    case = _BY_NAME.get(name)
+    return Fault(case.injection, 0, 0.0, case.severity).kind.value if case else HEALTHY
+
+
+def _untuned(scenario: NicScenario, chance: Random) -> NicScenario:
+    """The same on other hardware. Faster lines end iterations sooner: there are more of them, so that a fault that was
+    placed for the usual ones still falls into the run."""
+    hardware = Hardware(
+        line_gbps=chance.choice(_LINES_GBPS),
+        channels=chance.choice(_CHANNELS),
+        slice_bytes=chance.choice(_SLICES) * KIB,
+        slots=chance.choice(_SLOTS),
+    )
+    faster = hardware.line_gbps > scenario.hardware.line_gbps
+    iterations = -(-scenario.iterations * 3 // 2) if faster else scenario.iterations
+    return replace(scenario, hardware=hardware, iterations=iterations)

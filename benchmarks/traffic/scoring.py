@@ -1,0 +1,124 @@
+"""What was said of a run, beside its truth, by the definitions of Pulse 8.1.
+
+A faulty node with the right kind of anomaly is a true positive. A normal node that is named, or the faulty one with
+another kind, is a false one. A node is a host; whether the device is the right one is told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from diagnosis.job import Job
+from producers.simulation.nic import Class, FaultTruth, NicTruth, Setup
+
+RIGHT, CANDIDATES, GROUP, WRONG_CLASS, FALSE, NO_DEVICE = (
+    "right",
+    "candidates",
+    "group",
+    "wrong_class",
+    "false",
+    "no_device",
+)
+"""The faulty machine; as one of two, where no more can be told; within a group; of another kind; another; nobody."""
+
+_CLASS_OF = {
+    "compute_slow": Class.COMPUTATION_SLOW,
+    "host_slow": Class.COMPUTATION_SLOW,
+    "communication_slow": Class.COMMUNICATION_SLOW,
+    "hang_not_entered": Class.COMPUTATION_STOP,
+    "hang_hardware": Class.COMMUNICATION_STOP,
+}
+_OF_NOBODY = "imbalance"
+
+_PIPELINED = frozenset({Setup.GPT2_70B, Setup.GPT2_70B_DEEP})
+"""Where a stage that waits cannot be told from one that computes, so that two candidates are allowed (D.4, D.5)."""
+
+_CLOCKS_NS = 20_000_000
+"""Hosts' clocks are off by less."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer in short, and what it is worth. ``normal_hosts``: hosts without a fault that it names for one."""
+
+    cause: str
+    level: str
+    ranks: tuple[int, ...]
+    verdict: str
+    normal_hosts: int
+    device_right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FaultScore:
+    """What was injected. ``slowdown``: of an iteration after its beginning over one before; None where it hangs, or
+    where there is none after it."""
+
+    injection: str
+    kind: str
+    severity: float
+    ranks: tuple[int, ...]
+    slowdown: float | None
+
+
+def said_of(incident: Row, truth: NicTruth, job: Job, setup: Setup) -> Said:
+    """An incident as an answer on the run's only fault, if it has one."""
+    named = _hosts(incident["ranks"], job)
+    fault = truth.faults[0] if truth.faults else None
+    verdict = _verdict(incident, fault, job, setup)
+    innocent = named if fault is None or verdict in {FALSE, WRONG_CLASS} else named - _hosts(fault.ranks, job)
+    counted = verdict not in {NO_DEVICE, CANDIDATES}
+    return Said(
+        cause=incident["cause"],
+        level=incident["level"],
+        ranks=tuple(incident["ranks"]),
+        verdict=verdict,
+        normal_hosts=len(innocent) if counted else 0,
+        device_right=fault is not None and verdict == RIGHT and set(incident["ranks"]) <= set(fault.ranks),
+    )
+
+
+def _verdict(incident: Row, fault: FaultTruth | None, job: Job, setup: Setup) -> str:
+    if incident["cause"] == _OF_NOBODY:
+        return NO_DEVICE
+    if fault is None or incident["opened_ns"] < fault.at_ns - _CLOCKS_NS:
+        return FALSE
+    named, own = _hosts(incident["ranks"], job), _hosts(fault.ranks, job)
+    if not named & own:
+        return FALSE
+    kind = _CLASS_OF.get(incident["cause"])
+    if kind is None or kind.value != fault.kind:
+        return WRONG_CLASS
+    if named <= own:
+        return RIGHT
+    computes = kind in {Class.COMPUTATION_SLOW, Class.COMPUTATION_STOP}
+    allowed = computes and setup in _PIPELINED and len(incident["candidates"] or ()) == 2 and len(named) == 2
+    return CANDIDATES if allowed else GROUP
+
+
+def fault_of(truth: NicTruth) -> FaultScore | None:
+    """The run's fault, if it has one."""
+    if not truth.faults:
+        return None
+    fault = truth.faults[0]
+    return FaultScore(fault.injection, fault.kind, fault.severity, fault.ranks, _slowdown(truth, fault.at_ns))
+
+
+def _slowdown(truth: NicTruth, at_ns: int) -> float | None:
+    """Median iteration after the fault over that before; the one that it falls into counts nowhere."""
+    ends = [int(of_ranks.max()) for of_ranks in truth.iteration_ends_ns if of_ranks.min() >= 0]
+    lasted = list(pairwise(ends))
+    before = sorted(b - a for a, b in lasted if b <= at_ns)
+    after = sorted(b - a for a, b in lasted if a >= at_ns)
+    if truth.hung or not before or not after:
+        return None
+    return round(after[len(after) // 2] / before[len(before) // 2], 4)
+
+
+def _hosts(ranks: tuple[int, ...], job: Job) -> set[str]:
+    return {job.clock(rank) for rank in ranks}

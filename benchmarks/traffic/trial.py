@@ -1,0 +1,74 @@
+"""One run, from its seed to its score."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from benchmarks.traffic.detection import detect
+from benchmarks.traffic.plan import Case
+from benchmarks.traffic.scoring import FaultScore, Said, fault_of, said_of
+from offbeat.settings import Settings
+from producers.simulation.nic import simulate_nics
+from producers.simulation.nic.scenarios import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a finished run counts for. ``hosts``: how many it has; ``telemetry_bytes``: encoded, of all of them."""
+
+    seed: int
+    what: str
+    noise: str
+    untuned: bool
+    hosts: int
+    fault: FaultScore | None
+    said: tuple[Said, ...]
+    telemetry_bytes: int
+    simulate_s: float
+    detect_s: float
+
+    @property
+    def case(self) -> Case:
+        """The run that it is the score of."""
+        return Case(self.seed, self.what, self.noise, self.untuned)
+
+    @property
+    def setup(self) -> Setup:
+        """What ran."""
+        return self.case.setup
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Self:
+        """What ``to_json`` gave; raises ``TypeError`` or ``KeyError`` for anything else."""
+        fault = None if row["fault"] is None else FaultScore(**{**row["fault"], "ranks": tuple(row["fault"]["ranks"])})
+        said = tuple(Said(**{**one, "ranks": tuple(one["ranks"])}) for one in row["said"])
+        return cls(**{**row, "fault": fault, "said": said})
+
+
+def run_case(case: Case, settings: Settings) -> Score:
+    """Simulate a run, have the pipeline look at its telemetry, and hold the truth beside what it says."""
+    started = time.perf_counter()
+    run = simulate_nics(case.scenario())
+    messages = list(run.messages())
+    simulated = time.perf_counter()
+    incidents = detect(run.job, messages, settings)
+    detected = time.perf_counter()
+    return Score(
+        seed=case.seed,
+        what=case.what,
+        noise=case.noise,
+        untuned=case.untuned,
+        hosts=run.scenario.hosts,
+        fault=fault_of(run.truth),
+        said=tuple(said_of(incident, run.truth, run.job, case.setup) for incident in incidents),
+        telemetry_bytes=sum(len(message.value or b"") for message in messages),
+        simulate_s=round(simulated - started, 2),
+        detect_s=round(detected - simulated, 2),
+    )
