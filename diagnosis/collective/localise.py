@@ -105,9 +105,13 @@ def localise_hang(
 
 
 def _first(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Those on the operators that stopped first: parallel groups call alike, and later ones wait for earlier ones."""
+    """Those on the operators that stopped first: parallel groups call alike, and later ones wait for earlier ones.
+
+    Of these, where some send again what is not answered, the groups in which that happens: the others only wait.
+    """
     first = min((verdict.instance or 0 for verdict in verdicts), default=0)
-    return [verdict for verdict in verdicts if (verdict.instance or 0) == first]
+    chosen = [verdict for verdict in verdicts if (verdict.instance or 0) == first]
+    return [verdict for verdict in chosen if verdict.evidence.get("sending_again")] or chosen
 
 
 def common_moment(table: Participation) -> dict[int, int]:

@@ -189,9 +189,12 @@ def stopped_in_custom(grid: Grid, table: Participation) -> Verdict | None:
     pairs = _unfinished(table, [int(row) for row in grid.row[:, at] if row != UNKNOWN])
     if not pairs:
         return None
+    # whoever gets no answers sends again, so of two ends that is the living one; and who began was there
+    again = _sending_again(grid, at)
+    silent = set(grid.rank[np.isnan(grid.duration[:, at])].tolist())
     both = set.intersection(*(set(pair) for pair in pairs))
-    # whoever gets no answers sends again, so of two ends that is the living one
-    everywhere = sorted(both - _sending_again(grid, at) or both)
+    both = both - again or both
+    everywhere = sorted(both & silent or both)
     ranks = tuple(everywhere) or tuple(sorted({rank for pair in pairs for rank in pair}))
     return Verdict(
         cause="hang_hardware",
@@ -201,7 +204,7 @@ def stopped_in_custom(grid: Grid, table: Participation) -> Verdict | None:
         communicator=grid.communicator,
         instance=int(grid.instance[at]),
         candidates=tuple((rank,) for rank in ranks) if len(everywhere) > 1 else (),
-        evidence={"incomplete_sends": float(len(pairs))},
+        evidence={"incomplete_sends": float(len(pairs)), "sending_again": float(len(again))},
         coverage=float(np.mean(grid.state[:, at] != UNKNOWN_STATE)),
     )
 

@@ -192,6 +192,16 @@ def test_of_a_single_send_that_does_not_end_both_ends_are_candidates() -> None:
     assert found.candidates == ((1,), (3,))
 
 
+def test_who_sends_again_what_is_not_answered_is_alive() -> None:
+    told = Told(per_host=1)
+    for rank in range(4):
+        stuck = {"state": "incomplete", "incomplete": [3], "duration_ns": 900 * MS} if rank == 1 else {}
+        told.tell("ep", rank, rank, 0, op="custom", peers={3 - rank: MB}, **stuck)  # type: ignore[arg-type]
+    found = stopped_in_custom(told.grid, told.table)
+    assert found is not None
+    assert (found.ranks, found.candidates, found.evidence["sending_again"]) == ((3,), (), 1)
+
+
 def test_what_ends_has_nobody_who_stopped() -> None:
     assert stopped_in_collective(rings({}).grid, RULES) is None
     told = exchanges({})
