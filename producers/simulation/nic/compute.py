@@ -8,7 +8,7 @@ import numpy as np
 
 from producers.simulation.nic.draws import Purpose, stream
 from producers.simulation.nic.scenario import NicScenario
-from producers.simulation.noise import NoiseProfile, factors, lognormal
+from producers.simulation.noise import Floats, NoiseProfile, factors, lognormal
 
 
 class ComputeTimes:
@@ -30,6 +30,12 @@ class ComputeTimes:
         self._segments: Counter[int] = Counter()
         self._chance = [stream(seed, Purpose.SEGMENTS, host) for host in range(scenario.hosts)]
         self._drawn: dict[tuple[int, int], float] = {}
+
+    def sequences(self, iteration: int) -> Floats:
+        """How much longer each microbatch takes than on average, by its sequences; shape (microbatches, replicas)."""
+        s = self._scenario
+        normals = stream(s.seed, Purpose.SEQUENCES, 0, iteration).standard_normal((s.microbatches, s.dp))
+        return lognormal(normals, s.noise.sequence_cv * np.sqrt(s.microbatches))
 
     def segment(self, rank: int, iteration: int, seconds: float, parts: int = 1) -> float:
         """What a rank's next segment takes, which usually takes so long; of a host's ranks kernels are slow alike.

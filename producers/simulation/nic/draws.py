@@ -33,6 +33,7 @@ class Purpose(IntEnum):
     START = 117
     LAUNCH = 118
     FAULT = 119
+    SEQUENCES = 120
 
 
 def stream(seed: int, purpose: Purpose, place: int = 0, time: int = 0) -> np.random.Generator:

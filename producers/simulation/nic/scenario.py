@@ -29,16 +29,18 @@ class Workload(StrEnum):
 class Noise:
     """What makes a healthy cluster uneven; strengths of compute as in ``producers.simulation.noise``.
 
-    ``routing_cv`` is how unevenly experts are chosen, over a run and again in each operator. ``background`` scales
-    how often storage, checkpoints and other tenants send; ``congested_share`` is the probability that a NIC's switch
-    port is congested for a while within a second. A NIC's clock begins anywhere; its distance from the host's is
-    measured to ``nic_clock_error_s``. ``lost_polls`` never arrive.
+    ``sequence_cv`` is of an iteration's microbatches together, as their sequences are unequally long; ``routing_cv``
+    how unevenly experts are chosen, over a run and again in each operator. ``background`` scales how often storage,
+    checkpoints and other tenants send; ``congested_share`` is the probability that a NIC's switch port is congested
+    for a while within a second. A NIC's clock begins anywhere; its distance from the host's is measured to
+    ``nic_clock_error_s``. ``lost_polls`` never arrive.
     """
 
     gpu_speed_sigma: float = 0.02
     rank_sigma: float = 0.015
     rank_rho: float = 0.9
     common_sigma: float = 0.011
+    sequence_cv: float = 0.0
     kernel_cv: float = 0.07
     outlier_share: float = 0.003
     routing_cv: float = 0.2
@@ -54,8 +56,8 @@ class Noise:
 DEFAULT = Noise()
 """Iterations of a healthy job vary by 1-2 %."""
 
-HARD = Noise(common_sigma=0.058, routing_cv=0.4, congested_share=0.15)
-"""Iterations of a healthy job vary by 5-7 %; routing is more uneven, and ports are congested more often."""
+HARD = Noise(common_sigma=0.062, sequence_cv=0.045, routing_cv=0.4, congested_share=0.15)
+"""Iterations of a healthy job vary by 5-7 %; sequences and routing are uneven, and ports are congested more often."""
 
 QUIET = Noise(
     gpu_speed_sigma=0.0,

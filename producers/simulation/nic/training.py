@@ -18,6 +18,9 @@ _BACKWARD = 2.0
 _EXPERTS_SHARE = 0.6
 """Of a layer's compute."""
 
+_ALONE_PARTS = 8
+"""Of the compute between two collectives on their own."""
+
 
 def programs_of(scenario: NicScenario) -> Programs:
     """The programs of all ranks of a scenario."""
@@ -38,13 +41,15 @@ def programs_of(scenario: NicScenario) -> Programs:
 def _pipeline(programs: Programs, iteration: int) -> None:
     """1F1B without interleaving."""
     s = programs.scenario
+    sequences = programs.compute.sequences(iteration)
     for replica in range(s.dp):
         for column in range(s.tp):
             members = [(stage * s.dp + replica) * s.tp + column for stage in range(s.pp)]
-            _one_pipeline(programs, f"pipeline{replica}.{column}", members, iteration)
+            _one_pipeline(programs, f"pipeline{replica}.{column}", members, iteration, sequences[:, replica])
 
 
-def _one_pipeline(programs: Programs, communicator: str, members: list[int], iteration: int) -> None:
+def _one_pipeline(programs: Programs, communicator: str, members: list[int], iteration: int, sequences: Floats) -> None:
+    """``sequences``: how much longer each microbatch takes."""
     s = programs.scenario
     size = s.activation_bytes
     forward: list[list[tuple[Side, Side]]] = []
@@ -57,7 +62,7 @@ def _one_pipeline(programs: Programs, communicator: str, members: list[int], ite
         backward.append([sides[other, one] for sides in pairs])
     last = len(members) - 1
     for stage, rank in enumerate(members):
-        done = dict.fromkeys(("send forward", "recv forward", "send backward", "recv backward"), 0)
+        done = dict.fromkeys(("send forward", "recv forward", "send backward", "recv backward", "work", "work back"), 0)
 
         def talk(*whats: str, stage: int = stage, rank: int = rank, done: dict[str, int] = done) -> None:
             parts = []
@@ -72,29 +77,31 @@ def _one_pipeline(programs: Programs, communicator: str, members: list[int], ite
                 done[what] += 1
             programs.group(rank, communicator, parts, iteration)
 
-        def work(backwards: bool, rank: int = rank) -> None:
-            seconds = s.forward_s * (_BACKWARD if backwards else 1.0)
-            calls = s.layers * (4 if backwards else 2)
+        def work(what: str, rank: int = rank, done: dict[str, int] = done) -> None:
+            back = what == "work back"
+            seconds = s.forward_s * (_BACKWARD if back else 1.0) * float(sequences[done[what]])
+            calls = s.layers * (4 if back else 2)
             programs.add_compute(
                 rank, Compute(programs.compute.segment(rank, iteration, seconds, calls), iteration, calls)
             )
+            done[what] += 1
 
         warm_up = min(last - stage, s.microbatches)
         for _ in range(warm_up):
             talk("recv forward")
-            work(False)
+            work("work")
             talk("send forward")
         steady = s.microbatches - warm_up
         if steady:
             talk("recv forward")
         for i in range(steady):
-            work(False)
+            work("work")
             talk("send forward", "recv backward")
-            work(True)
+            work("work back")
             talk("send backward", *(["recv forward"] if i < steady - 1 else []))
         for _ in range(warm_up):
             talk("recv backward")
-            work(True)
+            work("work back")
             talk("send backward")
 
 
@@ -122,10 +129,12 @@ def _mixture(programs: Programs, routing: Routing, iteration: int) -> None:
     """Attention, tokens dispatched to experts, experts, results combined; and all of it backwards."""
     s = programs.scenario
     each = s.forward_s / s.layers
+    sequences = programs.compute.sequences(iteration)
     for microbatch in range(s.microbatches):
+        length = sequences[microbatch]
         routes = [routing.dispatch(iteration, layer, microbatch) for layer in range(s.layers)]
         for sizes, tokens in routes:
-            _work(programs, iteration, each * (1 - _EXPERTS_SHARE), synced=True)
+            _work(programs, iteration, each * (1 - _EXPERTS_SHARE), length, synced=True)
             _to_experts(programs, sizes, iteration)
             _work(programs, iteration, each * _EXPERTS_SHARE, tokens)
             _to_experts(programs, sizes.transpose(0, 2, 1), iteration)
@@ -133,16 +142,14 @@ def _mixture(programs: Programs, routing: Routing, iteration: int) -> None:
             _to_experts(programs, sizes, iteration)
             _work(programs, iteration, each * _EXPERTS_SHARE * _BACKWARD, tokens)
             _to_experts(programs, sizes.transpose(0, 2, 1), iteration)
-            _work(programs, iteration, each * (1 - _EXPERTS_SHARE) * _BACKWARD)
+            _work(programs, iteration, each * (1 - _EXPERTS_SHARE) * _BACKWARD, length)
 
 
-def _work(
-    programs: Programs, iteration: int, seconds: float, tokens: Floats | None = None, synced: bool = False
-) -> None:
+def _work(programs: Programs, iteration: int, seconds: float, load: Floats, synced: bool = False) -> None:
+    """All ranks compute, on each host by its load (hosts,)."""
     s = programs.scenario
     for rank in range(s.world):
-        share = 1.0 if tokens is None else float(tokens[s.host_of(rank)])
-        took = programs.compute.segment(rank, iteration, seconds * share)
+        took = programs.compute.segment(rank, iteration, seconds * float(load[s.host_of(rank)]))
         programs.add_compute(rank, Compute(took, iteration, tensor_calls=1, launching=0.3, synced=synced))
 
 
@@ -163,7 +170,9 @@ def _alone(programs: Programs, iteration: int) -> None:
     """A custom collective after a little compute."""
     s = programs.scenario
     for rank in range(s.world):
-        programs.add_compute(rank, Compute(programs.compute.segment(rank, iteration, s.forward_s), iteration))
+        programs.add_compute(
+            rank, Compute(programs.compute.segment(rank, iteration, s.forward_s, _ALONE_PARTS), iteration)
+        )
     size = s.scaled(s.message_bytes)
     for column in range(s.tp):
         members = programs.communicators[f"exchange{column}"]
