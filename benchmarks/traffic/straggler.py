@@ -82,7 +82,8 @@ def sensed(slowed: Slowed, settings: Settings) -> Sensed:
     run = slowed.run()
     metrics = _metrics(run, settings)
     (slow,) = run.truth.faults[0].ranks
-    named, false = {}, {}
+    named: dict[str, bool] = {}
+    false: dict[str, bool] = {}
     for metric in METRICS:
         chosen = settings.model_copy(update={"compare": replace(settings.compare, metric=metric)})
         answers = [set(row["ranks"]) for row in detect(run.job, metrics, chosen) if _is_slow(row)]
