@@ -6,7 +6,7 @@ slices, wiring                what kernels receive and send slice by slice, and 
 blocks, proxies, transport    who waits for whom, in time steps
 capacity, lines, background   what lines carry, how flows share it, and what others send
 counters                      what NICs count
-compute, programs, training   what ranks do: compute, call, start kernels
+compute, programs, pipeline, training   what ranks do: compute, call, start kernels
 execution                     all of it together
 names, clocks, traffic, calls, telemetry   what agents tell of it
 operator_log                  the same as a log of operators tells it

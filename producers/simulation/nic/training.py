@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from producers.simulation.nic.draws import Purpose, stream
+from producers.simulation.nic.pipeline import BACKWARD, Pipeline
 from producers.simulation.nic.programs import Compute, Programs
 from producers.simulation.nic.scenario import NicScenario, Workload
-from producers.simulation.nic.wiring import Side
 from producers.simulation.noise import Floats, lognormal
-
-_BACKWARD = 2.0
-"""Times as long as a forward pass."""
 
 _EXPERTS_SHARE = 0.6
 """Of a layer's compute."""
@@ -31,78 +26,20 @@ def programs_of(scenario: NicScenario) -> Programs:
             _mixture(programs, routing, iteration)
             programs.gradients(iteration, sharded=False)
         elif scenario.workload is Workload.DENSE:
-            _pipeline(programs, iteration)
+            _pipelines(programs, iteration)
             programs.gradients(iteration, sharded=True)
         else:
             _alone(programs, iteration)
     return programs
 
 
-def _pipeline(programs: Programs, iteration: int) -> None:
-    """1F1B without interleaving."""
+def _pipelines(programs: Programs, iteration: int) -> None:
     s = programs.scenario
-    sequences = programs.compute.sequences(iteration)
+    lengths = programs.compute.sequences(iteration)
     for replica in range(s.dp):
         for column in range(s.tp):
-            members = [(stage * s.dp + replica) * s.tp + column for stage in range(s.pp)]
-            _one_pipeline(programs, f"pipeline{replica}.{column}", members, iteration, sequences[:, replica])
-
-
-def _one_pipeline(programs: Programs, communicator: str, members: list[int], iteration: int, sequences: Floats) -> None:
-    """``sequences``: how much longer each microbatch takes."""
-    s = programs.scenario
-    size = s.activation_bytes
-    forward: list[list[tuple[Side, Side]]] = []
-    backward: list[list[tuple[Side, Side]]] = []
-    for one, other in pairwise(members):
-        pairs = [
-            programs.transfers(communicator, {(one, other): size, (other, one): size}) for _ in range(s.microbatches)
-        ]
-        forward.append([sides[one, other] for sides in pairs])
-        backward.append([sides[other, one] for sides in pairs])
-    last = len(members) - 1
-    for stage, rank in enumerate(members):
-        done = dict.fromkeys(("send forward", "recv forward", "send backward", "recv backward", "work", "work back"), 0)
-
-        def talk(*whats: str, stage: int = stage, rank: int = rank, done: dict[str, int] = done) -> None:
-            parts = []
-            for what in whats:
-                op, _, direction = what.partition(" ")
-                up = (op == "send") == (direction == "forward")
-                if stage == (last if up else 0):
-                    continue
-                sides = forward if direction == "forward" else backward
-                side = sides[stage if up else stage - 1][done[what]][0 if op == "send" else 1]
-                parts.append((op, members[stage + (1 if up else -1)], size, side))
-                done[what] += 1
-            programs.group(rank, communicator, parts, iteration)
-
-        def work(what: str, rank: int = rank, done: dict[str, int] = done) -> None:
-            back = what == "work back"
-            seconds = s.forward_s * (_BACKWARD if back else 1.0) * float(sequences[done[what]])
-            calls = s.layers * (4 if back else 2)
-            programs.add_compute(
-                rank, Compute(programs.compute.segment(rank, iteration, seconds, calls), iteration, calls)
-            )
-            done[what] += 1
-
-        warm_up = min(last - stage, s.microbatches)
-        for _ in range(warm_up):
-            talk("recv forward")
-            work("work")
-            talk("send forward")
-        steady = s.microbatches - warm_up
-        if steady:
-            talk("recv forward")
-        for i in range(steady):
-            work("work")
-            talk("send forward", "recv backward")
-            work("work back")
-            talk("send backward", *(["recv forward"] if i < steady - 1 else []))
-        for _ in range(warm_up):
-            talk("recv backward")
-            work("work back")
-            talk("send backward")
+            ranks = [(stage * s.dp + replica) * s.tp + column for stage in range(s.pp)]
+            Pipeline(programs, f"pipeline{replica}.{column}", ranks, iteration, lengths[:, replica].tolist()).lay_out()
 
 
 class Routing:
@@ -140,9 +77,9 @@ def _mixture(programs: Programs, routing: Routing, iteration: int) -> None:
             _to_experts(programs, sizes.transpose(0, 2, 1), iteration)
         for sizes, tokens in reversed(routes):
             _to_experts(programs, sizes, iteration)
-            _work(programs, iteration, each * _EXPERTS_SHARE * _BACKWARD, tokens)
+            _work(programs, iteration, each * _EXPERTS_SHARE * BACKWARD, tokens)
             _to_experts(programs, sizes.transpose(0, 2, 1), iteration)
-            _work(programs, iteration, each * (1 - _EXPERTS_SHARE) * _BACKWARD, length)
+            _work(programs, iteration, each * (1 - _EXPERTS_SHARE) * BACKWARD, length)
 
 
 def _work(programs: Programs, iteration: int, seconds: float, load: Floats, synced: bool = False) -> None:
