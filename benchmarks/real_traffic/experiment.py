@@ -47,12 +47,12 @@ def _ranks(plan: Plan, built: Fabric) -> Iterator[list[Process]]:
         for rank, namespace in enumerate(built.ranks):
             process = namespace.call(partial(_started, rank))
             processes.append(process)
-            _tell(process, plan.to_json())
+            _tell(rank, process, plan.to_json())
         for rank, process in enumerate(processes):
             if _stdout(process).readline().strip() != LISTENING:
                 raise _failed(rank, process)
-        for process in processes:
-            _tell(process, GO)
+        for rank, process in enumerate(processes):
+            _tell(rank, process, GO)
         yield processes
     finally:
         for process in processes:
@@ -98,6 +98,9 @@ def _stdout(process: Process) -> IO[str]:
     return process.stdout
 
 
-def _tell(process: Process, line: str) -> None:
+def _tell(rank: int, process: Process, line: str) -> None:
     assert process.stdin is not None
-    print(line, file=process.stdin, flush=True)
+    try:
+        print(line, file=process.stdin, flush=True)
+    except BrokenPipeError:
+        raise _failed(rank, process) from None

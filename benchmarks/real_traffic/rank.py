@@ -133,7 +133,8 @@ def run(plan: Plan, rank: int) -> RankLog:
         print(LISTENING, flush=True)
         if sys.stdin.readline().strip() != GO:
             raise ConnectionError("nobody says when to begin")
-        threading.Thread(target=_leave_with_parent, daemon=True).start()
+        threading.excepthook = _leave_at_once
+        threading.Thread(target=leave_with_parent, daemon=True).start()
         connections = connect(plan, rank, listener)
     log.connected_ns = time.time_ns()
     log.ends = sorted(connections.ends.items())
@@ -144,7 +145,13 @@ def run(plan: Plan, rank: int) -> RankLog:
     return log
 
 
-def _leave_with_parent() -> None:
+def _leave_at_once(failed: threading.ExceptHookArgs) -> None:
+    """End where a thread of a connection fails: the others would wait for it."""
+    print(f"{failed.exc_type.__name__}: {failed.exc_value}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def leave_with_parent() -> None:
     """End where the other end of standard input is gone: nobody waits for this rank any more."""
     while os.read(0, 1):
         pass
