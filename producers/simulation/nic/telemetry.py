@@ -47,12 +47,12 @@ class Telemetry:
     def _poll(self, poll: int, host: int) -> Iterator[Message]:
         end_s = (poll + self._polled_at[host]) * self._scenario.poll_s
         told_ns = int(self._clocks.host_ns(host, end_s))
+        yield self._record(QUEUE_PAIRS, self._map(host) if poll == 0 else QUEUE_PAIRS.from_rows([]), host, told_ns)
         chance = stream(self._scenario.seed, Purpose.POLLS, host + 1, poll)
         if chance.random() >= self._scenario.noise.lost_polls:
             for batch in self._epochs(poll, host, end_s):
                 yield self._record(NIC_EPOCHS, batch, host, told_ns)
         yield self._record(OP_CALLS, self._calls_between(poll, host, end_s), host, told_ns)
-        yield self._record(QUEUE_PAIRS, self._map(host) if poll == 0 else QUEUE_PAIRS.from_rows([]), host, told_ns)
 
     def _record(self, topic: Any, batch: pa.RecordBatch, host: int, told_ns: int) -> Message:
         job = self._names.job_id
