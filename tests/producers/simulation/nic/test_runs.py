@@ -274,3 +274,13 @@ def test_tensor_parallel_operators_end_together_and_start_when_each_gpu_is_there
     assert all(abs(a["end_ns"] - b["end_ns"]) < 1_000 for a, b in zip(own, other, strict=True))
     late = np.array([a["start_ns"] - b["start_ns"] for a, b in zip(own, other, strict=True)])
     assert (late[SMALL.layers * 2 :] > 0).mean() > 0.9
+
+
+def test_longer_epochs_hold_the_same_bytes() -> None:
+    base = dataclasses.replace(healthy(Setup.NEIGHBOURS, 3), iterations=2)
+    sums = set()
+    for epoch_ns in (32_000, 64_000, 1_000_000):
+        heard = told(dataclasses.replace(base, hardware=Hardware(epoch_ns=epoch_ns)))
+        assert {poll["epoch_ns"] for poll in heard.polls} == {epoch_ns}
+        sums.add(sum(sum(poll["units"]) for poll in heard.polls))
+    assert len(sums) == 1
