@@ -6,7 +6,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,22 @@ class HostTraffic:
         """Since when telemetry is kept."""
         return min((window.from_ns for window in self.windows.values()), default=0)
 
+    def to_state(self) -> dict[str, Any]:
+        """All but polls and calls since ``needed_from_ns``, in a form that JSON can carry."""
+        windows = {nic: window.to_state() for nic, window in self.windows.items()}
+        return {"host": self.host, "at_ns": self.at_ns, "windows": windows, "pairs": list(self.pairs.values())}
+
+    @classmethod
+    def from_state(cls, rules: StepRules, state: Mapping[str, Any]) -> HostTraffic:
+        """The traffic that ``to_state`` described; polls and calls come again."""
+        return cls(
+            state["host"],
+            rules,
+            at_ns=state["at_ns"],
+            windows={nic: NicWindow.from_state(nic, rules.window, own) for nic, own in state["windows"].items()},
+            pairs={_of_pair(row): row for row in state["pairs"]},
+        )
+
     def take_polls(self, table: pa.RecordBatch) -> int:
         """Take rows of telemetry.nic_epochs; up to when they tell."""
         newest = 0
@@ -80,16 +96,17 @@ class HostTraffic:
                 self.at_ns = began // self.rules.step_ns * self.rules.step_ns
         return newest
 
-    def take_calls(self, table: pa.RecordBatch, told_ns: int) -> None:
-        """Take rows of telemetry.op_calls, after which all calls before ``told_ns`` are known."""
+    def take_calls(self, table: pa.RecordBatch, told_ns: int) -> int:
+        """Take rows of telemetry.op_calls, after which all calls before ``told_ns`` are known; when the last began."""
         self.called_ns = max(self.called_ns, told_ns)
         if table.num_rows or not self.calls:
             self.calls.append(pa.Table.from_batches([table]))
+        return _newest(table)
 
     def take_pairs(self, table: pa.RecordBatch) -> None:
         """Take rows of telemetry.queue_pairs."""
         for row in table.select(_PAIRS.names).to_pylist():
-            self.pairs[row["nic"], row["qpn"], row["valid_from_ns"]] = row
+            self.pairs[_of_pair(row)] = row
 
     def next_ns(self, job: Job) -> int | None:
         """The time that can be stepped to now; None: telemetry has not passed it."""
@@ -102,7 +119,8 @@ class HostTraffic:
         newest = max(self.polled_ns.values(), default=0)
         behind = any(self.polled_ns.get(nic, 0) < until for nic in self._nics(job))
         waited = newest >= until + self.rules.patience_ns
-        known = newest >= until and self.called_ns >= until + self.rules.late_ns
+        called = until if until == ended else until + self.rules.late_ns
+        known = newest >= until and self.called_ns >= called
         return until if known and (waited or not behind) else None
 
     def ended_ns(self, job: Job) -> int | None:
@@ -148,7 +166,11 @@ class HostTraffic:
         self.pairs = {key: row for key, row in self.pairs.items() if (row["valid_to_ns"] or before) >= before}
 
 
-def _newest(table: pa.Table) -> int:
+def _of_pair(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    return row["nic"], row["qpn"], row["valid_from_ns"]
+
+
+def _newest(table: pa.Table | pa.RecordBatch) -> int:
     """When the last of some calls may have begun."""
     times = (pc.max(table.column(name)).as_py() for name in ("call_ns", "group_end_ns"))
     return max((at for at in times if at is not None), default=0)

@@ -14,6 +14,9 @@ import numpy as np
 from diagnosis.traffic.epochs import Ints
 
 NEVER = -(1 << 62)
+_EXACT = 1.002
+"""Volumes that differ by less are the same."""
+
 _REMEMBERED = 32
 """Operators that what is usual is told from."""
 
@@ -131,7 +134,7 @@ class Walk:
                 if from_ns is None:
                     self.lags.append(self.start[low] - self.launch[first])
                 usual = self.expected[first] * self._ratio(first)
-                if total <= usual + self.allowed.excess(self.expected[first]) or not self._launched(first + 1):
+                if total <= usual * _EXACT + self.allowed.slack or not self._launched(first + 1):
                     self._learn(first, total, from_ns)
                     self._match(Match(first, low, self.burst, from_ns))
                     return NEVER
@@ -162,11 +165,15 @@ class Walk:
             left, usual = float(sent[-1]) - before, size * self._ratio(transfer)
             if left < usual - self.allowed.excess(size):
                 return round(left), int(times[at])
-            if left <= usual + self.allowed.excess(size) or not self._launched(transfer + 1):
+            if not self._launched(transfer + 1):
                 break
             earliest = int(np.searchsorted(times, self.launch[transfer + 1] - self.allowed.error))
             cut, silent = self._quietest(times, sent, before + usual, size)
             if max(cut, earliest) >= len(times):
+                break
+            # little that is left over may have been sent again, unless silence comes before it
+            alone = left <= usual + self.allowed.excess(size)
+            if alone and not (silent and sent[-1] - sent[cut - 1] >= self._least(transfer + 1)):
                 break
             at = max(cut, earliest, at)
             # an epoch may hold the end of one and the beginning of the next: only silence tells how much of it

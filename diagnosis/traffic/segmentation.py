@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.traffic.bursts import Bursts, sums
-from diagnosis.traffic.epochs import EpochSeries, Ints
+from diagnosis.traffic.epochs import Bools, EpochSeries, Ints
 from diagnosis.traffic.matching import Coverage, Match, Tolerances, Walk
 from diagnosis.traffic.transfers import Transfers
 
@@ -53,7 +53,7 @@ class SegmentationRules:
     tail_ns: int = 20_000_000
     loose: float = 0.01
     resent_bytes: int = 512 << 10
-    snap: float = 0.02
+    snap: float = 0.01
 
     def delta(self, epoch_ns: int) -> int:
         """The silence that may end an operator."""
@@ -238,10 +238,22 @@ def _judged(
     until = np.where(complete | broken, np.maximum(end, resumed), np.maximum(over, since))
     coverage = series.coverage(since, until) if series.aligned else np.where(complete, 1.0, 0.0)
     covered = (coverage >= 1.0 - _ROUNDING) & (until > since)
+    # what others between the same ranks have followed has run, too small or too near to them to be told
+    passed = np.arange(len(start)) < _last_seen(transfers, seen)
     state = np.select(
-        [complete, seen & covered & ~broken, ~seen & covered],
+        [complete, seen & covered & ~broken, ~seen & covered & ~passed],
         [COMPLETE, INCOMPLETE, MISSING_START],
         default=UNKNOWN_STATE,
     )
     silent = np.maximum(over - np.where(seen, end, transfers.launch_ns), 0)
     return Segments(start, end, sent, state, silent, coverage, pieces)
+
+
+def _last_seen(transfers: Transfers, seen: Bools) -> Ints:
+    """The last transfer between the ranks of each one that was seen; shape (transfers,)."""
+    pair = np.cumsum(
+        (np.diff(transfers.source, prepend=UNKNOWN) != 0) | (np.diff(transfers.destination, prepend=UNKNOWN) != 0)
+    )
+    last = np.full(int(pair[-1]) + 1 if len(pair) else 0, UNKNOWN, dtype=np.int64)
+    np.maximum.at(last, pair[seen], np.flatnonzero(seen))
+    return np.asarray(last[pair], dtype=np.int64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -99,11 +100,35 @@ class NicWindow:
         found = associate(series, queue_pairs, calls, around.members, around.same_host, self.inferred, self._rules)
         over = self._over(found, calls, series, until_ns, around)
         rows = self._rows(found, calls, series, over)
-        self._learn(found, calls)
+        self._learn(found, calls, over)
         self.told |= _ids(calls, over)
         self._forget(_needed_from(found, calls, over, series, until_ns - self.rules.settled_ns(series.epoch_ns)))
         self.told &= _ids(calls, calls.launch_ns >= self.from_ns)
         return rows
+
+    def to_state(self) -> dict[str, Any]:
+        """All but the polls, in a form that JSON can carry."""
+        return {
+            "from_ns": self.from_ns,
+            "told": sorted(self.told),
+            "inferred": [
+                [*kind, one.algorithm, one.trees, one.confidence, list(one.shares.items())]
+                for kind, one in self.inferred.items()
+            ],
+            "first_called": [[*kind, at] for kind, at in self.first_called.items()],
+        }
+
+    @classmethod
+    def from_state(cls, nic: str, rules: WindowRules, state: Mapping[str, Any]) -> NicWindow:
+        """The window that ``to_state`` described; its polls come again."""
+        return cls(
+            nic,
+            rules,
+            from_ns=state["from_ns"],
+            told={(rank, call) for rank, call in state["told"]},
+            inferred={Kind(*row[:4]): Inference(row[4], row[5], row[6], dict(row[7])) for row in state["inferred"]},
+            first_called={Kind(*row[:4]): row[4] for row in state["first_called"]},
+        )
 
     @property
     def _rules(self) -> SegmentationRules:
@@ -142,10 +167,11 @@ class NicWindow:
         while len(self.first_called) > _MOST_KINDS:
             del self.first_called[next(iter(self.first_called))]
 
-    def _learn(self, found: Association, calls: Calls) -> None:
-        """Take algorithms for known by which all operators of their kind came out complete."""
+    def _learn(self, found: Association, calls: Calls, over: Bools) -> None:
+        """Take algorithms for known by which all operators of their kind came out complete, and one is over: what one
+        that still runs has sent so far may be all of another algorithm's."""
         doubtful = {kind_of(calls, row) for row in found.operators.key[found.operators.state != COMPLETE].tolist()}
-        for row in found.operators.key.tolist():
+        for row in found.operators.key[over[found.operators.key]].tolist():
             kind = kind_of(calls, row)
             inference = found.inferred.get(kind)
             if inference is not None and kind not in doubtful and inference.confidence >= self.rules.sure:
