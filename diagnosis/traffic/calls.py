@@ -20,7 +20,7 @@ class Calls:
 
     ``communicator`` and ``op`` index ``communicators`` and ``ops``. ``payload``: count times element size, as passed.
     ``peer`` and ``root`` are global ranks or ``UNKNOWN``. ``launch_ns`` is when it may begin at the earliest: the
-    call, or the end of the group that holds it. ``unit``: row of the first call of the same operator; the sends and
+    first call of its operator. ``unit``: row of the first call of the same operator; the sends and
     receives of one group on one communicator are one operator, a custom collective. ``grouped``: whether it is in a
     group. Times are of the host's clock.
     """
@@ -70,7 +70,7 @@ class Calls:
             _coded(table, name) for name in ("communicator", "op", "dtype")
         )
         width = np.array([DTYPE_BYTES[name] for name in dtypes] or [0], dtype=np.int64)
-        call_ns, opened, closed = (integers(table, name) for name in ("call_ns", "group_start_ns", "group_end_ns"))
+        call_ns, opened = integers(table, "call_ns"), integers(table, "group_start_ns")
         rank = integers(table, "rank")
         columns = cls(
             rank=rank,
@@ -82,13 +82,14 @@ class Calls:
             peer=integers(table, "peer"),
             root=integers(table, "root"),
             call_ns=call_ns,
-            launch_ns=np.maximum(call_ns, closed),
+            launch_ns=call_ns,
             unit=np.arange(len(rank)),
             grouped=opened >= 0,
             communicators=tuple(communicators),
             ops=tuple(ops),
         )
-        return replace(columns, unit=_units(columns, opened))
+        unit = _units(columns, opened)
+        return replace(columns, unit=unit, launch_ns=call_ns[unit])
 
 
 _NAMES = ("communicators", "ops")

@@ -30,7 +30,7 @@ def test_the_sends_and_receives_of_a_group_are_one_operator() -> None:
         caller.call("ep", "send", 4, 40, 16)
     found = calls(one, other)
     assert found.unit.tolist() == [0, 1, 1, 3, 4, 5, 6, 7, 8, 8, 10, 11, 12, 13]
-    assert found.launch_ns[:7].tolist() == [5, 20, 20, 20, 20, 30, 40]
+    assert found.launch_ns[:7].tolist() == [5, 10, 10, 12, 13, 30, 40]
     assert found.grouped[:7].tolist() == [False, True, True, True, True, True, False]
     own = found.take(found.rank == 8)
     assert own.unit.tolist() == [0, 1, 1, 3, 4, 5, 6]
