@@ -14,7 +14,7 @@ from producers.simulation.nic.draws import Purpose, stream
 from producers.simulation.nic.faults import Fault, Injection
 from producers.simulation.nic.lines import Lines
 from producers.simulation.nic.programs import Communicate, Compute, Item
-from producers.simulation.nic.proxies import Proxies
+from producers.simulation.nic.proxies import Proxies, Service
 from producers.simulation.nic.scenario import NicScenario
 from producers.simulation.nic.slices import Ints
 from producers.simulation.nic.transport import Transport
@@ -72,7 +72,7 @@ class Execution:
         self._stopped: dict[int, tuple[float, Fault]] = {}
         self.silent_from: dict[int, float] = {}
         self._arrived: dict[int, dict[int, float]] = {host: {} for host in range(scenario.hosts)}
-        self._launching = stream(scenario.seed, Purpose.LAUNCH)
+        self._launching = [stream(scenario.seed, Purpose.LAUNCH, rank) for rank in range(ranks)]
         self.computed: list[list[Computed]] = [[] for _ in range(ranks)]
         self.called: list[list[Called]] = [[] for _ in range(ranks)]
         self.iteration_ends = np.full((scenario.iterations, ranks), np.inf)
@@ -116,16 +116,24 @@ class Execution:
         if fault.injection is Injection.CUDA_ERROR:
             self.silent_from[fault.rank] = fault.at_s
         if fault.compute_factor > 1:
-            self._at(fault.at_s, lambda _: self._slow.__setitem__(fault.rank, fault.compute_factor))
-        if (service := fault.service) is not None:
-            first = self._scenario.host_of(fault.rank) * self._scenario.tp
-            for rank in range(first, first + self._scenario.tp):
-                self._at(fault.at_s, lambda _, rank=rank: self._proxies.serve(rank, service))  # type: ignore[misc]
+            self._at(fault.at_s, partial(self._throttle, fault.rank, fault.compute_factor))
+        if fault.service is not None:
+            self._at(fault.at_s, partial(self._serve, self._scenario.host_of(fault.rank), fault.service))
         if fault.injection is Injection.NIC_DOWN:
             hardware = self._scenario.hardware
             for turn in range(hardware.resends):
                 after = hardware.resend_after_s * (2 ** (turn + 1) - 1)
-                self._at(fault.at_s + after, lambda _: self._transport.resend(fault.rank))
+                self._at(fault.at_s + after, partial(self._resend, fault.rank))
+
+    def _throttle(self, rank: int, factor: float, _: float) -> None:
+        self._slow[rank] = factor
+
+    def _serve(self, host: int, service: Service, _: float) -> None:
+        for rank in range(host * self._scenario.tp, (host + 1) * self._scenario.tp):
+            self._proxies.serve(rank, service)
+
+    def _resend(self, nic: int, _: float) -> None:
+        self._transport.resend(nic)
 
     def _next(self, rank: int, now: float) -> None:
         """A rank turns to its next item."""
@@ -185,7 +193,7 @@ class Execution:
             item = items[rank]
             own_s = item.seconds * float(self._slow[rank])
             self.computed[rank].append(Computed(begin, np.inf if hangs else seconds, own_s, item))
-            launched = begin + seconds * item.launching * float(self._launching.uniform(0.9, 1.0))
+            launched = begin + seconds * item.launching * float(self._launching[rank].uniform(0.9, 1.0))
             if not item.synced:
                 self._at(launched, partial(self._call_ahead, rank, self._place[rank]))
             if not hangs:

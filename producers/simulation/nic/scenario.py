@@ -20,6 +20,11 @@ class Workload(StrEnum):
     ONE_TO_ALL = "one_to_all"
 
     @property
+    def alone(self) -> bool:
+        """Whether ranks only communicate, so that a pair of them has one connection a channel and direction."""
+        return self not in {Workload.DENSE, Workload.EXPERTS}
+
+    @property
     def exchanges(self) -> bool:
         """Whether there are custom collectives."""
         return self is not Workload.DENSE
@@ -126,6 +131,8 @@ class NicScenario:
                 raise SettingsError(f"scenario: the job has no rank {fault.rank} or {fault.peer}; it has {self.world}")
             if fault.peer is not None and fault.injection is not Injection.CONGESTION:
                 raise SettingsError(f"scenario: {fault.injection} concerns no pair of ranks")
+            if fault.peer is not None and not self.workload.alone:
+                raise SettingsError(f"scenario: {self.workload} has no path of one pair; leave out peer")
 
     @property
     def world(self) -> int:

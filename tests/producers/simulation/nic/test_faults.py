@@ -224,5 +224,7 @@ def test_a_severity_that_cannot_be_is_refused(injection: Injection, severity: fl
 def test_a_fault_elsewhere_than_in_the_job_is_refused() -> None:
     with pytest.raises(SettingsError, match="no rank 8"):
         dataclasses.replace(SMALL, faults=(Fault(Injection.NIC_DOWN, 8, 1.0),))
+    with pytest.raises(SettingsError, match="no path of one pair"):
+        dataclasses.replace(SMALL, faults=(Fault(Injection.CONGESTION, 1, 1.0, peer=2),))
     with pytest.raises(SettingsError, match="no pair"):
         dataclasses.replace(SMALL, faults=(Fault(Injection.NIC_DOWN, 1, 1.0, peer=2),))
