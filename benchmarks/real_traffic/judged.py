@@ -14,7 +14,6 @@ from diagnosis.collective.grid import ComparisonRules, Usual, grids
 from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.participation import Participation
 from diagnosis.collective.verdict import Verdict
-from diagnosis.traffic.host import StepRules
 from diagnosis.traffic.segmentation import SegmentationRules
 from schemas.catalogue import TRAFFIC_METRICS
 from schemas.message import Message, decode
@@ -23,9 +22,8 @@ from streams.segment import Segment
 BOUNDARY_EPOCHS = 2
 """How far a boundary may be off."""
 
-_STEPS = StepRules(step_ns=StepRules().step_ns * STRETCHED)
 _RULES = ComparisonRules(late_ns=ComparisonRules().late_ns * STRETCHED)
-"""A step has as many epochs as it has elsewhere, and a start is late by as many."""
+"""A start is late by as many epochs as elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def judge(run: Recorded, usual: Usual | None = None) -> Judged:
     ``usual``: what operators take while nothing is slow.
     """
     job = job_of(run)
-    table = _metrics(Segment({job.job: job}, _STEPS), messages(run))
+    table = _metrics(Segment({job.job: job}), messages(run))
     participation = Participation.from_arrow(table)
     verdicts = localise_slow(participation, job, usual=usual, rules=_RULES)
     delta = SegmentationRules().delta(run.plan.epoch_ns)
