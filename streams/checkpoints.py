@@ -118,8 +118,8 @@ def tombstone(processor: str, job: str) -> Message:
 
 
 def skipped_below(states: Mapping[str, SavedState], message: Message) -> bool:
-    """Whether the state of the message's job has counted the message in already."""
-    saved = states.get(message.job)
+    """Whether the state of the message's job, or of what else it is keyed by, has counted the message in already."""
+    saved = states.get(message.key) or states.get(message.job)
     return saved is not None and message.offset < saved.offsets.get(message.topic, 0)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnosis.collective.comparing import SLOW, Compared, Comparer
 from diagnosis.collective.course import Course, CourseRules
@@ -16,8 +18,11 @@ from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
 from diagnosis.job import Job
 from schemas import catalogue
 from schemas.message import Message, decode, encode
+from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import traffic_rows
+
+FORMAT = "compare/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +39,43 @@ class CompareSettings:
 
 @dataclass
 class _Followed:
-    """One job; ``hung``: the iteration that hangs."""
+    """One job; ``hung``: the iteration that hangs. Messages below ``counted`` are in the state but for their rows.
+
+    ``held``: messages whose rows are still needed, by offset, with the newest call in each. ``needed``: the first
+    offset that a restart needs, as was last saved.
+    """
 
     course: Course
     comparer: Comparer
     hung: int | None = None
+    counted: int = 0
+    held: dict[int, int] = field(default_factory=dict)
+    needed: int | None = None
+
+    def hold(self, message: Message, table: pa.Table) -> None:
+        """Note a message."""
+        if table.num_rows:
+            self.held[message.offset] = pc.max(table.column("call_ns")).as_py()
+        if self.needed is None:
+            self.needed = message.offset
+
+    def save(self, message: Message) -> SavedState:
+        """The state after a message, with the offset from which on rows are to be read again."""
+        before = self.course.needed_from_ns
+        self.held = {offset: newest for offset, newest in self.held.items() if newest >= before}
+        self.needed = min(self.held, default=message.offset + 1)
+        state = {
+            "course": self.course.to_state(),
+            "comparer": self.comparer.to_state(),
+            "hung": self.hung,
+            "counted": message.offset + 1,
+        }
+        return SavedState({message.topic: self.needed}, FORMAT, json.dumps(state).encode())
 
 
 class Compare:
-    """Follows the iterations of every job and compares the ranks of those that are slow or hang."""
+    """Follows the iterations of every job and compares the ranks of those that are slow or hang. What comes of a job
+    that is over is passed over."""
 
     name = "compare"
     reads: tuple[Topic, ...] = (catalogue.TRAFFIC_METRICS,)
@@ -52,23 +85,68 @@ class Compare:
         self._jobs = jobs
         self._settings = settings or CompareSettings()
         self._followed: dict[str, _Followed] = {}
+        self._ended: set[str] = set()
+        self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
         batch, job = decode(message, catalogue.TRAFFIC_METRICS), self._jobs[message.job]
-        if not job.monitoring:
+        told_ns, host = message.watermark_ns, message.headers.get("host", "")
+        if not job.monitoring or message.job in self._ended:
             return
+        table = pa.Table.from_batches([batch])
         followed = self._followed.setdefault(message.job, self._begin())
-        followed.course.take(pa.Table.from_batches([batch]), message.headers.get("host", ""), message.watermark_ns)
+        followed.hold(message, table)
+        if message.offset < followed.counted:
+            followed.course.refill(table)
+            return
+        followed.course.take(table, host, told_ns)
+        before = followed.course.judged, followed.hung
         rows = [*self._slow(followed, job, message.timestamp_ns), *_hung(followed, job, message.timestamp_ns)]
+        if followed.course.ended(job):
+            columns = {"iteration": max(followed.course.judged, 0), "found_ns": message.timestamp_ns, "last": True}
+            rows.append(traffic_rows.cleared(job.job, "end", columns))
+            self._ended.add(message.job)
+            del self._followed[message.job]
+            self._changed[message.job] = None
+        elif before != (followed.course.judged, followed.hung):
+            self._changed[message.job] = followed.save(message)
         if rows:
             found = catalogue.FINDINGS.from_rows(rows)
             yield encode(catalogue.FINDINGS, found, job=message.job, watermark_ns=message.watermark_ns)
+
+    def tune(self, settings: CompareSettings) -> None:
+        """Judge by other settings from the next message on."""
+        self._settings = settings
+        for followed in self._followed.values():
+            followed.course.rules = settings.course
+            followed.comparer.rules, followed.comparer.metric = settings.rules, settings.metric
+            followed.comparer.monitor.settings = settings.slow
 
     def tick(self, now_ns: int) -> Iterable[Message]:
         return ()
 
     def safe_offsets(self) -> Mapping[Topic, int]:
-        return {}
+        needed = [followed.needed for followed in self._followed.values() if followed.needed is not None]
+        return {catalogue.TRAFFIC_METRICS: min(needed)} if needed else {}
+
+    def changed_states(self) -> Mapping[str, SavedState | None]:
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def restore(self, states: Mapping[str, SavedState]) -> None:
+        for job, saved in states.items():
+            followed = saved.read(FORMAT, self._from_bytes)
+            followed.needed = saved.offsets[catalogue.TRAFFIC_METRICS.name]
+            self._followed[job] = followed
+
+    def _from_bytes(self, saved: bytes) -> _Followed:
+        state, settings = json.loads(saved), self._settings
+        return _Followed(
+            Course.from_state(settings.course, state["course"]),
+            Comparer.from_state(settings.rules, settings.metric, settings.slow, state["comparer"]),
+            state["hung"],
+            state["counted"],
+        )
 
     def _begin(self) -> _Followed:
         settings = self._settings

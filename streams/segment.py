@@ -6,6 +6,7 @@ is, whom its queue pairs serve, which algorithms are known.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -17,69 +18,141 @@ from diagnosis.traffic.windows import Told
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.message import Message, decode, encode
+from schemas.processor import SavedState
 from schemas.topic import Topic
 
+FORMAT = "segment/1"
 HOST = "host"
 """Header of what is told: whose it is."""
+
+SAVE_EVERY_NS = 10_000_000_000
+_GONE_NS = 600_000_000_000
+"""A host of which nothing has come for as long is forgotten: it would hold offsets for ever."""
 
 
 @dataclass
 class _Followed:
-    """One host: what it told, and the messages of each input that are still needed, with the newest time in each."""
+    """One host of a job.
+
+    ``needed``: the first offset of each input that a restart needs, as was last saved. ``held``: messages of each
+    input that are still needed, by offset, with the newest time that each tells of.
+    """
 
     traffic: HostTraffic
-    held: dict[Topic, list[tuple[int, int]]] = field(default_factory=dict)
+    needed: dict[str, int] = field(default_factory=dict)
+    held: dict[str, dict[int, int]] = field(default_factory=dict)
+    following: dict[str, int] = field(default_factory=dict)
+    saved_ns: int = 0
+    heard_ns: int = 0
+
+    def hold(self, message: Message, newest_ns: int | None) -> None:
+        """Note a message, and up to when it is needed; None: it is saved."""
+        self.needed.setdefault(message.topic, message.offset)
+        self.following[message.topic] = message.offset + 1
+        self.heard_ns = message.timestamp_ns
+        if newest_ns is not None:
+            self.held.setdefault(message.topic, {})[message.offset] = newest_ns
+
+    def save(self, until_ns: int) -> SavedState:
+        """The state, with the offsets from which on what is not in it is to be read again."""
+        before = self.traffic.needed_from_ns
+        for topic, held in self.held.items():
+            self.held[topic] = {offset: newest for offset, newest in held.items() if newest >= before}
+        offsets = {topic: min(self.held.get(topic, {}), default=next_) for topic, next_ in self.following.items()}
+        self.needed, self.saved_ns = offsets, until_ns
+        return SavedState(offsets, FORMAT, json.dumps(self.traffic.to_state()).encode())
 
 
 class Segment:
-    """Finds operators host by host, a step of time after the other."""
+    """Finds operators host by host, a step of time after the other. What a host tells after its job is over is passed
+    over."""
 
     name = "segment"
     reads: tuple[Topic, ...] = (catalogue.NIC_EPOCHS, catalogue.OP_CALLS, catalogue.QUEUE_PAIRS)
     writes: tuple[Topic, ...] = (catalogue.OPERATORS, catalogue.TRAFFIC_METRICS)
 
-    def __init__(self, jobs: Mapping[str, Job], rules: StepRules | None = None) -> None:
+    def __init__(
+        self, jobs: Mapping[str, Job], rules: StepRules | None = None, save_every_ns: int = SAVE_EVERY_NS
+    ) -> None:
+        """Each host's state is saved every ``save_every_ns`` of its time; what follows is read again."""
         self._jobs = jobs
+        self._save_every_ns = save_every_ns
         self._rules = rules or StepRules()
         self._hosts: dict[str, _Followed] = {}
+        self._ended: set[str] = set()
+        self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
-        topic = catalogue.TOPICS[message.topic]
-        batch, job = decode(message, topic), self._jobs[message.job]
-        host = message.key.removeprefix(f"{message.job}/")
+        batch, job = decode(message, catalogue.TOPICS[message.topic]), self._jobs[message.job]
+        host, told_ns = message.key.removeprefix(f"{message.job}/"), message.watermark_ns
         if host == message.key or not host:
             raise WrongSchema(f"{message.topic}: the key is {message.key!r}, expected job/host")
+        if message.key in self._ended or not job.monitoring:
+            return
         followed = self._hosts.setdefault(message.key, _Followed(HostTraffic(host, self._rules)))
         traffic = followed.traffic
-        if topic is catalogue.NIC_EPOCHS:
-            traffic.take_polls(batch)
-        elif topic is catalogue.OP_CALLS:
-            traffic.take_calls(batch, message.watermark_ns)
+        if message.topic == catalogue.NIC_EPOCHS.name:
+            followed.hold(message, traffic.take_polls(batch))
+        elif message.topic == catalogue.OP_CALLS.name:
+            followed.hold(message, traffic.take_calls(batch, told_ns))
         else:
             traffic.take_pairs(batch)
+            followed.hold(message, None)
         while (until_ns := traffic.next_ns(job)) is not None:
-            yield from self._told(message, traffic, until_ns, traffic.step(until_ns, job))
+            yield from _told(message, host, until_ns, traffic.step(until_ns, job))
+            if until_ns == traffic.ended_ns(job):
+                self._end(message.key)
+                return
+        if traffic.at_ns is not None and traffic.at_ns - followed.saved_ns >= self._save_every_ns:
+            self._changed[message.key] = followed.save(traffic.at_ns)
+            self._forget_silent(message.timestamp_ns)
+
+    def tune(self, rules: StepRules) -> None:
+        """Step by other rules; what is open on a NIC ends as it began."""
+        self._rules = rules
+        for followed in self._hosts.values():
+            followed.traffic.rules = rules
 
     def tick(self, now_ns: int) -> Iterable[Message]:
         return ()
 
     def safe_offsets(self) -> Mapping[Topic, int]:
-        return {}
+        needed: dict[Topic, int] = {}
+        for followed in self._hosts.values():
+            for name, offset in followed.needed.items():
+                topic = catalogue.TOPICS[name]
+                needed[topic] = min(offset, needed.get(topic, offset))
+        return needed
 
-    def _told(self, message: Message, traffic: HostTraffic, until_ns: int, told: list[Told]) -> Iterator[Message]:
-        headers = {HOST: traffic.host}
-        operators = _batch(catalogue.OPERATORS, [one.operators for one in told])
-        if operators.num_rows:
-            yield encode(
-                catalogue.OPERATORS,
-                operators,
-                job=message.job,
-                key=message.key,
-                watermark_ns=until_ns,
-                headers=headers,
-            )
-        metrics = _batch(catalogue.TRAFFIC_METRICS, [one.metrics for one in told])
-        yield encode(catalogue.TRAFFIC_METRICS, metrics, job=message.job, watermark_ns=until_ns, headers=headers)
+    def changed_states(self) -> Mapping[str, SavedState | None]:
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def restore(self, states: Mapping[str, SavedState]) -> None:
+        for key, saved in states.items():
+            traffic = saved.read(FORMAT, lambda state: HostTraffic.from_state(self._rules, json.loads(state)))
+            self._hosts[key] = _Followed(traffic, dict(saved.offsets), {}, dict(saved.offsets), traffic.at_ns or 0)
+
+    def _end(self, key: str) -> None:
+        self._ended.add(key)
+        del self._hosts[key]
+        self._changed[key] = None
+
+    def _forget_silent(self, now_ns: int) -> None:
+        gone = [key for key, followed in self._hosts.items() if 0 < followed.heard_ns < now_ns - _GONE_NS]
+        for key in gone:
+            del self._hosts[key]
+            self._changed[key] = None
+
+
+def _told(message: Message, host: str, until_ns: int, told: list[Told]) -> Iterator[Message]:
+    headers = {HOST: host}
+    operators = _batch(catalogue.OPERATORS, [one.operators for one in told])
+    if operators.num_rows:
+        key = message.key
+        yield encode(catalogue.OPERATORS, operators, job=message.job, key=key, watermark_ns=until_ns, headers=headers)
+    metrics = _batch(catalogue.TRAFFIC_METRICS, [one.metrics for one in told])
+    yield encode(catalogue.TRAFFIC_METRICS, metrics, job=message.job, watermark_ns=until_ns, headers=headers)
 
 
 def _batch(topic: Topic, tables: list[pa.Table]) -> pa.RecordBatch:

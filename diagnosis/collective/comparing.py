@@ -20,6 +20,8 @@ from diagnosis.job import Job
 _REMEMBERED = 5
 """Regular iterations that tell what is usual."""
 
+_USUAL = ("duration", "actual", "rate")
+
 SLOW = MonitorSettings(delta=1.03, least_baseline=3, warm_up=0)
 """An iteration is slow from 3 % on. Ranks are compared with each other, so that few iterations are enough of a past."""
 
@@ -55,6 +57,26 @@ class Comparer:
             self.usual.append(Usual.of(grids(iteration.table)))
         return Compared(iteration, judgement, tuple(verdicts))
 
+    def to_state(self) -> dict[str, Any]:
+        """What a restart needs, in a form that JSON can carry."""
+        usual = [
+            {name: [[list(key), value] for key, value in getattr(one, name).items()] for name in _USUAL}
+            for one in self.usual
+        ]
+        return {"monitor": self.monitor.to_state(), "usual": usual}
+
+    @classmethod
+    def from_state(
+        cls, rules: ComparisonRules, metric: Metric, slow: MonitorSettings, state: Mapping[str, Any]
+    ) -> Comparer:
+        """The comparer that ``to_state`` described."""
+        usual = [
+            Usual(**{name: {tuple(key): value for key, value in one[name]} for name in _USUAL})
+            for one in state["usual"]
+        ]
+        monitor = IterationMonitor.from_state(state["monitor"], slow)
+        return cls(rules, metric, monitor, deque(usual, maxlen=_REMEMBERED))
+
     def hang(self, table: Participation, job: Job) -> list[Verdict]:
         """Who keeps operators from ending."""
         return localise_hang(table, job, pipelines(job), self.rules)
@@ -76,7 +98,7 @@ def merged(past: Sequence[Usual]) -> Usual | None:
     """What is usual by several iterations: the median of each."""
     if not past:
         return None
-    return Usual(*(_medians([getattr(one, name) for one in past]) for name in ("duration", "actual", "rate")))
+    return Usual(*(_medians([getattr(one, name) for one in past]) for name in _USUAL))
 
 
 def _medians(past: Sequence[Mapping[Any, float]]) -> dict[Any, float]:

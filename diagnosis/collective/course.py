@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import median_low
 from typing import Any
 
@@ -96,14 +96,26 @@ class Course:
         if not self.ranks:
             self.seen.update((row["communicator"], row["rank"]) for row in rows if row["state"] not in OPEN)
 
+    def refill(self, table: pa.Table) -> None:
+        """Take rows again that the state has counted in."""
+        if table.num_rows:
+            self.rows.append(table)
+
+    def ended(self, job: Job) -> bool:
+        """Whether all is told of a job that has ended, by all its hosts, or by one long ago."""
+        if job.ended_ns is None:
+            return False
+        hosts = job.ranks_of_host or self.told_ns
+        last = max(self.told_ns.values(), default=0)
+        return last >= job.ended_ns + _PATIENCE_NS or all(self.told_ns.get(h, 0) >= job.ended_ns for h in hosts)
+
     def complete(self, job: Job) -> Iterator[Iteration]:
         """The iterations that are complete by now, in order."""
         if not self.ranks and self._learned(job):
             self._learn()
         while self.ranks:
-            newest = [rank.newest for rank in self.ranks.values()]
             following = self.judged + 1
-            if max(newest) < following or (min(newest) < following and max(newest) < following + 2):
+            if not self._passed(following, job):
                 return
             self.judged = following
             yield Iteration(following, self._duration(following), self._between(following - self._kept, following))
@@ -112,9 +124,36 @@ class Course:
     def hanging(self) -> Participation | None:
         """What has been seen since the last complete iteration, if an operator hangs and all hosts still tell."""
         live = min(self.told_ns.values(), default=0)
-        if not any(live - since >= self.rules.hang_ns for since in self.open.values()):
+        if not self.rows or not any(live - since >= self.rules.hang_ns for since in self.open.values()):
             return None
         return self._between(self.judged, None)
+
+    def to_state(self) -> dict[str, Any]:
+        """All but the rows of calls since ``needed_from_ns``, in a form that JSON can carry."""
+        return {
+            "ranks": [[number, asdict(rank.mark), rank.passed] for number, rank in self.ranks.items()],
+            "told_ns": self.told_ns,
+            "seen": [[*of, times] for of, times in self.seen.items()],
+            "began_ns": self.began_ns,
+            "judged": self.judged,
+            "open": [[*operator, since] for operator, since in self.open.items()],
+        }
+
+    @classmethod
+    def from_state(cls, rules: CourseRules, state: Mapping[str, Any]) -> Course:
+        """The course that ``to_state`` described; rows come again."""
+        return cls(
+            rules,
+            ranks={
+                number: _Rank(Mark(**mark), [(at[0], at[1], at[2], at[3]) for at in passed])
+                for number, mark, passed in state["ranks"]
+            },
+            told_ns=dict(state["told_ns"]),
+            seen=Counter({(name, rank): times for name, rank, times in state["seen"]}),
+            began_ns=state["began_ns"],
+            judged=state["judged"],
+            open={(rank, name, seq): since for rank, name, seq, since in state["open"]},
+        )
 
     @property
     def newest(self) -> int:
@@ -124,14 +163,33 @@ class Course:
     @property
     def needed_from_ns(self) -> int:
         """No row of an earlier call is needed."""
+        if not self.ranks:
+            return _EARLIEST if self.rows else _LATEST
         first = self.judged - self._kept + 1
-        return min((at[0] for rank in self.ranks.values() if (at := rank.at(first)) is not None), default=0)
+        return (
+            min((at[0] for rank in self.ranks.values() if (at := rank.at(first)) is not None), default=_SLACK_NS)
+            - _SLACK_NS
+        )
 
     @property
     def _kept(self) -> int:
         """Iterations that are compared together."""
         custom = any(rank.mark.op == CUSTOM for rank in self.ranks.values())
         return self.rules.recent if custom else 1
+
+    def _passed(self, iteration: int, job: Job) -> bool:
+        """Whether an iteration is over: all ranks have passed its mark, or one is two iterations ahead and the hosts of
+        the others are told of further than that. Hosts are polled at different times: one that comes later is not
+        behind."""
+        newest = [rank.newest for rank in self.ranks.values()]
+        if min(newest) >= iteration:
+            return True
+        if max(newest) < iteration + 2:
+            return False
+        ahead = max(at[0] for rank in self.ranks.values() if (at := rank.at(iteration + 1)) is not None)
+        last = max(self.told_ns.values())
+        told = (self.told_ns.get(host, self.began_ns or 0) for host in job.ranks_of_host or self.told_ns)
+        return self.ended(job) or all(at >= min(ahead + _SLACK_NS, last - _PATIENCE_NS) for at in told)
 
     def _follow(self, rows: list[dict[str, Any]]) -> None:
         """Note marks that are passed, and operators that have not ended."""
@@ -152,10 +210,8 @@ class Course:
         or there is nothing to wait for."""
         if self.began_ns is None:
             return False
-        hosts = job.ranks_of_host or self.told_ns
-        told = min((self.told_ns.get(host, 0) for host in hosts), default=0)
         waited = max(self.told_ns.values()) - self.began_ns >= self.rules.learn_ns
-        if waited or told >= (job.ended_ns or told + 1):
+        if waited or self.ended(job):
             return True
         between = [c for c in job.communicators if not job.on_one_host(c.ranks)]
         return bool(between) and all(self._recurs(c) for c in between)
@@ -175,7 +231,7 @@ class Course:
         self.judged = min((rank.passed[0][0] for rank in self.ranks.values()), default=0) - 1
         self.seen.clear()
         if not self.ranks:
-            self.began_ns = None
+            self.began_ns, self.rows = None, []
 
     def _duration(self, iteration: int) -> int | None:
         """From the mark before to the iteration's own, of most ranks."""
@@ -224,6 +280,9 @@ _OF_A_ROW = ["rank", "communicator", "seq", "op", "expected_bytes", "state", "ca
 _EARLIEST, _LATEST = 0, np.iinfo(np.int64).max
 _SLACK_NS = 1_000_000_000
 """By how much ranks may be ahead of each other."""
+
+_PATIENCE_NS = 60_000_000_000
+"""How long hosts are waited for that tell nothing."""
 
 
 def _bears(row: Mapping[str, Any], mark: Mark) -> bool:

@@ -119,7 +119,7 @@ class HostTraffic:
         newest = max(self.polled_ns.values(), default=0)
         behind = any(self.polled_ns.get(nic, 0) < until for nic in self._nics(job))
         waited = newest >= until + self.rules.patience_ns
-        called = until if until == ended else until + self.rules.late_ns
+        called = until + self.rules.late_ns if ended is None else min(until + self.rules.late_ns, ended)
         known = newest >= until and self.called_ns >= called
         return until if known and (waited or not behind) else None
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from schemas.message import Message
-from tests.streams import pipeline_cases
+from tests.streams import pipeline_cases, traffic_cases
 from tests.streams.examples import END, TOPICS, Answerer, Asker, LineSink, Sums, job_record, number
 from tests.streams.journey import Case
 
@@ -39,6 +39,8 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "line_sink": _line_sink,
     "monitor": pipeline_cases.monitor,
     "search": pipeline_cases.search,
+    "segment": traffic_cases.segment,
+    "compare": traffic_cases.compare,
     "incidents": pipeline_cases.incidents,
 }
 """Each makes a case in an empty folder of its own."""

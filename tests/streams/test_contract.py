@@ -17,7 +17,7 @@ from streams.dead_letters import revived
 from tests.streams.cases import CASES
 from tests.streams.journey import Case, Journey, Killed
 
-SLOW = ("search",)
+SLOW = ("search", "segment", "compare")
 lives = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(Killed)), max_size=6)
 
 
