@@ -83,8 +83,8 @@ class Telemetry:
         aged = np.setdiff1d(self._traffic.flows_between(nic, first - (last - first), first), qpn)
         begin_ns = self._traffic.begins_ns(nic, first)
         distance, error = self._clocks.host_minus_nic(host, nic, poll, round(end_s * 1e9))
-        cuts = np.flatnonzero(np.diff(np.searchsorted(np.arange(0, len(qpn), MOST_VALUES), np.arange(len(qpn)))))
-        starts = sorted({0, *(int(np.searchsorted(qpn, qpn[cut])) for cut in cuts)})
+        # a part begins with the queue pair that the value belongs to which would be one too many
+        starts = np.unique(np.searchsorted(qpn, qpn[::MOST_VALUES])).tolist() or [0]
         for part, (one, other) in enumerate(zip(starts, [*starts[1:], len(qpn)], strict=True)):
             yield {
                 "nic": self._names.nic(nic),

@@ -22,6 +22,7 @@ from producers.simulation.nic import (
     Workload,
     faulty,
     healthy,
+    telemetry,
 )
 from producers.simulation.nic.run import simulate_nics
 from schemas.catalogue import COMM_OPS, JOBS
@@ -284,3 +285,22 @@ def test_longer_epochs_hold_the_same_bytes() -> None:
         assert {poll["epoch_ns"] for poll in heard.polls} == {epoch_ns}
         sums.add(sum(sum(poll["units"]) for poll in heard.polls))
     assert len(sums) == 1
+
+
+def test_a_large_poll_comes_in_parts_by_queue_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = told(SMALL)
+    monkeypatch.setattr(telemetry, "MOST_VALUES", 300)
+    parted = Told(whole.run, tuple(whole.run.messages()))
+    several = [poll for poll in parted.polls if poll["parts"] > 1]
+    assert several
+    assert {(p["host"], p["nic"], p["poll_from_ns"], p["part"]) for p in several} == {
+        (p["host"], p["nic"], p["poll_from_ns"], part) for p in several for part in range(p["parts"])
+    }
+    assert whole.counted.keys() == parted.counted.keys()
+    for key, (times, sizes) in whole.counted.items():
+        assert np.array_equal(times, parted.counted[key][0])
+        assert np.array_equal(sizes, parted.counted[key][1])
+    numbers: dict[tuple[str, str, int], Counter[int]] = {}
+    for poll in several:
+        numbers.setdefault((poll["host"], poll["nic"], poll["poll_from_ns"]), Counter()).update(set(poll["qpn"]))
+    assert all(max(count.values()) == 1 for count in numbers.values())
