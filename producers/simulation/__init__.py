@@ -23,6 +23,8 @@ conditions, totals         what an iteration happens under, and how long its blo
 blocks                     who waits for whom between blocks
 inside                     what happens inside a block, given when it begins and ends
 lazy, lazy_log             all of it together; the log of any rank and iteration
+
+What NICs count is a level below, in ``nic``: ``simulate_nics(scenario)``
 """
 
 from producers.simulation.faults import Fault, Kind, Part, Pattern
