@@ -42,6 +42,7 @@ class SegmentationRules:
     """``quiet_ns`` is the paper's ``delta``, but at least ``quiet_epochs`` epochs. ``opening``: share of its expected
     bytes that a burst has to have to be an operator's beginning: control messages and late remainders have less.
     ``tail_ns``: what a pair still sends within it, before the next call, belongs to the operator before.
+    ``early_ns``: by as much traffic may come before its call, beyond what clocks may be off, as calls are logged late.
     ``loose`` and ``resent_bytes``: what may exceed an operator's usual volume, at most a quarter; more is the beginning
     of the next one. ``snap``: share of an operator's volume within which the longest silence is taken for its end,
     back to back.
@@ -51,6 +52,7 @@ class SegmentationRules:
     quiet_epochs: int = 4
     opening: float = 0.001
     tail_ns: int = 20_000_000
+    early_ns: int = 100_000
     loose: float = 0.01
     resent_bytes: int = 512 << 10
     snap: float = 0.01
@@ -147,7 +149,7 @@ def _walk(
         coverage=Coverage(series.covered[:, 0].tolist(), series.covered[:, 1].tolist()),
         allowed=Tolerances(
             # a NIC whose clock is not known tells nothing of calls
-            error=series.clock_error_ns + series.epoch_ns if series.aligned else _FAR,
+            error=series.clock_error_ns + series.epoch_ns + rules.early_ns if series.aligned else _FAR,
             slack=int(lanes_between[own.start]) * (series.aggregation_bytes - 1),
             pause=2 * series.epoch_ns,
             delta=rules.delta(series.epoch_ns),
