@@ -24,15 +24,18 @@ from diagnosis.incidents.evidence import (
 
 DEGRADATION = "persistent_degradation"
 FLUCTUATION = "performance_fluctuation"
+_HANG = "hang_"
+"""What causes of iterations begin with that never end."""
+
 _MOST_FINDINGS = 200
 _MOST_RUNS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class JoiningSettings:
-    """``confirmations`` findings on different iterations open an incident, if they are at least ``agreement``
-    of the iterations searched since the first of them and together leave little doubt (``least_confidence``);
-    findings are remembered for ``window`` iterations.
+    """``confirmations`` findings on different iterations open an incident, of a hang one, if they are at least
+    ``agreement`` of the iterations searched since the first of them and together leave little doubt
+    (``least_confidence``); findings are remembered for ``window`` iterations.
     """
 
     confirmations: int = 2
@@ -109,7 +112,8 @@ class IncidentJoiner:
     def _together(self, agreeing: list[Evidence]) -> Incident | Rule:
         """The incident that findings make which agree, or the rule that they do not meet."""
         iterations = {known.iteration for known in agreeing}
-        if len(iterations) < self.settings.confirmations:
+        hangs = any((known.cause or "").startswith(_HANG) for known in agreeing)
+        if len(iterations) < self.settings.confirmations and not hangs:  # no other iteration comes to confirm a hang
             return Rule.CONFIRMATIONS
         if len(iterations) < self.settings.agreement * len(self._unexplained(agreeing) | iterations):
             return Rule.AGREEMENT

@@ -88,6 +88,12 @@ def test_a_single_finding_proves_little() -> None:
     assert len(joiner.take(found(21, 3))) == 1
 
 
+def test_a_hang_needs_no_other_finding_for_no_other_iteration_comes() -> None:
+    hang = found(10, 3, cause="hang_hardware", share=1.0)
+    assert only([hang]).cause == "hang_hardware"
+    assert joined([replace(hang, share=0.2)])[1] == []
+
+
 def test_findings_that_leave_doubt_open_nothing() -> None:
     weak = [found(20, 3, share=0.4, coverage=0.5), found(21, 3, share=0.4)]
     assert joined(weak)[1] == []
