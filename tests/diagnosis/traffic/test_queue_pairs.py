@@ -27,16 +27,18 @@ def test_a_number_that_is_given_anew_connects_others() -> None:
     assert dict(zip(lanes.destination.tolist(), volume, strict=True)) == {1: MB, 2: 2 * MB}
 
 
+BUSY = series([Sent(5, i * 5 * MS, MB) for i in range(200)])
+
+
 @given(
     bounds=st.lists(st.integers(0, 1000), min_size=1, max_size=6, unique=True),
     closed=st.booleans(),
     repeats=st.integers(1, 3),
 )
 def test_no_row_is_in_two_lanes_however_often_a_record_is_told(bounds: list[int], closed: bool, repeats: int) -> None:
-    own = series([Sent(5, i * 5 * MS, MB) for i in range(200)])
     since = np.array(sorted(bounds) * repeats) * MS
     until = np.where(closed, since + 3 * MS, FOREVER)
-    lanes = QueuePairs(np.full(len(since), 5), np.zeros_like(since), since // MS, since, until).lanes(own)
+    lanes = QueuePairs(np.full(len(since), 5), np.zeros_like(since), since // MS, since, until).lanes(BUSY)
     spans = sorted(zip(lanes.low.tolist(), lanes.high.tolist(), strict=True))
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
 
