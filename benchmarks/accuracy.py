@@ -62,7 +62,8 @@ def run(
     ] = None,
     repeats: Annotated[int, typer.Option(min=0, help="Runs of each of pulse's combinations of fault and job.")] = 5,
     only: Annotated[
-        str | None, typer.Option(metavar="CLASS/INJECTION", help="Of pulse's runs those named so, or a part of it.")
+        list[str] | None,
+        typer.Option(metavar="CLASS/SETUP/INJECTION", help="Of pulse's runs those whose name contains it; repeatable."),
     ] = None,
     untuned: Annotated[bool, typer.Option(help="Draw lines, channels, slices and slots of pulse's runs.")] = False,
     noise: Annotated[Noise, typer.Option(help="Profiles of noise.")] = Noise.BOTH,
@@ -105,7 +106,7 @@ def run(
 
         traffic = Series(
             system,
-            traffic_plan.cases(repeats, without, noise.profiles, first, only, untuned),
+            traffic_plan.cases(repeats, without, noise.profiles, first, only or (), untuned),
             partial(traffic_trial.run_case, settings=settings),
             traffic_trial.Score,
             traffic_figures.summarise,

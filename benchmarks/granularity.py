@@ -39,7 +39,9 @@ def run(
 
     settings = Settings.load()
     half = {
-        f"{epoch_ns // 1000} us": straggler.seen(straggler.Slowed(seeds, _HALF, epoch_ns, at_s=0.0), settings)
+        f"{epoch_ns // 1000} us": straggler.seen(
+            straggler.Slowed(seeds, _HALF, epoch_ns, at_s=0.0, iterations=4), settings
+        )
         for epoch_ns in EPOCHS_NS
     }
     cases = [straggler.Slowed(seeds + at, p) for p in SLOWNESS for at in range(runs)]

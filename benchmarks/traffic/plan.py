@@ -62,12 +62,13 @@ class Case:
 
 
 def cases(
-    repeats: int, healthy_runs: int, noises: Sequence[str], first_seed: int, only: str | None = None,
+    repeats: int, healthy_runs: int, noises: Sequence[str], first_seed: int, only: Sequence[str] = (),
     untuned: bool = False,
 ) -> list[Case]:  # fmt: skip
     """``repeats`` runs of each combination of table 4 and of those beyond it, and healthy ones, in order of seeds.
 
-    ``only``: those whose class of anomaly, setup or injection contains it; healthy runs have the class ``HEALTHY``.
+    ``only``: those whose class of anomaly, setup and injection contain one of them; healthy runs have the class
+    ``HEALTHY``.
     More runs leave the others as they are.
     """
     told = [(first_seed + _BLOCK * repeat + at, name) for repeat in range(repeats) for at, name in enumerate(_BY_NAME)]
@@ -75,7 +76,8 @@ def cases(
     for run in range(healthy_runs):
         seed = first_seed + _BLOCK * (run // each) + len(_BY_NAME) + run % each
         told.append((seed, f"{HEALTHY}/{HEALTHY_SETUPS[run % len(HEALTHY_SETUPS)]}"))
-    chosen = [(seed, name) for seed, name in sorted(told) if only is None or only in f"{_class_of(name)}/{name}"]
+    full = {name: f"{_class_of(name)}/{name}" for _, name in told}
+    chosen = [(seed, name) for seed, name in sorted(told) if not only or any(part in full[name] for part in only)]
     return [Case(seed, name, noise, untuned) for (seed, name), noise in product(chosen, noises)]
 
 

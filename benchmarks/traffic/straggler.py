@@ -24,7 +24,7 @@ from schemas.topic import Topic
 METRICS: tuple[Metric, ...] = ("actual_time", "busy_epochs")
 """The paper's, and the one that also sees slowness which leaves no epoch empty."""
 
-_TENSOR, _REPLICAS, _ITERATIONS = 2, 4, 8
+_TENSOR, _REPLICAS = 2, 4
 _PLACES = _TENSOR * _REPLICAS
 _AT_S = 0.12
 """When the NIC becomes slow: within the third or fourth iteration."""
@@ -38,12 +38,13 @@ class Slowed:
     p: float
     epoch_ns: int = 32_000
     at_s: float = _AT_S
+    iterations: int = 8
 
     def run(self) -> NicRun:
         """Simulate it; which NIC is slow hangs on the seed."""
         fault = Fault(Injection.PCIE_DOWNGRADE, self.seed % _PLACES, self.at_s, 1 / self.p)
         scenario = NicScenario(
-            self.seed, Workload.DENSE, tp=_TENSOR, dp=_REPLICAS, pp=1, iterations=_ITERATIONS, faults=(fault,)
+            self.seed, Workload.DENSE, tp=_TENSOR, dp=_REPLICAS, pp=1, iterations=self.iterations, faults=(fault,)
         )
         return simulate_nics(replace(scenario, hardware=Hardware(epoch_ns=self.epoch_ns)))
 

@@ -1,0 +1,69 @@
+"""Pulse's benchmarks as commands, on the smallest seeded runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.traffic import straggler
+from benchmarks.traffic.busy_host import BusyHost
+from diagnosis.traffic.epochs import EpochSeries, Poll
+from offbeat.settings import Settings
+from schemas.catalogue import NIC_EPOCHS
+from schemas.message import decode
+from tests.offbeat.command_line import offbeat
+
+SEEDS = 30_000
+
+
+def accuracy(file: Path, *arguments: object) -> tuple[dict[str, Any], str]:
+    """The figures of a slow NIC among neighbours and of a healthy run of them, and what was told meanwhile."""
+    runs = ("--only", "neighbours/pcie_downgrade/0.2", "--only", "healthy/neighbours")
+    options = ("--system", "pulse", "--repeats", 1, "--healthy", 3, "--noise", "default", "--seeds", SEEDS)
+    result = offbeat("bench", "accuracy", *options, *runs, "--resume", file, "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout), result.stderr
+
+
+def test_a_seeded_subset_of_the_accuracy_and_taking_it_up_again(tmp_path: Path) -> None:
+    told, progress = accuracy(tmp_path / "finished.jsonl", "--processes", 1)
+    assert "2 of 2 runs to do" in progress
+    figures = told["noise"]["default"]
+    assert figures["runs"] == {"table_4": 1, "beyond": 0, "healthy": 1}
+    assert figures["all"]["recall"]["share"] == figures["all"]["precision"]["share"] == 1.0
+    assert figures["all"]["device_right"]["share"] == 1.0
+    assert figures["healthy"]["without_answer"]["share"] == 1.0
+    assert figures["table_3"]["pcie_downgrade"] == {"neighbours": {"right": 1}}
+    assert figures["failures"] == []
+
+    again, progress = accuracy(tmp_path / "finished.jsonl")
+    assert again == told
+    assert "0 of 2 runs to do" in progress
+
+
+def test_half_the_bandwidth_shows_in_short_epochs_and_hides_in_long_ones() -> None:
+    settings = Settings.load()
+    short, long = (
+        straggler.seen(straggler.Slowed(SEEDS, 2.0, epoch_ns, at_s=0.0, iterations=2), settings)
+        for epoch_ns in (32_000, 1_000_000)
+    )
+
+    def over_others(seen: dict[str, float], what: str) -> float:
+        return seen[f"straggler_{what}_ms"] / seen[f"others_of_its_group_{what}_ms"]
+
+    assert over_others(short, "actual_time") > 1.25
+    assert over_others(short, "duration") < 1.1
+    assert over_others(long, "actual_time") < 1.1
+
+
+def test_a_busy_host_keeps_the_line_full_and_a_quarter_of_the_epochs_active() -> None:
+    host = BusyHost(nics=2, flows=8, line_gbps=400.0, sending=0.26)
+    polls = Poll.by_nic(decode(next(m for m in host.messages(0) if m.topic == NIC_EPOCHS.name), NIC_EPOCHS))
+    assert sorted(polls) == ["mlx5_0", "mlx5_1"]
+    series = EpochSeries.join(polls["mlx5_0"])
+    assert (np.diff(series.offsets) >= host.epochs_a_poll / 4).all()
+    sent = int(series.units.sum()) * series.unit_bytes
+    assert abs(sent / (0.26 * 400e9 / 8) - 1) < 0.01

@@ -1,0 +1,47 @@
+"""Which runs Pulse's accuracy is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.traffic.plan import HEALTHY, Case, cases
+from producers.simulation.nic import Class, Hardware
+
+FIRST = 30_000
+
+
+def test_every_combination_comes_as_often_and_more_runs_leave_the_others_as_they_are() -> None:
+    some = cases(2, 40, ("default",), FIRST)
+    many = cases(5, 51, ("default", "hard"), FIRST)
+    assert set(some) < set(many)
+    assert len({case.seed for case in many}) * 2 == len(many)
+    times = Counter(case.what for case in many if case.combination is not None)
+    assert len(times) == 63
+    assert set(times.values()) == {10}
+    assert sum(case.what.startswith(HEALTHY) for case in many) == 102
+
+
+@pytest.mark.parametrize(
+    ("only", "count"),
+    [(Class.COMPUTATION_STOP, 5), (Class.COMMUNICATION_STOP, 3), ("neighbours/nic_down", 1), (HEALTHY, 3)],
+)
+def test_a_part_can_be_chosen_by_class_setup_and_injection(only: str, count: int) -> None:
+    assert len(cases(1, 3, ("default",), FIRST, (only,))) == count
+
+
+def test_the_table_has_as_many_combinations_of_each_class_as_the_paper() -> None:
+    told = [case.scenario().faults[0] for case in cases(1, 0, ("default",), FIRST)]
+    classes = Counter(fault.kind for fault in told[:58])
+    assert [classes[kind] for kind in Class] == [4, 14, 3, 37]
+
+
+def test_untuned_settings_are_others_and_hang_on_the_seed_alone() -> None:
+    tuned = Case(FIRST + 21, "gpt2_70b/pcie_downgrade/0.5", "default")
+    one, again = (replace(tuned, untuned=True).scenario() for _ in range(2))
+    assert one == again
+    assert one.hardware.line_gbps != tuned.scenario().hardware.line_gbps == Hardware().line_gbps
+    assert one.faults[0].rank == tuned.scenario().faults[0].rank
+    assert 0.2 < one.faults[0].severity < 0.5

@@ -1,0 +1,92 @@
+"""What an answer on a run is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.traffic import figures
+from benchmarks.traffic.scoring import said_of
+from benchmarks.traffic.trial import Score
+from diagnosis.job import Job, Place
+from producers.simulation.nic import FaultTruth, NicTruth, Setup
+from producers.simulation.nic.truth import OPERATORS
+
+AT_NS = 1_000_000_000
+JOB = Job("job", tuple(Place(rank, f"h{rank // 2}", rank % 2) for rank in range(8)), ())
+"""Four hosts of two ranks."""
+
+
+def truth(kind: str | None, ranks: tuple[int, ...] = (2,)) -> NicTruth:
+    fault = FaultTruth("injected", kind or "", 1.0, AT_NS, ranks, "h1", "mlx5_0")
+    ends = np.array([[AT_NS // 5 * at] * 8 for at in (1, 2, 3, 4, 5, 8, 11)])
+    return NicTruth((fault,) if kind else (), OPERATORS.empty_table(), ends, False)
+
+
+def incident(cause: str, *ranks: int, candidates: int = 0, opened_ns: int = AT_NS) -> dict[str, Any]:
+    sets = [[rank] for rank in ranks][:candidates]
+    return {"cause": cause, "level": "device", "ranks": ranks, "candidates": sets, "opened_ns": opened_ns}
+
+
+SLOW_NIC, SLOW_GPU = "communication_slow", "computation_slow"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "setup", "verdict", "normal_hosts"),
+    [
+        (SLOW_NIC, incident("communication_slow", 2), Setup.GPT2_70B, "right", 0),
+        (SLOW_NIC, incident("communication_slow", 3), Setup.GPT2_70B, "right", 0),
+        (SLOW_NIC, incident("communication_slow", 4), Setup.GPT2_70B, "false", 1),
+        (SLOW_NIC, incident("compute_slow", 2, 3), Setup.GPT2_70B, "wrong_class", 1),
+        (SLOW_NIC, incident("communication_slow", 2, opened_ns=AT_NS // 2), Setup.GPT2_70B, "false", 1),
+        (SLOW_NIC, incident("communication_slow", 0, 2, 4), Setup.GPT2_70B, "group", 2),
+        (SLOW_NIC, incident("communication_slow", 0, 2, candidates=2), Setup.GPT2_70B, "group", 1),
+        (SLOW_GPU, incident("compute_slow", 0, 2, candidates=2), Setup.GPT2_70B, "candidates", 0),
+        (SLOW_GPU, incident("compute_slow", 0, 2, candidates=2), Setup.MIXTRAL, "group", 1),
+        (SLOW_GPU, incident("host_slow", 2, 3), Setup.GPT2_70B, "right", 0),
+        (SLOW_GPU, incident("imbalance", 4), Setup.MIXTRAL, "no_device", 0),
+        ("computation_stop", incident("hang_not_entered", 2, 3), Setup.MIXTRAL, "right", 0),
+        ("communication_stop", incident("hang_hardware", 2), Setup.MIXTRAL, "right", 0),
+        (None, incident("communication_slow", 2), Setup.MIXTRAL, "false", 1),
+    ],
+)
+def test_verdicts(kind: str | None, said: dict[str, Any], setup: Setup, verdict: str, normal_hosts: int) -> None:
+    one = said_of(said, truth(kind), JOB, setup)
+    assert (one.verdict, one.normal_hosts) == (verdict, normal_hosts)
+    assert one.device_right == (verdict == "right" and said["ranks"] == (2,))
+
+
+def score(kind: str | None, *said: dict[str, Any], what: str = "gpt2_70b/pcie_downgrade/0.5") -> Score:
+    from benchmarks.traffic.scoring import fault_of
+
+    told = truth(kind)
+    answers = tuple(said_of(one, told, JOB, Setup.GPT2_70B) for one in said)
+    return Score(1, what, "default", False, 4, fault_of(told), answers, 1000, 1.0, 0.5)
+
+
+def test_figures_count_nodes_by_the_definitions() -> None:
+    right = incident("communication_slow", 2)
+    scores = [
+        score(SLOW_NIC, right),
+        score(SLOW_NIC, right, incident("compute_slow", 6, 7)),
+        score(SLOW_NIC),
+        score(None, what="healthy/mixtral"),
+    ]
+    told = figures.summarise(scores)
+    own = told["classes"]["communication_slow"]
+    assert (own["recall"]["count"], own["recall"]["of"]) == (2, 3)
+    assert (own["precision"]["count"], own["precision"]["of"]) == (2, 3)
+    assert (own["false_positives"]["count"], own["false_positives"]["of"]) == (1, 9)
+    assert told["healthy"]["without_answer"]["share"] == 1.0
+    assert told["table_3"]["injected"] == {"gpt2_70b": {"right": 2, "missed": 1}}
+    assert list(told["recall_by"]["slowdown"]) == ["1.1 or more"]
+    assert [failure["missed"] for failure in told["failures"]] == [False, True]
+
+
+def test_a_score_survives_its_file() -> None:
+    one = score(SLOW_NIC, incident("communication_slow", 2))
+    assert Score.from_json(one.to_json()) == one
+    assert one.fault is not None
+    assert one.fault.slowdown == 3.0
