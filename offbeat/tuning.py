@@ -13,7 +13,7 @@ from schemas.processor import Processor, Tunable
 
 log = logging.getLogger(__name__)
 
-GROUPS = ("monitor", "search", "incidents")
+GROUPS = ("monitor", "search", "segment", "compare", "incidents")
 """What may change between two messages; how many ranks are pivots and which model judges may not."""
 
 

@@ -192,6 +192,8 @@ AGENT: tuple[Metric, ...] = (
 ROLES: Mapping[str, tuple[Metric, ...]] = {
     "worker monitor": (BUILD, *WORKER),
     "worker search": (BUILD, *WORKER, *SEARCHING),
+    "worker segment": (BUILD, *WORKER),
+    "worker compare": (BUILD, *WORKER),
     "worker incidents": (BUILD, *WORKER),
     "sink": (BUILD, *WORKER, *STORE),
     "alert": (BUILD, *WORKER, *PAGING),

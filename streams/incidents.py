@@ -22,7 +22,8 @@ FORMAT = "incidents/3"
 class Incidents:
     """Follows the findings of every job; saves what is open and what was found recently.
 
-    What comes of a job whose log has ended is passed over.
+    What a method finds in a job after it has said its last is passed over; a job is over once all that found
+    something in it have.
     """
 
     name = "incidents"
@@ -33,13 +34,16 @@ class Incidents:
         self._jobs = jobs
         self._settings = settings or JoiningSettings()
         self._joiners: dict[str, IncidentJoiner] = {}
-        self._ended: set[str] = set()
+        self._speaking: dict[str, set[str]] = {}
+        self._over: dict[str, set[str]] = {}
         self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
         rows = decode(message, catalogue.FINDINGS).to_pylist()
         job = self._jobs[message.job]
-        if message.job in self._ended:
+        over = self._over.get(message.job, set())
+        rows = [row for row in rows if row["method"] not in over]
+        if not rows:
             return
         joiner = self._joiners.get(message.job)
         if joiner is None:
@@ -49,13 +53,17 @@ class Incidents:
         for row in rows:
             for incident in joiner.take(Evidence.from_row(row)):
                 changed[incident.id] = incident
-        if any(row["last"] for row in rows):
-            self._ended.add(message.job)
-            del self._joiners[message.job]
-            self._changed[message.job] = None
-        else:
-            state = json.dumps(joiner.to_state()).encode()
+        speaking = self._speaking.setdefault(message.job, set())
+        speaking |= {row["method"] for row in rows}
+        if ended := {row["method"] for row in rows if row["last"]}:
+            self._over[message.job] = over | ended
+            speaking -= ended
+        if speaking:
+            state = json.dumps({**joiner.to_state(), "over": sorted(self._over.get(message.job, ()))}).encode()
             self._changed[message.job] = SavedState({message.topic: message.offset + 1}, FORMAT, state)
+        else:
+            del self._joiners[message.job], self._speaking[message.job]
+            self._changed[message.job] = None
         if changed:
             batch = catalogue.INCIDENTS.from_rows([_row(job, incident) for incident in changed.values()])
             yield encode(catalogue.INCIDENTS, batch, job=message.job, watermark_ns=message.watermark_ns)
@@ -78,10 +86,16 @@ class Incidents:
 
     def restore(self, states: Mapping[str, SavedState]) -> None:
         for job, saved in states.items():
-            self._joiners[job] = saved.read(FORMAT, self._from_bytes)
+            self._joiners[job], self._speaking[job], self._over[job] = saved.read(FORMAT, self._from_bytes)
 
-    def _from_bytes(self, saved: bytes) -> IncidentJoiner:
-        return IncidentJoiner.from_state(json.loads(saved), _incident_id, self._settings)
+    def _from_bytes(self, saved: bytes) -> tuple[IncidentJoiner, set[str], set[str]]:
+        state = json.loads(saved)
+        joiner = IncidentJoiner.from_state(state, _incident_id, self._settings)
+        return (
+            joiner,
+            {known.method for known in joiner.recent} - set(state.get("over", ())),
+            set(state.get("over", ())),
+        )
 
 
 def _incident_id(opening: Evidence) -> str:

@@ -32,6 +32,8 @@ class StepName(StrEnum):
 
     MONITOR = "monitor"
     SEARCH = "search"
+    SEGMENT = "segment"
+    COMPARE = "compare"
     INCIDENTS = "incidents"
 
 

@@ -13,10 +13,12 @@ from schemas.errors import BusError, SettingsError
 from schemas.tables import TABLES
 from schemas.topic import Topic
 from streams.bus import Bus
+from streams.compare import Compare
 from streams.incidents import Incidents
 from streams.monitor import Monitor
 from streams.recent_letters import RecentLetters, recent_letters
 from streams.search import Search
+from streams.segment import Segment
 from streams.standing import Standing, newest_ns, standings
 from streams.topics import Change, apply
 
@@ -74,6 +76,8 @@ def roles(settings: Settings) -> dict[str, tuple[str, tuple[Topic, ...]]]:
     return {
         "monitor": ("offbeat worker monitor", Monitor.reads),
         "search": ("offbeat worker search", Search.reads),
+        "segment": ("offbeat worker segment", Segment.reads),
+        "compare": ("offbeat worker compare", Compare.reads),
         "incidents": ("offbeat worker incidents", Incidents.reads),
         "store": ("offbeat sink", stored),
         "page": ("offbeat alert", (catalogue.INCIDENTS,)),

@@ -17,9 +17,11 @@ from schemas.metrics import ROLES
 from schemas.tables import TABLES
 from schemas.topic import Topic
 from sinks.webhook.sink import WebhookSink
+from streams.compare import Compare
 from streams.incidents import Incidents
 from streams.monitor import Monitor
 from streams.search import Search
+from streams.segment import Segment
 from tests.deploy.cluster import SECRET, Cluster, Object, Pod
 from tests.deploy.command_lines import check_command, loaded
 from tests.deploy.dockerfile import ROOT, stages
@@ -30,6 +32,8 @@ KEDA = Draft202012Validator(json.loads(Path(__file__).with_name("keda_schema.jso
 GROUPS: dict[str, tuple[str, tuple[Topic, ...]]] = {
     "monitor": (Monitor.name, Monitor.reads),
     "search": (Search.name, Search.reads),
+    "segment": (Segment.name, Segment.reads),
+    "compare": (Compare.name, Compare.reads),
     "incidents": (Incidents.name, Incidents.reads),
     "sink": ("store", tuple(table.topic for table in TABLES.values())),
     "alert": (WebhookSink.name, WebhookSink.reads),
@@ -176,7 +180,7 @@ def test_thresholds_reach_running_workers_through_a_mounted_file(cluster: Cluste
         file = tmp_path / Path(named).name
         file.write_text(content[file.name] + "OFFBEAT_MONITOR__DELTA=1.3\n")
         assert tuned(Settings(), file)[1] == {"monitor.delta": "1.3"}
-    assert tuned_pods == {"monitor", "search", "incidents"}
+    assert tuned_pods == {"monitor", "search", "segment", "compare", "incidents"}
 
 
 def test_certificates_are_read_where_they_are_mounted(large: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,8 @@ def test_a_role_without_a_broker_ends_with_a_line_that_says_so(image: Image) -> 
         ("topics", "apply"),
         ("worker", "monitor"),
         ("worker", "search"),
+        ("worker", "segment"),
+        ("worker", "compare"),
         ("worker", "incidents"),
         ("alert",),
         ("store", "migrate"),
