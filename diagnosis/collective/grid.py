@@ -14,7 +14,8 @@ from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE,
 class ComparisonRules:
     """When ranks differ. Ratios are over the others' median.
 
-    ``longer``: a duration is extended; also how much longer than usual an actual time may be and count as normal.
+    ``longer``: a group's duration is extended; also how much longer than usual an actual time may be and count as
+    normal. ``slower``: operators that took less than that, over what is usual, are not looked at for stragglers.
     ``margin``: actual time of a straggler in a built-in collective beyond the others', ``custom_margin``: its actual
     rate in a custom one below the others'; both at least ``spread`` times the deviation among the others.
     ``busy_margin``: the same for what full epochs hold. ``busy_share``: part of the duration in which a straggler
@@ -23,6 +24,7 @@ class ComparisonRules:
     """
 
     longer: float = 1.1
+    slower: float = 1.03
     margin: float = 0.03
     custom_margin: float = 0.1
     busy_margin: float = 0.03

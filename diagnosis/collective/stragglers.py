@@ -81,7 +81,7 @@ def extended(grid: Grid, rules: ComparisonRules, usual: Usual | None) -> Bools:
         return np.ones(len(grid.instance), dtype=np.bool_)
     duration = np.nanmedian(grid.duration, axis=0) if len(grid.rank) else np.zeros(len(grid.instance))
     known = np.array([usual.duration.get(kind_of(grid, i), np.nan) for i in range(len(grid.instance))])
-    return np.asarray(duration >= rules.longer * known)
+    return np.asarray(duration >= rules.slower * known)
 
 
 def _actual_times(grid: Grid) -> Floats:

@@ -86,6 +86,13 @@ def test_what_never_goes_along_a_tree_is_a_ring() -> None:
     assert (found.algorithm, found.confidence) == ("ring", 1.0)
 
 
+def test_volume_of_other_operators_tells_nothing() -> None:
+    assert infer("all_reduce", 10 * MB, 4, {1: 60.0 * MB}) is None
+    assert infer("all_reduce", 10 * MB, 4, {1: 2.0 * MB}) is None
+    assert infer("all_gather", 10 * MB, 4, {1: 2.0 * MB}) is None
+    assert infer("all_gather", 10 * MB, 4, {1: 20.0 * MB}) is not None  # of some that have not ended
+
+
 def test_small_operators_cost_twice_their_bytes_under_the_low_latency_protocol() -> None:
     found = infer("all_reduce", 64 << 10, 8, {1: 2.0 * ring_bytes("all_reduce", 64 << 10, 8)})
     assert found is not None
