@@ -14,11 +14,15 @@ from diagnosis.collective.localise import localise_hang, localise_slow
 from diagnosis.collective.participation import Participation
 from diagnosis.collective.stragglers import Metric
 from diagnosis.collective.verdict import Verdict
+from diagnosis.collective.weight import lost_ns
 from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
 from diagnosis.job import Job
 
 _REMEMBERED = 5
 """Regular iterations that tell what is usual."""
+
+_PART = 0.1
+"""Part of an iteration's excess that a culprit accounts for at least."""
 
 _USUAL = ("duration", "actual", "rate")
 
@@ -46,13 +50,15 @@ class Comparer:
 
     def judge(self, iteration: Iteration, job: Job) -> Compared:
         """Take the next iteration in."""
-        early = self.monitor.expected_ns is None
-        verdicts: list[Verdict] = self._slow(iteration.table, job) if early else []
+        duration = iteration.duration_ns
+        verdicts: list[Verdict] = []
+        if self.monitor.expected_ns is None and duration is not None:
+            verdicts = self._slow(iteration, job, (self.monitor.settings.delta - 1.0) * duration)
         at_fault = any(verdict.cause != "imbalance" for verdict in verdicts)
         # what is slow from the beginning must not become usual
-        judgement = self.monitor.judge(iteration.number, None if at_fault else iteration.duration_ns)
-        if judgement.irregular:
-            verdicts = self._slow(iteration.table, job)
+        judgement = self.monitor.judge(iteration.number, None if at_fault else duration)
+        if judgement.irregular and duration is not None and judgement.expected_ns is not None:
+            verdicts = self._slow(iteration, job, _PART * (duration - judgement.expected_ns))
         elif not at_fault:
             self.usual.append(Usual.of(grids(iteration.table)))
         return Compared(iteration, judgement, tuple(verdicts))
@@ -81,8 +87,12 @@ class Comparer:
         """Who keeps operators from ending."""
         return localise_hang(table, job, pipelines(job), self.rules)
 
-    def _slow(self, table: Participation, job: Job) -> list[Verdict]:
-        return localise_slow(table, job, pipelines(job), merged(self.usual), self.rules, self.metric)
+    def _slow(self, iteration: Iteration, job: Job, least_ns: float) -> list[Verdict]:
+        """Who is at fault, of those who cost the iteration enough."""
+        table, usual = iteration.table, merged(self.usual)
+        verdicts = localise_slow(table, job, pipelines(job), usual, self.rules, self.metric)
+        own = grids(table)
+        return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
 
 
 def pipelines(job: Job) -> list[tuple[int, ...]]:

@@ -41,11 +41,12 @@ class CourseRules:
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """A complete iteration, with the rows that are compared: from the end of the one before it on, for jobs of few
-    custom collectives from further back. ``duration_ns`` is None where it is not known."""
+    custom collectives from further back: ``span`` iterations. ``duration_ns`` is None where it is not known."""
 
     number: int
     duration_ns: int | None
     table: Participation
+    span: int = 1
 
 
 @dataclass
@@ -118,7 +119,8 @@ class Course:
             if not self._passed(following, job):
                 return
             self.judged = following
-            yield Iteration(following, self._duration(following), self._between(following - self._kept, following))
+            table = self._between(following - self._kept, following)
+            yield Iteration(following, self._duration(following), table, self._kept)
             self._forget()
 
     def hanging(self) -> Participation | None:
