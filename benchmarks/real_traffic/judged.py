@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from benchmarks.real_traffic.plan import STRETCHED
 from benchmarks.real_traffic.telemetry import Recorded, job_of, messages
-from diagnosis.collective.grid import ComparisonRules, Usual, grids
+from diagnosis.collective.grid import ComparisonRules
 from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.participation import Participation
 from diagnosis.collective.verdict import Verdict
+from diagnosis.traffic.host import StepRules
 from diagnosis.traffic.segmentation import SegmentationRules
 from schemas.catalogue import TRAFFIC_METRICS
 from schemas.message import Message, decode
@@ -22,8 +23,9 @@ from streams.segment import Segment
 BOUNDARY_EPOCHS = 2
 """How far a boundary may be off."""
 
+_STEPS = StepRules(step_ns=StepRules().step_ns * STRETCHED)
 _RULES = ComparisonRules(late_ns=ComparisonRules().late_ns * STRETCHED)
-"""A start is late by as many epochs as elsewhere."""
+"""A step has as many epochs as it has elsewhere, and a start is late by as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,36 +50,20 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """What was found: rows of analysis.traffic_metrics, also as the columns that are compared, operators' boundaries,
-    and who is named."""
+    """What was found: rows of analysis.traffic_metrics, operators' boundaries, and who is named."""
 
     metrics: pa.Table
-    participation: Participation
     boundaries: list[Boundary]
     verdicts: list[Verdict]
 
-    @property
-    def named(self) -> list[tuple[int, ...]]:
-        """Ranks of each answer that blames a device."""
-        return [verdict.ranks for verdict in self.verdicts if verdict.cause != "imbalance"]
 
-    @property
-    def usual(self) -> Usual:
-        """What its operators took."""
-        return Usual.of(grids(self.participation))
-
-
-def judge(run: Recorded, usual: Usual | None = None) -> Judged:
-    """Find operators and a straggler in a run's records, by the code of the pipeline.
-
-    ``usual``: what operators take while nothing is slow.
-    """
+def judge(run: Recorded) -> Judged:
+    """Find operators and a straggler in a run's records, by the code of the pipeline; nothing is known of the past."""
     job = job_of(run)
-    table = _metrics(Segment({job.job: job}), messages(run))
-    participation = Participation.from_arrow(table)
-    verdicts = localise_slow(participation, job, usual=usual, rules=_RULES)
+    table = _metrics(Segment({job.job: job}, _STEPS), messages(run))
+    verdicts = localise_slow(Participation.from_arrow(table), job, rules=_RULES)
     delta = SegmentationRules().delta(run.plan.epoch_ns)
-    return Judged(table, participation, boundaries(run, table, delta), verdicts)
+    return Judged(table, boundaries(run, table, delta), verdicts)
 
 
 def _metrics(step: Segment, told: Iterable[Message]) -> pa.Table:

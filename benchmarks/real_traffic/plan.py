@@ -40,8 +40,8 @@ class Plan:
     throttled: int | None = None
     throttle: float = 0.5
     iterations: int = 4
-    chunk_bytes: int = 2 << 20
-    exchanged_bytes: int = 5 << 20
+    chunk_bytes: int = 4 << 20
+    exchanged_bytes: int = 9 << 20
     pause_s: float = 0.4
     epoch_ns: int = 32_000_000
     seed: int = 0

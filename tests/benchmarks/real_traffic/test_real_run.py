@@ -18,7 +18,7 @@ from benchmarks.real_traffic.judged import BOUNDARY_EPOCHS, judge
 from benchmarks.real_traffic.plan import Plan
 from benchmarks.real_traffic.telemetry import Recorded
 
-PLAN = Plan(ranks=4, iterations=1, throttled=2, pause_s=0.3, seed=1)
+PLAN = Plan(ranks=4, iterations=1, throttled=2, chunk_bytes=2 << 20, exchanged_bytes=5 << 20, pause_s=0.3, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +43,19 @@ def test_a_throttled_rank_is_named_by_what_was_on_the_wire(run: Recorded) -> Non
     assert [(verdict.cause, verdict.ranks) for verdict in found.verdicts] == [("communication_slow", (2,))]
 
 
-def test_what_is_as_slow_as_usual_blames_nobody(run: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_is_not_as_it_should_be(run: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 2 is slow in all runs: right in the third with a throttled rank, and wrong where none is throttled."""
     monkeypatch.setattr(experiment, "recorded", lambda plan: replace(run, plan=plan))
-    figures = namespaces.run(ranks=PLAN.ranks, iterations=1, runs=1)
-    [throttled], [healthy] = (figures[kind]["each"] for kind in ("throttled", "healthy"))
-    assert throttled["named"] == healthy["named"] == []
-    assert throttled["named_alone"] == [[2]]
-    assert healthy["right"]
-    assert not throttled["right"]
+    figures = namespaces.run(ranks=PLAN.ranks, iterations=1, runs=3)
+    throttled, healthy = figures["throttled"], figures["healthy"]
+    assert [row["right"] for row in throttled["each"]] == [False, False, True]
+    assert throttled["right"] == 1
+    assert throttled["each"][2]["all_reduce"]["actual_time_ns"] > 1.2
+    assert throttled["each"][2]["all_to_all"]["actual_rate_bytes_per_s"] < 0.8
+    assert [row["named"] for row in healthy["each"]] == 3 * [throttled["each"][0]["named"]]
+    assert healthy["named"] == 3
     assert not figures["holds"]
-    assert figures["boundaries"]["operators"] == 3 * 2 * PLAN.ranks
+    assert figures["boundaries"]["operators"] == 6 * 2 * PLAN.ranks
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
