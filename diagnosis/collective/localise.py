@@ -69,15 +69,20 @@ def _lateness(verdicts: Sequence[Verdict]) -> float:
 
 
 def _prolonged(own: Sequence[Grid], usual: Usual | None) -> float:
-    """By how much the built-in collectives of one communicator have grown, of the member that waited least."""
-    if usual is None:
-        return 0.0
+    """What communication has lost, on the communicator that lost most.
+
+    Built-in collectives: by how much they have grown beyond what is usual, of the member that waited least. Custom
+    ones: by how much one member sends for longer than the others do; where one begins late, all others wait for it.
+    """
     most = 0.0
-    for whole in own:
-        grid = whole.choose(whole.complete & ~whole.custom)
-        known = [usual.duration.get(kind_of(grid, at), np.nan) for at in range(len(grid.instance))]
-        if known:
-            most = max(most, float(np.nansum(np.nanmin(grid.duration, axis=0) - np.array(known))))
+    for grid in own:
+        built_in, custom = grid.choose(grid.complete & ~grid.custom), grid.choose(grid.complete & grid.custom)
+        if len(built_in.instance) and usual is not None:
+            known = [usual.duration.get(kind_of(built_in, at), np.nan) for at in range(len(built_in.instance))]
+            most = max(most, float(np.nansum(np.nanmin(built_in.duration, axis=0) - np.array(known))))
+        if len(custom.instance):
+            beyond = custom.duration - np.nanmedian(custom.duration, axis=0)
+            most = max(most, float(np.nansum(beyond, axis=1).max()))
     return most
 
 
