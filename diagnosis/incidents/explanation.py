@@ -10,12 +10,16 @@ _WHAT = {
     "communication_slow": "transfers slowly",
     "mixed_slow": "computes and transfers slowly",
     "host_slow": "is slowed down by its host",
+    "hang_not_entered": "has not begun an operator that others wait for",
+    "hang_hardware": "has stopped amid an operator that others wait for",
 }
 _NEXT = {
     "compute_slow": "Check the GPU's clocks, temperature and throttle reasons, and the host's CPU load; else swap it.",
     "communication_slow": "Check the NIC's rate, errors and cable, and its switch port; else swap it.",
     "mixed_slow": "Check the host first: power, PCIe and CPU load touch both; else swap it.",
     "host_slow": "Check the host's CPU load and what else runs there.",
+    "hang_not_entered": "Look at its processes and at the GPUs' error counters; then restart the job without it.",
+    "hang_hardware": "Check the NIC's state, errors and cable, and its switch port; then restart the job without it.",
 }
 
 
@@ -28,8 +32,9 @@ def explain(job: Job, incident: Incident) -> str:
     doubt = ""
     if incident.candidates:
         doubt = " The evidence cannot tell these apart: they share every operator that is slow."
+    cost = "the job does not go on" if incident.cause.startswith("hang_") else f"the job lost {lost:.3g} s"
     advice = f" {_NEXT[incident.cause]}" if incident.cause in _NEXT else ""
-    return f"{where} {what}{_during(incident)} {when}: the job lost {lost:.3g} s.{doubt}{advice}"
+    return f"{where} {what}{_during(incident)} {when}: {cost}.{doubt}{advice}"
 
 
 def _where(job: Job, incident: Incident) -> str:

@@ -59,5 +59,12 @@ def test_when(changes: dict[str, Any], when: str) -> None:
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    plain = replace(incident(9), stage=Stage(), devices=(), cause="hang_hardware")
-    assert explain(JOB, plain) == "Rank 9 hang hardware in 2 spikes between iterations 20 and 31: the job lost 4 s."
+    plain = replace(incident(9), stage=Stage(), devices=(), cause="network_path")
+    assert explain(JOB, plain) == "Rank 9 network path in 2 spikes between iterations 20 and 31: the job lost 4 s."
+
+
+def test_a_job_that_hangs_has_lost_more_than_can_be_said() -> None:
+    hung = explain(JOB, replace(incident(9), cause="hang_not_entered"))
+    assert "has not begun an operator that others wait for" in hung
+    assert "the job does not go on" in hung
+    assert "lost" not in hung
