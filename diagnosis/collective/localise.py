@@ -1,8 +1,8 @@
 """From what ranks did in an iteration to who is at fault: the order of the rules (Pulse 6.2, 7.2.1).
 
 Computation comes first, pipelines before groups: what a slow computation delays looks like slow communication. Then
-the communication itself, and last what only the group shows. Where it is known what operators usually take, starts that
-are late by only a small part of what communication has lost do not count: proxies that a CPU delays make some.
+the communication itself, and last what only the group shows. Starts that are late by less than what communication has
+lost do not count beside it: proxies that a CPU delays make some, and so does a straggler of an exchange.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ from diagnosis.collective.stragglers import (
 from diagnosis.collective.traffic_map import combines, explained
 from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
-
-_SMALL_PART = 0.5
-"""Part of what communication has lost by which computation must have been late to be its cause."""
 
 _ALIKE = 2 / 3
 """Machines that are late by this part of the latest one's lateness are late of themselves, not because of it."""
@@ -58,10 +55,17 @@ def localise_slow(
     straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
     straggling += [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
     computing = [pipeline] if pipeline is not None else late
-    communicating = distinct(straggling) or slow_groups(within, rules, usual)
-    if computing and communicating and _prolonged(within, usual) * _SMALL_PART > _lateness(computing):
+    communicating = _stronger(distinct(straggling), slow_groups(within, rules, usual))
+    if computing and communicating and _prolonged(within, usual) > _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]
+
+
+def _stronger(straggling: list[Verdict], groups: list[Verdict]) -> list[Verdict]:
+    """Stragglers, unless groups have grown by far more than these deviate: then it is not them that is waited for."""
+    grown = max((verdict.evidence["duration_ratio"] - 1.0 for verdict in groups), default=0.0)
+    deviation = max((_strength(verdict) for verdict in straggling), default=0.0)
+    return straggling if straggling and deviation * _BESIDE >= grown else groups
 
 
 def _lateness(verdicts: Sequence[Verdict]) -> float:

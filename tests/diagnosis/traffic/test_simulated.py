@@ -36,7 +36,7 @@ def test_operators_are_found_where_they_ran(scenario: NicScenario) -> None:
         true = [truth[key] for key in keys]
         start, end = (np.array([row[name] for row in true]) for name in ("start_ns", "end_ns"))
         volume = np.array([row["bytes"] for row in true])
-        if not len(true):
+        if not true:
             continue
         ahead = np.median(operators.start_ns - start)  # the host's clock, and half an epoch
         order = np.argsort(start)
