@@ -14,7 +14,7 @@ import numpy as np
 from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, Pipelines, computing, first_anomaly, late_members, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_of
-from diagnosis.collective.participation import COMPLETE, UNKNOWN_STATE, Participation
+from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN_STATE, Ints, Participation
 from diagnosis.collective.stragglers import (
     Metric,
     slow_in_collective,
@@ -244,9 +244,9 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job) -> list[Verdict
     verdicts = []
     for host, each in silent.items():
         grid, at, rank = each[0]
-        gone = {rank for *_, rank in each}
-        others = (set(host) & {int(r) for g in own for r in g.rank}) - gone
-        alone = len(others) > len(gone)
+        gone = {rank for *_, rank in each}  # of the host's ranks; the others began the same elsewhere
+        others = {int(r) for g in own for r in _began(g, grid, at)} & set(host) - gone
+        alone = len(others) >= len(gone)
         verdicts.append(
             Verdict(
                 cause="hang_hardware" if alone else "hang_not_entered",
@@ -261,6 +261,14 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job) -> list[Verdict
         )
     most = max((verdict.evidence["missing"] for verdict in verdicts), default=0.0)
     return [verdict for verdict in verdicts if verdict.evidence["missing"] == most]
+
+
+def _began(other: Grid, grid: Grid, at: int) -> Ints:
+    """Ranks that began the operator of another communicator which parallel groups call together with one of a grid."""
+    same = np.flatnonzero(other.instance == grid.instance[at])
+    if len(other.rank) != len(grid.rank) or not len(same) or other.op[same[0]] != grid.op[at]:
+        return other.rank[:0]
+    return other.rank[np.isin(other.state[:, same], (COMPLETE, INCOMPLETE)).any(axis=1)]
 
 
 def _ranks_of(job: Job, rank: int) -> tuple[int, ...]:
