@@ -52,7 +52,6 @@ class Grid:
     custom: Bools
     row: Ints
     state: Ints
-    call: Floats
     start: Floats
     end: Floats
     actual: Floats
@@ -113,7 +112,6 @@ class Grid:
             custom=table.custom[rows[first]],
             row=row,
             state=np.where(row == UNKNOWN, UNKNOWN_STATE, table.state[row]),
-            call=values(table.call_ns, always),
             start=values(table.start_ns, seen),
             end=values(table.end_ns, seen),
             actual=values(table.actual_time_ns, seen),

@@ -87,11 +87,6 @@ class Participation:
         ragged = {name: getattr(self, name)[of_peer] for name in _OF_PEERS}
         return replace(self, **plain, **ragged, peer_offset=offset)
 
-    def of(self, communicator: int) -> Participation:
-        """The rows of one communicator: a slice, since rows are sorted by it."""
-        low, high = np.searchsorted(self.communicator, [communicator, communicator + 1])
-        return self.take(np.arange(low, high))
-
     @classmethod
     def from_arrow(cls, table: pa.Table) -> Participation:
         """Build from rows of analysis.traffic_metrics; those that no NIC sees are left out."""

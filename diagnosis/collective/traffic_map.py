@@ -31,11 +31,6 @@ class TrafficMap:
         """Bytes that each rank got; shape (ranks,)."""
         return np.asarray(self.sent.sum(axis=0))
 
-    @property
-    def dispatched(self) -> Floats:
-        """Bytes that each rank sent; shape (ranks,)."""
-        return np.asarray(self.sent.sum(axis=1))
-
     @classmethod
     def of(cls, grid: Grid, table: Participation, at: int) -> TrafficMap:
         """The map of one of the grid's operators."""

@@ -45,12 +45,6 @@ class Bursts:
         end = self.first_piece[burst + 1] if burst + 1 < len(self) else len(self.low)
         return slice(int(self.first_piece[burst]), int(end))
 
-    @property
-    def of_piece(self) -> Ints:
-        """The burst of each piece; shape (pieces,)."""
-        counts = np.diff(np.append(self.first_piece, len(self.low)))
-        return np.repeat(np.arange(len(self)), counts)
-
 
 def find_bursts(series: EpochSeries, lanes: Lanes, quiet_ns: int) -> Bursts:
     """The bursts of each pair of ranks, between silences of at least ``quiet_ns`` (``delta``)."""

@@ -116,11 +116,6 @@ class EpochSeries:
         covered = self._covered_before(start_ns + length) - self._covered_before(start_ns)
         return np.asarray(np.minimum(covered / length, 1.0), dtype=np.float64)
 
-    def covered_until(self, at_ns: int) -> int:
-        """Up to when everything from a time on is covered; the time itself where it is not covered."""
-        row = int(np.searchsorted(self.covered[:, 0], at_ns, side="right")) - 1
-        return max(at_ns, int(self.covered[row, 1])) if row >= 0 else at_ns
-
     def _covered_before(self, at_ns: Ints) -> Ints:
         if not len(self.covered):
             return np.zeros(np.shape(at_ns), dtype=np.int64)

@@ -116,7 +116,6 @@ def test_a_traffic_map_says_who_got_what() -> None:
     (grid,) = grids(table)
     dispatch = TrafficMap.of(grid, table, 0)
     assert (dispatch.received / MB).round().tolist() == [30, 40, 60, 30]
-    assert dispatch.dispatched.sum() == dispatch.received.sum()
     assert np.array_equal(TrafficMap.of(grid, table, 1).sent, dispatch.sent.T)
     assert combines(grid, table).tolist()[:4] == [False, True, False, True]
 

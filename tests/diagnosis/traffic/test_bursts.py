@@ -41,7 +41,6 @@ def test_the_pieces_of_a_burst_are_its_rows() -> None:
     own = series([Sent(1, 5 * MS, MB), Sent(2, 5 * MS, 2 * MB), Sent(1, 50 * MS, 3 * MB), Sent(9, 5 * MS, 5 * MB)])
     found = find_bursts(own, queue_pairs((1, 0, 8), (2, 0, 8)).lanes(own), MS)
     assert found.size.tolist() == [3 * MB, 3 * MB]
-    assert found.of_piece.tolist() == [0, 0, 1]
     rows = [int(own.units[found.low[i] : found.high[i]].sum()) * UNIT for i in range(3)]
     assert sorted(rows[found.pieces(0)]) == [MB, 2 * MB]
     assert rows[found.pieces(1)] == [3 * MB]

@@ -82,8 +82,6 @@ def test_a_lost_poll_covers_nothing() -> None:
         np.array([SECOND, 3 * SECOND, 3 * SECOND, 5 * SECOND]),
     )
     assert one.coverage(start, end) == pytest.approx([1.0, 0.6, 0.0, 0.5])
-    assert one.covered_until(SECOND // 3) == 2 * SECOND
-    assert one.covered_until(2 * SECOND + 5) == 2 * SECOND + 5
 
 
 @pytest.mark.parametrize(("dropped", "parts"), [(3, 1), (0, 2)])
