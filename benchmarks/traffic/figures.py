@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -26,19 +27,28 @@ _NOTICED = (1.01, 1.1)
 
 
 def summarise(scores: Sequence[Score]) -> Figures:
-    """All figures of runs under one profile of noise: of table 4, then of what lies beyond it."""
+    """All figures of runs under one profile of noise: of table 4, then of what lies beyond it.
+
+    ``logs_of_operators``: the same of the search that sees when operators began and ended, and nothing below.
+    """
     faulty = [score for score in scores if score.fault is not None]
     table_4 = [score for score in faulty if score.what not in _BEYOND]
+    in_logs = [replace(score, said=score.beside) for score in scores]
     return {
         "runs": {"table_4": len(table_4), "beyond": len(faulty) - len(table_4), "healthy": len(scores) - len(faulty)},
         "all": _of_class(table_4),
         "classes": {kind.value: _of_class(of) for kind in Class if (of := _of(table_4, kind))},
         "healthy": _of_healthy([score for score in scores if score.fault is None]),
-        "table_3": _table_3(faulty, [score for score in scores if score.setup is Setup.MIXTRAL]),
+        "table_3": _table_3(faulty, scores),
         "recall_by": {
             "setup": _recall_by(faulty, lambda score, _: score.setup.value),
             "severity": _recall_by(table_4, lambda score, _: score.what),
             "slowdown": _recall_by(table_4, lambda _, fault: _felt(fault)),
+        },
+        "logs_of_operators": {
+            "all": _of_class([score for score in in_logs if score.fault and score.what not in _BEYOND]),
+            "healthy": _of_healthy([score for score in in_logs if score.fault is None]),
+            "table_3": _table_3([score for score in in_logs if score.fault], in_logs),
         },
         "cost_s": _cost(scores),
         "failures": [failure for score in scores if (failure := _failure(score))],
@@ -99,7 +109,7 @@ def _devices_right(scores: Iterable[Score]) -> int:
     return sum(any(said.device_right for said in score.said) for score in scores)
 
 
-def _table_3(faulty: Sequence[Score], experts: Sequence[Score]) -> Figures:
+def _table_3(faulty: Sequence[Score], scores: Sequence[Score]) -> Figures:
     """How far each injection was localised, by setup. Uneven experts are injected nowhere: how many runs with experts
     had somebody named for routing."""
     rows: dict[str, dict[str, Counter[str]]] = {}
@@ -107,6 +117,7 @@ def _table_3(faulty: Sequence[Score], experts: Sequence[Score]) -> Figures:
         assert score.fault is not None
         row = rows.setdefault(score.fault.injection, {})
         row.setdefault(score.setup.value, Counter())[_best(score)] += 1
+    experts = [score for score in scores if score.setup is Setup.MIXTRAL]
     hot = sum(any(said.verdict == NO_DEVICE for said in score.said) for score in experts)
     return {
         **{name: {setup: dict(levels) for setup, levels in row.items()} for name, row in sorted(rows.items())},

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from benchmarks.simulated.detection import Telemetry
+from benchmarks.simulated.detection import detect as detect_in_logs
 from benchmarks.traffic.detection import detect
 from benchmarks.traffic.plan import Case
 from benchmarks.traffic.scoring import FaultScore, Said, fault_of, said_of
@@ -17,7 +19,10 @@ from producers.simulation.nic.scenarios import Setup
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a finished run counts for. ``hosts``: how many it has; ``telemetry_bytes``: encoded, of all of them."""
+    """What a finished run counts for. ``hosts``: how many it has; ``telemetry_bytes``: encoded, of all of them.
+
+    ``beside``: what the search through logs of operators says of the same run.
+    """
 
     seed: int
     what: str
@@ -26,6 +31,7 @@ class Score:
     hosts: int
     fault: FaultScore | None
     said: tuple[Said, ...]
+    beside: tuple[Said, ...]
     telemetry_bytes: int
     simulate_s: float
     detect_s: float
@@ -48,18 +54,26 @@ class Score:
     def from_json(cls, row: Mapping[str, Any]) -> Self:
         """What ``to_json`` gave; raises ``TypeError`` or ``KeyError`` for anything else."""
         fault = None if row["fault"] is None else FaultScore(**{**row["fault"], "ranks": tuple(row["fault"]["ranks"])})
-        said = tuple(Said(**{**one, "ranks": tuple(one["ranks"])}) for one in row["said"])
-        return cls(**{**row, "fault": fault, "said": said})
+        said, beside = (
+            tuple(Said(**{**one, "ranks": tuple(one["ranks"])}) for one in row[name]) for name in ("said", "beside")
+        )
+        return cls(**{**row, "fault": fault, "said": said, "beside": beside})
 
 
 def run_case(case: Case, settings: Settings) -> Score:
-    """Simulate a run, have the pipeline look at its telemetry, and hold the truth beside what it says."""
+    """Simulate a run, have the pipeline look at its telemetry, and hold the truth beside what it says.
+
+    The search through logs of operators takes an iteration for slow when the comparison of traffic does, since runs
+    are short; nothing else of it is tuned.
+    """
     started = time.perf_counter()
     run = simulate_nics(case.scenario())
     messages = list(run.messages())
     simulated = time.perf_counter()
     incidents = detect(run.job, messages, settings)
     detected = time.perf_counter()
+    logs = settings.model_copy(update={"monitor": settings.compare.slow})
+    beside = detect_in_logs(Telemetry.of(run.job, run.operators), logs).incidents.values()
     return Score(
         seed=case.seed,
         what=case.what,
@@ -68,6 +82,7 @@ def run_case(case: Case, settings: Settings) -> Score:
         hosts=run.scenario.hosts,
         fault=fault_of(run.truth),
         said=tuple(said_of(incident, run.truth, run.job, case.setup) for incident in incidents),
+        beside=tuple(said_of(incident, run.truth, run.job, case.setup) for incident in beside),
         telemetry_bytes=sum(len(message.value or b"") for message in messages),
         simulate_s=round(simulated - started, 2),
         detect_s=round(detected - simulated, 2),

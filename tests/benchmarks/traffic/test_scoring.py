@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.traffic import figures
-from benchmarks.traffic.scoring import said_of
+from benchmarks.traffic.scoring import fault_of, said_of
 from benchmarks.traffic.trial import Score
 from diagnosis.job import Job, Place
 from producers.simulation.nic import FaultTruth, NicTruth, Setup
@@ -59,11 +59,9 @@ def test_verdicts(kind: str | None, said: dict[str, Any], setup: Setup, verdict:
 
 
 def score(kind: str | None, *said: dict[str, Any], what: str = "gpt2_70b/pcie_downgrade/0.5") -> Score:
-    from benchmarks.traffic.scoring import fault_of
-
     told = truth(kind)
     answers = tuple(said_of(one, told, JOB, Setup.GPT2_70B) for one in said)
-    return Score(1, what, "default", False, 4, fault_of(told), answers, 1000, 1.0, 0.5)
+    return Score(1, what, "default", False, 4, fault_of(told), answers, (), 1000, 1.0, 0.5)
 
 
 def test_figures_count_nodes_by_the_definitions() -> None:
@@ -81,6 +79,7 @@ def test_figures_count_nodes_by_the_definitions() -> None:
     assert (own["false_positives"]["count"], own["false_positives"]["of"]) == (1, 9)
     assert told["healthy"]["without_answer"]["share"] == 1.0
     assert told["table_3"]["injected"] == {"gpt2_70b": {"right": 2, "missed": 1}}
+    assert told["logs_of_operators"]["all"]["recall"]["count"] == 0
     assert list(told["recall_by"]["slowdown"]) == ["1.1 or more"]
     assert [failure["missed"] for failure in told["failures"]] == [False, True]
 
