@@ -21,6 +21,9 @@ from diagnosis.collective.participation import CUSTOM, UNKNOWN, Participation
 from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.job import Communicator, Job
 
+Look = tuple[str, int, str, int]
+"""Communicator, rank, operator and its bytes, ``UNKNOWN`` of custom collectives."""
+
 OPEN = ("incomplete", "missing_start")
 """States of an operator that has not ended."""
 
@@ -28,8 +31,8 @@ OPEN = ("incomplete", "missing_start")
 @dataclass(frozen=True, slots=True)
 class CourseRules:
     """``learn_ns``: after as long marks are chosen among what was seen, even if communicators have been silent.
-    ``recurrences``: how often each communicator is to be seen before that. ``hang_ns``: an operator that is silent for
-    as long hangs. ``recent``: custom collectives that are compared together (the paper's k).
+    ``recurrences``: how often what is called on each communicator is to be seen before that. ``hang_ns``: an operator
+    that is silent for as long hangs. ``recent``: custom collectives that are compared together (the paper's k).
     """
 
     learn_ns: int = 60_000_000_000
@@ -79,7 +82,8 @@ class Course:
     ranks: dict[int, _Rank] = field(default_factory=dict)
     rows: list[pa.Table] = field(default_factory=list)
     told_ns: dict[str, int] = field(default_factory=dict)
-    seen: Counter[tuple[str, int]] = field(default_factory=Counter)
+    seen: Counter[Look] = field(default_factory=Counter)
+    unlearned: int = 0
     began_ns: int | None = None
     judged: int = UNKNOWN
     open: dict[tuple[int, str, int], int] = field(default_factory=dict)
@@ -95,7 +99,8 @@ class Course:
         rows = table.select(_OF_A_ROW).to_pylist()
         self._follow(rows)
         if not self.ranks:
-            self.seen.update((row["communicator"], row["rank"]) for row in rows if row["state"] not in OPEN)
+            self.seen.update(_looks(row) for row in rows if row["state"] not in OPEN)
+            self.unlearned += len(rows)
 
     def refill(self, table: pa.Table) -> None:
         """Take rows again that the state has counted in."""
@@ -113,7 +118,7 @@ class Course:
     def complete(self, job: Job) -> Iterator[Iteration]:
         """The iterations that are complete by now, in order."""
         if not self.ranks and self._learned(job):
-            self._learn()
+            self._learn(self._waited or self.ended(job))
         while self.ranks:
             following = self.judged + 1
             if not self._passed(following, job):
@@ -135,7 +140,8 @@ class Course:
         return {
             "ranks": [[number, asdict(rank.mark), rank.passed] for number, rank in self.ranks.items()],
             "told_ns": self.told_ns,
-            "seen": [[*of, times] for of, times in self.seen.items()],
+            "seen": [[*look, times] for look, times in self.seen.items()],
+            "unlearned": self.unlearned,
             "began_ns": self.began_ns,
             "judged": self.judged,
             "open": [[*operator, since] for operator, since in self.open.items()],
@@ -151,7 +157,8 @@ class Course:
                 for number, mark, passed in state["ranks"]
             },
             told_ns=dict(state["told_ns"]),
-            seen=Counter({(name, rank): times for name, rank, times in state["seen"]}),
+            seen=Counter({(row[0], row[1], row[2], row[3]): row[4] for row in state["seen"]}),
+            unlearned=state["unlearned"],
             began_ns=state["began_ns"],
             judged=state["judged"],
             open={(rank, name, seq): since for rank, name, seq, since in state["open"]},
@@ -212,17 +219,27 @@ class Course:
         or there is nothing to wait for."""
         if self.began_ns is None:
             return False
-        waited = max(self.told_ns.values()) - self.began_ns >= self.rules.learn_ns
-        if waited or self.ended(job):
+        if self._waited or self.ended(job):
             return True
-        between = [c for c in job.communicators if not job.on_one_host(c.ranks)]
-        return bool(between) and all(self._recurs(c) for c in between)
+        between = {c.communicator: c for c in job.communicators if not job.on_one_host(c.ranks)}
+        return bool(between) and self.unlearned >= self.rows[0].num_rows // 4 and self._recur(between)
 
-    def _recurs(self, communicator: Communicator) -> bool:
-        known = sum(self.seen[communicator.communicator, rank] >= self.rules.recurrences for rank in communicator.ranks)
-        return 2 * known >= len(communicator.ranks)
+    @property
+    def _waited(self) -> bool:
+        """Whether marks are to be chosen among what has been seen."""
+        return self.began_ns is not None and max(self.told_ns.values()) - self.began_ns >= self.rules.learn_ns
 
-    def _learn(self) -> None:
+    def _recur(self, between: Mapping[str, Communicator]) -> bool:
+        """Whether all communicators have come again: at half of their ranks half of what is called on them."""
+        looks: dict[tuple[str, int], list[bool]] = {}
+        for (communicator, rank, *_), times in self.seen.items():
+            looks.setdefault((communicator, rank), []).append(times >= self.rules.recurrences)
+        known = Counter(name for (name, _), again in looks.items() if 2 * sum(again) >= len(again))
+        return all(2 * known[name] >= len(group.ranks) for name, group in between.items())
+
+    def _learn(self, anyhow: bool) -> None:
+        """Choose marks; where none shows, wait for more rows or, ``anyhow``, begin anew."""
+        self.unlearned = 0
         table = Participation.from_arrow(self._latest())
         marked = find_marks(table)
         for rank, numbers in numbered(table, marked).items():
@@ -230,9 +247,11 @@ class Course:
             columns = (table.instance, table.call_ns, table.end_ns)
             passed = list(zip(numbers.tolist(), *(column[rows].tolist() for column in columns), strict=True))
             self.ranks[rank] = _Rank(marked[rank].mark, passed)
-        self.judged = min((rank.passed[0][0] for rank in self.ranks.values()), default=0) - 1
-        self.seen.clear()
-        if not self.ranks:
+        if self.ranks or anyhow:
+            self.seen.clear()
+        if self.ranks:
+            self.judged = min(rank.passed[0][0] for rank in self.ranks.values()) - 1
+        elif anyhow:
             self.began_ns, self.rows = None, []
 
     def _duration(self, iteration: int) -> int | None:
@@ -285,6 +304,11 @@ _SLACK_NS = 1_000_000_000
 
 _PATIENCE_NS = 60_000_000_000
 """How long hosts are waited for that tell nothing."""
+
+
+def _looks(row: Mapping[str, Any]) -> Look:
+    size = UNKNOWN if row["op"] == CUSTOM else row["expected_bytes"] or 0
+    return row["communicator"], row["rank"], row["op"], size
 
 
 def _bears(row: Mapping[str, Any], mark: Mark) -> bool:

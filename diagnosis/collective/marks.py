@@ -81,12 +81,24 @@ def _last_of_cycle(kind: Ints, pause: np.ndarray[tuple[int, ...], np.dtype[np.fl
     for name, times in zip(names.tolist(), count.tolist(), strict=True):
         at = np.flatnonzero(kind == name)
         spread = (at[-1] - at[0]) / max(len(kind) * (times - 1) / times, 1.0)
-        if times < _LEAST or spread < _SPREAD:
+        if times < _LEAST or spread < _SPREAD or not _holds_all(kind, at):
             continue
         after = pause[at][~np.isnan(pause[at])]
         rated = times, -float(np.median(after)) if len(after) else 0.0, name
         best = rated if best is None else min(best, rated)
     return None if best is None else best[2]
+
+
+def _holds_all(kind: Ints, at: Ints) -> bool:
+    """Whether all that comes as often as an operator comes between most of its occurrences, so that these are cycles
+    and no row of equal operators within one."""
+    cycle = np.searchsorted(at, np.arange(len(kind)), side="right")
+    inside = (cycle > 0) & (cycle < len(at))
+    names, count = np.unique(kind, return_counts=True)
+    often = names[count >= len(at)]
+    pairs = np.unique(np.stack((kind[inside], cycle[inside])), axis=1)
+    cycles = {name: int(np.count_nonzero(pairs[0] == name)) for name in often.tolist()}
+    return all(2 * times >= len(at) - 1 for times in cycles.values())
 
 
 def _pauses(table: Participation, rows: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

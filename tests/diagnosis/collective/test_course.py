@@ -1,0 +1,136 @@
+"""Iterations and hangs, told by rows of operators that come in host by host."""
+
+import json
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from diagnosis.collective.course import Course, CourseRules, Iteration
+from diagnosis.collective.marks import find_marks, numbered
+from diagnosis.job import Job
+from schemas.traffic_metrics import TOPIC
+from tests.diagnosis.collective.made_metrics import MS, SECOND, Told, job
+
+JOB = job(per_host=1)
+EVERY = 100 * MS
+
+
+def iteration(told: Told, number: int, ranks: Sequence[int] = JOB.ranks, lasts: int = EVERY) -> None:
+    """Gradients at the end of an iteration, parameters after a short while; then a long time of computing."""
+    for rank in ranks:
+        begins = number * EVERY + (lasts - EVERY if number >= 5 else 0)
+        told.tell("dp0", 2 * number, rank, begins + 60 * MS, op="reduce_scatter")
+        told.tell("dp0", 2 * number + 1, rank, begins + 75 * MS, op="all_gather")
+
+
+def rows(told: Told) -> pa.Table:
+    every = [{column.name: None for column in TOPIC.columns} | row for row in told.rows]
+    return pa.Table.from_batches([TOPIC.from_rows(every)])
+
+
+def take(course: Course, numbers: Sequence[int], ranks: Sequence[int] = JOB.ranks, lasts: int = EVERY) -> None:
+    """Tell each host's rows of some iterations; hosts one after the other."""
+    for rank in ranks:
+        told = Told(per_host=1)
+        for number in numbers:
+            iteration(told, number, [rank], lasts)
+        course.take(rows(told), f"h{rank}", SECOND + (max(numbers) + 1) * EVERY)
+
+
+def completed(course: Course, of: Job = JOB) -> list[Iteration]:
+    return list(course.complete(of))
+
+
+def test_the_last_operator_before_the_longest_pause_ends_an_iteration() -> None:
+    told = Told(per_host=1)
+    for rank in JOB.ranks:  # at the start alone, twice: no iteration ends with it
+        told.tell("dp0", 1000, rank, 1 * MS, op="broadcast")
+        told.tell("dp0", 1001, rank, 15 * MS, op="broadcast")
+    for number in range(8):
+        iteration(told, number)
+    table = told.table
+    marked = find_marks(table)
+    assert set(marked) == set(JOB.ranks)
+    assert {(one.mark.op, one.mark.every) for one in marked.values()} == {("all_gather", 2)}
+    assert all(numbers.tolist() == list(range(8)) for numbers in numbered(table, marked).values())
+
+
+def test_ranks_that_are_seen_later_get_the_same_numbers() -> None:
+    told = Told(per_host=1)
+    for number in range(6):
+        iteration(told, number, JOB.ranks if number >= 2 else JOB.ranks[1:])
+    table = told.table
+    numbers = numbered(table, find_marks(table))
+    assert numbers[0].tolist() == [2, 3, 4, 5]
+    assert numbers[1].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_iterations_are_complete_once_all_ranks_have_passed_them() -> None:
+    course = Course(CourseRules())
+    take(course, [0, 1])
+    assert completed(course) == [], "nothing has come again often enough"
+    take(course, [2])
+    first = completed(course)
+    assert [one.number for one in first] == [0, 1, 2]
+    assert [one.duration_ns for one in first] == [None, EVERY, EVERY]
+    take(course, [3], ranks=JOB.ranks[1:])
+    assert completed(course) == []
+    take(course, [3], ranks=JOB.ranks[:1])
+    (third,) = completed(course)
+    assert third.number == 3
+    assert sorted(set(third.table.instance.tolist())) == [5, 6, 7], "from the end of the one before on"
+
+
+def test_a_rank_that_is_two_iterations_behind_is_not_waited_for() -> None:
+    course = Course(CourseRules())
+    take(course, [0, 1, 2])
+    assert len(completed(course)) == 3
+    take(course, [3, 4], ranks=JOB.ranks[1:])
+    assert completed(course) == []
+    take(course, [5], ranks=JOB.ranks[1:], lasts=EVERY)
+    assert [one.number for one in completed(course)] == [3]
+
+
+def test_what_is_told_twice_counts_once() -> None:
+    course = Course(CourseRules())
+    take(course, [0, 1, 2])
+    take(course, [2])
+    assert [one.number for one in completed(course)] == [0, 1, 2]
+    take(course, [1])
+    assert completed(course) == []
+
+
+def test_a_restart_goes_on_with_the_rows_that_come_again() -> None:
+    whole, course = Course(CourseRules()), Course(CourseRules())
+    for each in (whole, course):
+        take(each, [0, 1, 2])
+        completed(each)
+    kept = course.rows
+    again = Course.from_state(CourseRules(), json.loads(json.dumps(course.to_state())))
+    for table in kept:
+        again.refill(table.filter(pa.compute.greater_equal(table.column("call_ns"), course.needed_from_ns)))
+    for each in (whole, again):
+        take(each, [3])
+    (one,), (other,) = completed(whole), completed(again)
+    assert (one.number, one.duration_ns) == (other.number, other.duration_ns) == (3, EVERY)
+    assert one.table.instance.tolist() == other.table.instance.tolist()
+
+
+def test_an_operator_hangs_that_is_silent_while_all_hosts_tell() -> None:
+    course = Course(CourseRules(hang_ns=2 * SECOND))
+    take(course, [0, 1, 2])
+    completed(course)
+    stuck = Told(per_host=1)
+    stuck.tell("dp0", 6, 0, 360 * MS, op="reduce_scatter", sent=1000, state="incomplete")
+    course.take(rows(stuck), "h0", 4 * SECOND)
+    assert course.hanging() is None, "of the other hosts nothing has come since"
+    for rank in JOB.ranks[1:]:
+        course.take(rows(Told(per_host=1)), f"h{rank}", 4 * SECOND)
+    found = course.hanging()
+    assert found is not None
+    assert found.rank[found.instance == 6].tolist() == [0]
+    assert course.newest == 3
+    told = Told(per_host=1)
+    told.tell("dp0", 6, 0, 360 * MS, op="reduce_scatter")
+    course.take(rows(told), "h0", 5 * SECOND)
+    assert course.hanging() is None, "it has ended after all"
