@@ -23,10 +23,12 @@ from offbeat.doctor.settled import settle
 from offbeat.settings import LiveSettings, Settings, StoreSettings, WebhookSettings
 from schemas import catalogue
 from schemas.errors import BusError, StoreError
+from streams.compare import Compare
 from streams.recent_letters import RecentLetters
+from streams.segment import Segment
 from streams.standing import Standing
 from streams.topics import Change
-from tests.integration.roles import KINDS, Role
+from tests.integration.roles import KINDS, Kind, Role
 from tests.offbeat.command_line import EXAMPLE, ROOT, offbeat, own_environment
 from tests.services import settings_of
 
@@ -71,9 +73,11 @@ def test_who_is_behind(standing: Standing, expected: State) -> None:
 
 def test_roles_are_those_that_run() -> None:
     roles = bus.roles(Settings())
-    assert {name: reads for name, (_, reads) in roles.items()} == {name: kind.reads for name, kind in KINDS.items()}
+    of_traffic = {step.name: Kind(("worker", step.name), step.reads) for step in (Segment, Compare)}
+    kinds = KINDS | of_traffic
+    assert {name: reads for name, (_, reads) in roles.items()} == {name: kind.reads for name, kind in kinds.items()}
     assert {name: tuple(command.split()[1:]) for name, (command, _) in roles.items()} == {
-        name: kind.arguments for name, kind in KINDS.items()
+        name: kind.arguments for name, kind in kinds.items()
     }
     without = bus.roles(Settings(store=StoreSettings(comm_ops=False)))["store"][1]
     assert set(roles["store"][1]) - set(without) == {catalogue.COMM_OPS}
