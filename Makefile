@@ -40,6 +40,7 @@ bench: setup ## throughput through a real Kafka and ClickHouse, accuracy on simu
 	$(BIN)/offbeat bench log_append --json
 	$(BIN)/offbeat bench sizing --json
 	$(BIN)/offbeat bench soak --minutes 10 --rss-grows 0.1 --json
+	$(BIN)/offbeat bench namespaces --json
 
 fuzz: setup ## a million damaged inputs against every decoder and importer, which takes half an hour
 	$(BIN)/python -m tests.fuzz --inputs 1000000 --json
