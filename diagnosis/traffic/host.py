@@ -36,7 +36,8 @@ _PAIRS = pa.schema(
 @dataclass(frozen=True, slots=True)
 class StepRules:
     """``step_ns``: how often operators are looked for. ``late_ns``: how late a call may be told. ``patience_ns``: a NIC
-    that is further behind the others of its host is not waited for. ``window``: when an operator is told.
+    that is further behind the others of its host is not waited for, nor are queue pairs of which nothing is told.
+    ``window``: when an operator is told.
     """
 
     step_ns: int = 500_000_000
@@ -117,7 +118,7 @@ class HostTraffic:
         if ended is not None and self.at_ns < ended < until:
             until = ended
         newest = max(self.polled_ns.values(), default=0)
-        behind = any(self.polled_ns.get(nic, 0) < until for nic in self._nics(job))
+        behind = not self.pairs or any(self.polled_ns.get(nic, 0) < until for nic in self._nics(job))
         waited = newest >= until + self.rules.patience_ns
         called = until + self.rules.late_ns if ended is None else min(until + self.rules.late_ns, ended)
         known = newest >= until and self.called_ns >= called

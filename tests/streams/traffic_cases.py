@@ -25,7 +25,7 @@ SLOW_NIC = Fault(Injection.PCIE_DOWNGRADE, 2, at_s=0.05, severity=0.4)
 
 
 @cache
-def _runs() -> tuple[NicRun, ...]:
+def runs() -> tuple[NicRun, ...]:
     small = {"tp": 1, "dp": 4, "pp": 1, "iterations": 18, "forward_s": 0.005, "shrink": 64, "poll_s": 0.2}
     return tuple(
         simulate_nics(NicScenario(seed, Workload.NEIGHBOURS, faults=faults, **small))  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def _runs() -> tuple[NicRun, ...]:
 @cache
 def _told() -> tuple[Message, ...]:
     """What both jobs told, in turn; stamped as they come, as by a broker."""
-    both = zip_longest(*(run.messages() for run in _runs()))
+    both = zip_longest(*(run.messages() for run in runs()))
     told = (message for message in chain.from_iterable(both) if message is not None)
     return tuple(replace(message, timestamp_ns=_FROM_NS + at) for at, message in enumerate(told))
 
@@ -55,7 +55,7 @@ def _segment(jobs: Jobs) -> Segment:
 
 
 def _jobs() -> Iterable[Message]:
-    return [job_message(run.job) for run in _runs()]
+    return [job_message(run.job) for run in runs()]
 
 
 def segment(_: Path) -> Case:

@@ -1,0 +1,67 @@
+"""Segmenting what hosts tell: in whatever order, late, or not at all."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from diagnosis.traffic.host import StepRules
+from schemas import catalogue
+from schemas.errors import WrongSchema
+from schemas.message import Message, decode
+from streams.segment import Segment
+from tests.streams import traffic_cases
+
+RUN = traffic_cases.runs()[0]
+HOST = "h1"
+TOLD = [message for message in RUN.messages() if message.headers["host"] == HOST]
+STEPS = StepRules(step_ns=20_000_000)
+
+
+def told(messages: Iterable[Message], step: Segment | None = None) -> list[dict[str, Any]]:
+    """Rows of analysis.traffic_metrics that come of messages."""
+    step = step or Segment({RUN.job.job: RUN.job}, STEPS)
+    outputs = [output for message in messages for output in step.process(message)]
+    metrics = [output for output in outputs if output.topic == catalogue.TRAFFIC_METRICS.name]
+    return [row for output in metrics for row in decode(output, catalogue.TRAFFIC_METRICS).to_pylist()]
+
+
+def of(topic: str, messages: Sequence[Message] = TOLD) -> list[Message]:
+    return [message for message in messages if message.topic == topic]
+
+
+def test_every_operator_is_told_once() -> None:
+    rows = told(TOLD)
+    assert {row["state"] for row in rows} == {"complete"}
+    assert len({row["seq"] for row in rows}) == len(rows) == RUN.scenario.iterations
+
+
+def test_how_inputs_come_in_between_each_other_does_not_matter() -> None:
+    topics = [topic.name for topic in Segment.reads]
+    in_turn = told(TOLD)
+    assert told([message for topic in topics for message in of(topic)]) == in_turn
+    assert told([message for topic in reversed(topics) for message in of(topic)]) == in_turn
+
+
+def test_what_comes_late_changes_nothing() -> None:
+    step = Segment({RUN.job.job: RUN.job}, STEPS)
+    assert told(TOLD, step)
+    assert told(TOLD, step) == []
+
+
+def test_what_a_lost_poll_would_have_told_is_unknown() -> None:
+    first = of(catalogue.NIC_EPOCHS.name)[0]
+    rows = told(message for message in TOLD if message is not first)
+    assert {row["state"] for row in rows} <= {"complete", "unknown"}
+    assert all(row["coverage"] < 1 for row in rows if row["state"] == "unknown")
+
+
+def test_without_calls_nothing_is_told() -> None:
+    assert told(message for message in TOLD if message.topic != catalogue.OP_CALLS.name) == []
+
+
+def test_a_record_that_does_not_say_whose_it_is_is_refused() -> None:
+    message = TOLD[0]
+    step = Segment({RUN.job.job: RUN.job}, STEPS)
+    with pytest.raises(WrongSchema, match="expected job/host"):
+        list(step.process(Message(message.topic, RUN.job.job, message.value, message.headers)))
