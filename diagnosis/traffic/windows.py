@@ -20,7 +20,14 @@ from diagnosis.traffic.calls import Calls
 from diagnosis.traffic.epochs import Bools, EpochSeries, Poll
 from diagnosis.traffic.queue_pairs import QueuePairs
 from diagnosis.traffic.results import metrics_table, operators_table
-from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, UNKNOWN_STATE, SegmentationRules
+from diagnosis.traffic.segmentation import (
+    COMPLETE,
+    INCOMPLETE,
+    MISSING_START,
+    MOST_INFLATION,
+    UNKNOWN_STATE,
+    SegmentationRules,
+)
 from diagnosis.traffic.transfers import Kind, kind_of
 
 _MOST_KINDS = 10_000
@@ -97,7 +104,10 @@ class NicWindow:
         if series is None or series.per_port or not len(calls):
             self._forget(until_ns - self.rules.infer_ns)
             return None
-        found = associate(series, queue_pairs, calls, around.members, around.same_host, self.inferred, self._rules)
+        known = around.members, around.same_host, self.inferred, self._rules
+        found = associate(series, queue_pairs, calls, *known)
+        if self._unlearn(found, calls):
+            found = associate(series, queue_pairs, calls, *known)
         over = self._over(found, calls, series, until_ns, around)
         rows = self._rows(found, calls, series, over)
         self._learn(found, calls, over)
@@ -178,6 +188,15 @@ class NicWindow:
                 self.inferred.setdefault(kind, inference)
         while len(self.inferred) > _MOST_KINDS:
             del self.inferred[next(iter(self.inferred))]
+
+    def _unlearn(self, found: Association, calls: Calls) -> bool:
+        """Whether algorithms are no longer known, since operators have sent more by them than any protocol costs: what
+        a late receiver held up long enough may have been taken for all of it."""
+        beyond = found.operators.sent > MOST_INFLATION * found.operators.expected
+        wrong = self.inferred.keys() & {kind_of(calls, row) for row in found.operators.key[beyond].tolist()}
+        for kind in wrong:
+            del self.inferred[kind]
+        return bool(wrong)
 
     def _rows(self, found: Association, calls: Calls, series: EpochSeries, over: Bools) -> Told:
         """What is over and was not told, and what is overdue."""

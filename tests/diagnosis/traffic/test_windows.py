@@ -24,11 +24,30 @@ def test_an_algorithm_is_not_told_by_an_operator_that_still_runs(rate_bytes_per_
     caller.call("data", "all_reduce", payload, 10 * MS)
     ring = Sent(7, 11 * MS, ring_bytes("all_reduce", payload, 4), rate_bytes_per_s)
     window = NicWindow("mlx5_0", WindowRules(), polls=[poll([ring], at * SECOND, (at + 1) * SECOND) for at in range(4)])
-    called, rows = calls(caller), list[dict[str, Any]]()
-    for until_ns in range(STEP, 4 * SECOND + 1, STEP):
-        open_ = called.take(called.launch_ns >= window.from_ns)
-        told = window.tell(until_ns, open_, queue_pairs((7, 0, 1)), AROUND)
-        rows += told.metrics.to_pylist() if told is not None else []
-    [row] = rows
+    [row] = told(window, caller)
     assert (row["algorithm"], row["state"]) == ("ring", "complete")
     assert row["sent_bytes"] == ring.size
+
+
+def test_an_algorithm_is_known_no_longer_once_more_is_sent_than_it_can_explain() -> None:
+    """The first operator waits for a late receiver, right when it has sent what it would have along a tree."""
+    payload, part = 24 * MB, 16 * MB
+    whole = ring_bytes("all_reduce", payload, 4)
+    caller, sent = Caller(0, MEMBERS), [Sent(7, 470 * MS, part), Sent(7, 520 * MS, whole - part)]
+    for second in range(3):
+        caller.call("data", "all_reduce", payload, second * SECOND + 469 * MS)
+    sent += [Sent(7, second * SECOND + 470 * MS, whole) for second in (1, 2)]
+    window = NicWindow("mlx5_0", WindowRules(), polls=[poll(sent, at * SECOND, (at + 1) * SECOND) for at in range(4)])
+    rows = told(window, caller)
+    assert [(row["algorithm"], row["expected_bytes"]) for row in rows[1:]] == 2 * [("ring", whole)]
+    assert [row["sent_bytes"] for row in rows[1:]] == 2 * [whole]
+
+
+def told(window: NicWindow, caller: Caller) -> list[dict[str, Any]]:
+    """Rows of analysis.traffic_metrics of the first four seconds, step by step."""
+    called, rows = calls(caller), list[dict[str, Any]]()
+    for until_ns in range(STEP, 4 * SECOND + 1, STEP):
+        since_then = (called.launch_ns >= window.from_ns) & (called.launch_ns < until_ns)
+        found = window.tell(until_ns, called.take(since_then), queue_pairs((7, 0, 1)), AROUND)
+        rows += found.metrics.to_pylist() if found is not None else []
+    return rows
