@@ -225,7 +225,7 @@ def first_anomaly(pipelines: Pipelines, job: Job, rules: ComparisonRules, hang: 
     peer = int(pipelines.peer[machine, send])
     chosen = {machine}
     if peer != UNKNOWN:
-        together = wrong[peer] & (np.abs(expected[peer] - expected[machine, send]) <= max(threshold, step / 4))
+        together = wrong[peer] & (np.abs(expected[peer] - expected[machine, send]) <= max(threshold, step / 2))
         chosen |= {peer} if (together & (pipelines.peer[peer] == machine)).any() else set()
     candidates = [job.ranks_of_host.get(pipelines.host[at], ()) for at in sorted(chosen)]
     return Verdict(

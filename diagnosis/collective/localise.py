@@ -14,7 +14,7 @@ import numpy as np
 from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, Pipelines, computing, first_anomaly, late_members, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_of
-from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN_STATE, Ints, Participation
+from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN, UNKNOWN_STATE, Ints, Participation
 from diagnosis.collective.stragglers import (
     Metric,
     slow_in_collective,
@@ -50,7 +50,9 @@ def localise_slow(
     rules = rules or ComparisonRules()
     own = grids(table)
     pipeline = first_anomaly(Pipelines.of(table, job, pipelines, common_moment(table)), job, rules, hang=False)
-    within = [grid for grid in own if not any(set(grid.rank.tolist()) <= set(ranks) for ranks in pipelines)]
+    stages = [set(ranks) for ranks in pipelines]
+    stages += [set(grid.rank.tolist()) for grid in own if _in_turn(grid, table)]
+    within = [grid for grid in own if not any(set(grid.rank.tolist()) <= ranks for ranks in stages)]
     late, imbalance = _late(within, table, job, rules)
     straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
     straggling += [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
@@ -59,6 +61,16 @@ def localise_slow(
     if computing and communicating and _prolonged(within, usual) > _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]
+
+
+def _in_turn(grid: Grid, table: Participation) -> bool:
+    """Whether ranks only send to one other at a time, and are sent to by it: stages of a pipeline, of a job that does
+    not tell its layout. They have unlike work, so that they are not compared."""
+    rows = grid.row[grid.row != UNKNOWN]
+    if not len(rows) or not table.direct[rows].all() or (np.diff(table.peer_offset)[rows] != 1).any():
+        return False
+    links = set(zip(table.rank[rows].tolist(), table.peer[table.peer_offset[rows]].tolist(), strict=True))
+    return all((receiver, sender) in links for sender, receiver in links)
 
 
 def _stronger(straggling: list[Verdict], groups: list[Verdict]) -> list[Verdict]:
