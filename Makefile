@@ -35,11 +35,14 @@ format: setup ## rewrite the code in the project's format
 bench: setup ## throughput through a real Kafka and ClickHouse, accuracy on simulated runs, what an append costs
 	$(BIN)/offbeat bench pipeline --json
 	$(BIN)/offbeat bench accuracy --system operator_graph --json
+	$(BIN)/offbeat bench sensitivity --runs 7 --healthy 1 --json
 	$(BIN)/offbeat bench localization --json
 	$(BIN)/offbeat bench detection --json
 	$(BIN)/offbeat bench log_append --json
 	$(BIN)/offbeat bench sizing --json
 	$(BIN)/offbeat bench soak --minutes 10 --rss-grows 0.1 --json
+	$(BIN)/offbeat bench segmentation --json
+	$(BIN)/offbeat bench granularity --json
 	$(BIN)/offbeat bench namespaces --json
 
 fuzz: setup ## a million damaged inputs against every decoder and importer, which takes half an hour

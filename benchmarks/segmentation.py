@@ -23,7 +23,7 @@ is full. At 400 Gb/s a full line has too few steps of 4 KB for a quarter of the 
 def run(
     *, polls: Annotated[int, typer.Option(min=2, help="Seconds of traffic that are timed, after a first one.")] = 4
 ) -> dict[str, Any]:
-    """Segment the traffic of busy NICs, and count the CPU's seconds.
+    """Segment the traffic of busy NICs in CPU seconds.
 
     ``nics_a_core``: how many NICs one core handles in real time. ``over_plain_pass``: CPU time over that of reading the
     same bytes once: decompressing them and adding them up.

@@ -29,9 +29,9 @@ def run(
     seeds: Annotated[int, typer.Option(min=0, help="The first seed; reported figures begin at the default.")] = SEEDS,
     processes: Annotated[int, typer.Option(min=1, max=2, help="Runs at the same time.")] = 2,
 ) -> dict[str, Any]:
-    """Diagnose the same simulated runs with other deltas, and with more or fewer pivots.
+    """Diagnose the same runs with other settings.
 
-    Each run is simulated once. With a delta below what iterations vary by, regular ones are called irregular; with a
+    With other deltas, and with more or fewer pivots; each run is simulated once. With a delta below what iterations vary by, regular ones are called irregular; with a
     large one mild faults are passed over.
     """
     from benchmarks.large import plan, variations
