@@ -196,6 +196,14 @@ def test_pipelines_in_step_have_no_anomaly() -> None:
     assert localise_slow(pipelined().table, job(), PIPELINES) == []
 
 
+def test_stages_of_a_pipeline_that_the_job_does_not_tell_of_are_not_compared() -> None:
+    told = pipelined()
+    for pipeline in PIPELINES:
+        for stage, rank in enumerate(pipeline):
+            told.tell(f"embedding{pipeline[0]}", 0, rank, (100 + 20 * stage) * MS, expected=MB)
+    assert localise_slow(told.table, job()) == []
+
+
 def entering(missing: Mapping[int, str]) -> Told:
     """An operator that ranks in ``missing`` have not begun, in two groups of a GPU of each host."""
     told = Told()
