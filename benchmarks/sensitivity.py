@@ -31,8 +31,8 @@ def run(
 ) -> dict[str, Any]:
     """Diagnose the same runs with other settings.
 
-    With other deltas, and with more or fewer pivots; each run is simulated once. With a delta below what iterations vary by, regular ones are called irregular; with a
-    large one mild faults are passed over.
+    With other deltas, and with more or fewer pivots; each run is simulated once. With a delta below what iterations
+    vary by, regular ones are called irregular; with a large one mild faults are passed over.
     """
     from benchmarks.large import plan, variations
     from benchmarks.simulated import workers
