@@ -6,6 +6,7 @@ other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,13 +86,15 @@ class HostTraffic:
         )
 
     def take_polls(self, table: pa.RecordBatch) -> int:
-        """Take rows of telemetry.nic_epochs; up to when they tell."""
+        """Take rows of telemetry.nic_epochs; up to when they tell. A NIC is polled as far as all parts have come."""
         newest = 0
         for nic, polls in Poll.by_nic(table).items():
             window = self.windows.setdefault(nic, NicWindow(nic, self.rules.window))
             window.polls += [poll for poll in polls if host_ns(poll, poll.to_ns) > window.from_ns]
+            parts = Counter(from_ns for from_ns, _ in {(poll.from_ns, poll.part) for poll in window.polls})
+            whole = [host_ns(poll, poll.to_ns) for poll in polls if parts[poll.from_ns] >= poll.parts]
+            self.polled_ns[nic] = max(self.polled_ns.get(nic, 0), *whole, 0)
             newest = max(newest, *(host_ns(poll, poll.to_ns) for poll in polls))
-            self.polled_ns[nic] = max(self.polled_ns.get(nic, 0), newest)
             if self.at_ns is None:
                 began = min(host_ns(poll, poll.from_ns) for poll in polls)
                 self.at_ns = began // self.rules.step_ns * self.rules.step_ns

@@ -8,7 +8,7 @@ import pytest
 from diagnosis.traffic.host import StepRules
 from schemas import catalogue
 from schemas.errors import WrongSchema
-from schemas.message import Message, decode
+from schemas.message import Message, decode, encode
 from streams.segment import Segment
 from tests.streams import traffic_cases
 
@@ -41,6 +41,39 @@ def test_how_inputs_come_in_between_each_other_does_not_matter() -> None:
     in_turn = told(TOLD)
     assert told([message for topic in topics for message in of(topic)]) == in_turn
     assert told([message for topic in reversed(topics) for message in of(topic)]) == in_turn
+
+
+def test_a_poll_counts_once_all_of_its_parts_have_come() -> None:
+    """Everything else is known by then, so that nothing but the last part is waited for."""
+    known = [message for topic in (catalogue.OP_CALLS, catalogue.QUEUE_PAIRS) for message in of(topic.name)]
+    parts = [part for message in of(catalogue.NIC_EPOCHS.name) for part in halves(message)]
+    assert told([*known, *parts]) == told(TOLD)
+
+
+def halves(message: Message) -> list[Message]:
+    """The same polls in two records, half of the queue pairs in each."""
+    rows = decode(message, catalogue.NIC_EPOCHS).to_pylist()
+
+    def half(part: int) -> Message:
+        mine = []
+        for row in rows:
+            queue_pairs = sorted(set(row["qpn"]))
+            own = set(queue_pairs[: len(queue_pairs) // 2] if part == 0 else queue_pairs[len(queue_pairs) // 2 :])
+            kept = [at for at, qpn in enumerate(row["qpn"]) if qpn in own]
+            columns = {name: [row[name][at] for at in kept] for name in ("qpn", "epoch", "units")}
+            mine.append({**row, **columns, "part": part, "parts": 2})
+        batch = catalogue.NIC_EPOCHS.from_rows(mine)
+        headers = {"host": message.headers["host"]}
+        return encode(
+            catalogue.NIC_EPOCHS,
+            batch,
+            job=message.job,
+            key=message.key,
+            watermark_ns=message.watermark_ns,
+            headers=headers,
+        )
+
+    return [half(0), half(1)]
 
 
 def test_what_comes_late_changes_nothing() -> None:
