@@ -83,8 +83,8 @@ def test_version_is_the_packages() -> None:
         (
             ("worker", "foo"),
             (
-                "offbeat worker: Invalid value for 'name': 'foo' is not one of 'monitor', 'search', 'incidents'; "
-                "see `offbeat worker --help`"
+                "offbeat worker: Invalid value for 'name': 'foo' is not one of 'monitor', 'search', 'segment', "
+                "'compare', 'incidents'; see `offbeat worker --help`"
             ),
         ),
         (("sql", "SELECT 1", "--nope"), "offbeat sql: No such option: --nope; see `offbeat sql --help`"),

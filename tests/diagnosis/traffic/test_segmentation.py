@@ -114,10 +114,12 @@ def algorithm_1(own: EpochSeries, size: int) -> tuple[list[int], list[int]]:
 @given(
     pauses=st.lists(st.integers(2 * DELTA, 5 * DELTA), min_size=1, max_size=8),
     size=st.integers(256 << 10, 50 * MB),
-    gap=st.integers(0, 2 * MS),
+    gap=st.integers(0, DELTA - 3 * EPOCH_NS),
 )
 def test_operators_of_one_size_are_what_the_published_algorithm_finds(pauses: list[int], size: int, gap: int) -> None:
-    """Also with silences within an operator, as a receiver that is late leaves them."""
+    """Also with silences within an operator. After one of delta the algorithm takes what exceeds the expected volume,
+    headers and all, for the next operator, and so is no measure there.
+    """
     runs, at = [], 5 * MS
     for pause in pauses:
         runs.append(run(at + pause, size, gap_ns=gap))
