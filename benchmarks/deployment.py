@@ -19,6 +19,9 @@ from benchmarks.pages import OnCall
 from local.clickhouse import LocalClickHouse
 from local.kafka import LocalKafka
 from local.service import LocalService, LocalServiceError, free_ports
+from offbeat.settings import KafkaSettings
+from sinks.clickhouse.driver import DriverStore, ServerAddress
+from sinks.clickhouse.store import Store
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "monitor": ("worker", "monitor"),
@@ -92,6 +95,20 @@ class Deployment:
     clickhouse: LocalClickHouse
     on_call: OnCall
     rings: Path
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """What the sink fills."""
+        server = self.clickhouse
+        store = DriverStore(ServerAddress(server.host, server.tcp_port, user=server.user, password=server.password))
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def reached_by(self, settings: KafkaSettings) -> KafkaSettings:
+        """The settings with this deployment's broker."""
+        return settings.model_copy(update={"bootstrap_servers": self.kafka.bootstrap_servers})
 
     def drain(self) -> None:
         """Wait until no role is behind its inputs; raises ``LocalServiceError`` where one stays behind for minutes."""

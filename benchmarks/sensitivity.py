@@ -19,11 +19,11 @@ PIVOTS = (1, 2, 3, 4, 5, 6)
 
 def run(
     *,
-    runs: Annotated[int, typer.Option(min=0, help="Runs with faults.")] = 21,
-    healthy: Annotated[int, typer.Option(min=0, help="Runs without.")] = 4,
+    runs: Annotated[int, typer.Option(min=1, help="Runs with faults, for each profile of noise.")] = 21,
+    healthy: Annotated[int, typer.Option(min=0, help="Runs without, for each profile of noise.")] = 4,
     ranks: Annotated[int, typer.Option(min=256, help="Ranks of a job.")] = 256,
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of a run.")] = 100,
-    noise: Annotated[Noise, typer.Option(help="Profile of noise; one of them.")] = Noise.DEFAULT,
+    noise: Annotated[Noise, typer.Option(help="Profiles of noise.")] = Noise.DEFAULT,
     delta: Annotated[list[float] | None, typer.Option(help="How long is irregular, may be repeated.")] = None,
     pivots: Annotated[list[int] | None, typer.Option(min=1, help="Watched ranks, may be repeated.")] = None,
     seeds: Annotated[int, typer.Option(min=0, help="The first seed; reported figures begin at the default.")] = SEEDS,
@@ -39,14 +39,14 @@ def run(
     from offbeat.settings import Settings
 
     varied = variations.variations(Settings.load(), delta or DELTAS, pivots or PIVOTS)
-    cases = plan.cases(runs, healthy, noise.profiles[:1], seeds, ranks=ranks, iterations=iterations)
+    cases = plan.cases(runs, healthy, noise.profiles, seeds, ranks=ranks, iterations=iterations)
     scores = []
     with terminal.progress("simulated runs", len(cases)) as shown:
         for of_run in workers.results(partial(variations.judge_each, varied=varied), cases, processes):
             scores.append(of_run)
             shown.advance(len(scores))
+    by_noise = {name: [of_run for of_run in scores if of_run[0].noise == name] for name in noise.profiles}
     return {
         "runs": {"faulty": runs, "healthy": healthy, "ranks": ranks, "iterations": iterations},
-        "noise": noise.profiles[0],
-        **variations.figures(varied, scores),
+        "noise": {name: variations.figures(varied, of_noise) for name, of_noise in by_noise.items()},
     }

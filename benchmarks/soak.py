@@ -47,12 +47,11 @@ def run(
     from benchmarks.steady_load import steady_load
     from offbeat import wiring
     from offbeat.settings import Settings
-    from sinks.clickhouse.driver import DriverStore, ServerAddress
 
     bounds = Bounds(rss_grows, lag_p50_s, lag_most_s, pages_lost)
     settings = Settings.load()
     with tempfile.TemporaryDirectory(prefix="offbeat-soak-") as folder, deployment(Path(folder)) as deployed:
-        kafka = settings.kafka.model_copy(update={"bootstrap_servers": deployed.kafka.bootstrap_servers})
+        kafka = deployed.reached_by(settings.kafka)
         load = steady_load(
             settings.model_copy(update={"kafka": kafka}),
             side_by_side=jobs,
@@ -72,15 +71,11 @@ def run(
                 shown.advance(look + 1)
             lasted_s = time.monotonic() - began
         deployed.drain()
-        server = deployed.clickhouse
-        store = DriverStore(ServerAddress(server.host, server.tcp_port, user=server.user, password=server.password))
-        try:
+        with deployed.store() as store:
             [stored] = store.query(
                 "SELECT (SELECT count() FROM comm_ops) AS operators, (SELECT count() FROM findings) AS findings, "
                 "(SELECT uniqExact(id) FROM incidents) AS incidents"
             ).to_pylist()
-        finally:
-            store.close()
         lost = _pages_lost(wiring.bus(kafka), deployed.on_call)
         roles = {name: quarters(of_role) for name, of_role in samples.items()}
         verdicts = list(bounds.judge(roles, len(lost)))

@@ -186,7 +186,8 @@ def _of_size(runs: list[Measured]) -> dict[str, object]:
 
 def _seconds(runs: Iterable[Measured], *, cpu: bool = False) -> dict[str, float] | None:
     """Of all searches of some runs, by the clock or of this process alone; None: there are none."""
-    return seconds([t.cpu if cpu else t.wall for run in runs for t in (search.seconds for search in run.searches)])
+    taken = [search.seconds for run in runs for search in run.searches]
+    return seconds([each.cpu if cpu else each.wall for each in taken])
 
 
 def seconds(taken: Sequence[float]) -> dict[str, float] | None:

@@ -28,7 +28,6 @@ from producers.simulated_store import simulated_agents
 from producers.simulation import LazyRun
 from schemas import catalogue
 from schemas.message import Message, decode
-from sinks.clickhouse.driver import DriverStore, ServerAddress
 from sinks.clickhouse.store import Store
 from streams.follower import Follower
 from streams.search import SearchSettings
@@ -56,7 +55,7 @@ def measure(run: LazyRun, settings: Settings, running: Deployment) -> list[float
 
     Raises ``LocalServiceError`` where the roles do not come to an end with an iteration.
     """
-    kafka = settings.kafka.model_copy(update={"bootstrap_servers": running.kafka.bootstrap_servers})
+    kafka = running.reached_by(settings.kafka)
     log = TimedLog(run)
     agents = simulated_agents(log, pivots(run.job, settings.pivots))
     job = JobSource(run.job, agents)
@@ -65,7 +64,7 @@ def measure(run: LazyRun, settings: Settings, running: Deployment) -> list[float
     with (
         Follower(wiring.bus(kafka), catalogue.LOG_REQUESTS.name, since_ns=since_ns) as requests,
         Follower(wiring.bus(kafka), catalogue.ITERATIONS.name, since_ns=since_ns) as judged,
-        _opened(running) as store,
+        running.store() as store,
     ):
         pipeline = _Pipeline(run.job.job, Desk(agents, requests.poll, publisher), judged, store)
         seconds = []
@@ -119,13 +118,3 @@ class _Pipeline:
 def _publish(publisher: Publisher, messages: Iterable[Message] | None) -> None:
     for message in messages or ():
         publisher.send(message)
-
-
-@contextmanager
-def _opened(running: Deployment) -> Iterator[Store]:
-    server = running.clickhouse
-    store = DriverStore(ServerAddress(server.host, server.tcp_port, user=server.user, password=server.password))
-    try:
-        yield store
-    finally:
-        store.close()

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -78,15 +78,13 @@ class Packets:
     @classmethod
     def of(cls, frames: npt.NDArray[np.void], ports: Sequence[int], dropped: int = 0) -> Packets:
         """Read frames; ``ports``: number of the device that each line ends at."""
-        device = np.asarray(ports)
-        nic = np.searchsorted(device, frames["device"], sorter=np.argsort(device))
         plain = (frames["protocol"] == _IPV4) & (frames["version"] == _IPV4_PLAIN) & (frames["transport"] == _TCP)
         data = frames["length"].astype(np.int64) > 20 + 4 * (frames["words"] >> 4).astype(np.int64)
-        kept = np.flatnonzero(plain & data & np.isin(frames["device"], device))
-        chosen = frames[kept]
+        chosen = frames[plain & data & np.isin(frames["device"], ports)]
+        order = np.argsort(ports)
         return cls(
             time_ns=chosen["seconds"].astype(np.int64) * 1_000_000_000 + chosen["nanoseconds"],
-            nic=np.argsort(device)[nic[kept]].astype(np.int64),
+            nic=order[np.searchsorted(ports, chosen["device"], sorter=order)],
             flow=flow_keys(chosen["destination"], chosen["source_port"], chosen["destination_port"]),
             size=chosen["length"].astype(np.int64),
             dropped=dropped,
@@ -163,11 +161,8 @@ def capture(bridge: Namespace, ports: Sequence[int]) -> Iterator[Capture]:
         ring = bridge.call(_ring)
     except OSError as error:
         raise KernelRefused(f"capture: a packet socket: {error.strerror}; run as root, with CAP_NET_RAW") from error
-    watching = Capture(ring, ports)
-    try:
+    with closing(Capture(ring, ports)) as watching:
         yield watching
-    finally:
-        watching.close()
 
 
 def _ring() -> socket.socket:

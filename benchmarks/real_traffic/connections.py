@@ -78,9 +78,8 @@ class Outgoing:
 
     def close(self) -> None:
         """Await that the other end has closed."""
-        while self.connection.recv(1 << 12):
-            pass
-        self.connection.close()
+        with self.connection, self.connection.makefile("rb") as credits_left:
+            credits_left.read()
 
     def _run(self) -> None:
         credit = bytearray(len(_CREDIT))

@@ -15,7 +15,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -85,18 +85,13 @@ def fabric(plan: Plan) -> Iterator[Fabric]:
         if shutil.which(program) is None:
             raise KernelRefused(f"{program} is not installed; Debian has it in the package iproute2")
     with ExitStack() as held:
-        bridge, *ranks = (_entered(held, Namespace()) for _ in range(plan.ranks + 1))
+        bridge, *ranks = (held.enter_context(closing(Namespace())) for _ in range(plan.ranks + 1))
         bridge.configure("ip", "link", "add", "bridge", "type", "bridge")
         bridge.configure("ip", "link", "set", "bridge", "up")
         for rank, own in enumerate(ranks):
             _connect(plan, bridge, own, rank)
         ports = [bridge.call(partial(socket.if_nametoindex, _port(rank))) for rank in range(plan.ranks)]
         yield Fabric(bridge, ranks, ports)
-
-
-def _entered(held: ExitStack, namespace: Namespace) -> Namespace:
-    held.callback(namespace.close)
-    return namespace
 
 
 def _connect(plan: Plan, bridge: Namespace, own: Namespace, rank: int) -> None:

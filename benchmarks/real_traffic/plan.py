@@ -6,9 +6,6 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from random import Random
-from typing import Literal
-
-Op = Literal["all_reduce", "all_to_all"]
 
 PORT = 7000
 """Where every rank is met."""

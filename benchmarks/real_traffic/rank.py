@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ class RankLog:
     """
 
     rank: int
-    connected_ns: int = 0
     ends: list[tuple[Lane, Ends]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     began_ns: dict[int, int] = field(default_factory=dict)
@@ -136,7 +136,6 @@ def run(plan: Plan, rank: int) -> RankLog:
         threading.excepthook = _leave_at_once
         threading.Thread(target=leave_with_parent, daemon=True).start()
         connections = connect(plan, rank, listener)
-    log.connected_ns = time.time_ns()
     log.ends = sorted(connections.ends.items())
     with ThreadPoolExecutor(2 * plan.channels * (plan.ranks - 1)) as threads:
         run = Run(plan, log, connections, threads)
@@ -153,8 +152,7 @@ def _leave_at_once(failed: threading.ExceptHookArgs) -> None:
 
 def leave_with_parent() -> None:
     """End where the other end of standard input is gone: nobody waits for this rank any more."""
-    while os.read(0, 1):
-        pass
+    FileIO(0, closefd=False).readall()  # unlike sys.stdin it holds no lock that the interpreter wants when it ends
     os._exit(1)
 
 

@@ -38,12 +38,14 @@ def test_figures_are_told_by_setting_and_value(monkeypatch: pytest.MonkeyPatch) 
 
     def made(case: LargeCase, varied: list[Variation]) -> list[LargeScore]:
         asked.append(case)
-        missed = replace(SCORE, faults=(replace(FAULT, places=dict.fromkeys(FAULT.places, 9)),))
-        return [SCORE if one.value <= 2 else missed for one in varied]
+        named = replace(SCORE, noise=case.noise)
+        missed = replace(named, faults=(replace(FAULT, places=dict.fromkeys(FAULT.places, 9)),))
+        return [named if one.value <= (2 if case.noise == "default" else 1) else missed for one in varied]
 
     monkeypatch.setattr(variations, "judge_each", made)
     options = ("--runs", 3, "--healthy", 1, "--delta", 1.1, "--pivots", 2, "--pivots", 3, "--processes", 1)
-    told = json.loads(offbeat("bench", "sensitivity", *options, "--json").stdout)
-    assert [case.seed for case in asked] == [55_000, 55_001, 55_002, 55_004]
-    assert told["delta"]["1.1"]["top_k"]["in_top_k"]["share"] == 1.0
-    assert [told["pivots"][value]["top_k"]["in_top_k"]["share"] for value in ("2", "3")] == [1.0, 0.0]
+    told = json.loads(offbeat("bench", "sensitivity", *options, "--noise", "both", "--json").stdout)["noise"]
+    assert [case.seed for case in asked] == [seed for seed in (55_000, 55_001, 55_002, 55_004) for _ in range(2)]
+    assert told["default"]["delta"]["1.1"]["top_k"]["in_top_k"]["share"] == 1.0
+    assert [told["default"]["pivots"][value]["top_k"]["in_top_k"]["share"] for value in ("2", "3")] == [1.0, 0.0]
+    assert told["hard"]["pivots"]["2"]["top_k"]["in_top_k"]["share"] == 0.0
