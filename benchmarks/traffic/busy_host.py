@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from diagnosis.job import Communicator, Job, Place
+from producers.collectors.nic_clock import Offset
+from producers.collectors.poll import Poll, batches
 from producers.simulation.nic.hardware import Hardware
-from producers.simulation.nic.telemetry import MOST_VALUES
 from schemas.catalogue import NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS
 from schemas.message import Message, encode
 from schemas.topic import Topic
@@ -59,8 +60,8 @@ class BusyHost:
         """All that is told of one poll: epochs in one or more records, calls, and with the first one queue pairs."""
         if poll == 0:
             yield _encoded(QUEUE_PAIRS, self._queue_pairs(), poll)
-        for rows in self._records(poll):
-            yield _encoded(NIC_EPOCHS, NIC_EPOCHS.from_rows(rows), poll)
+        for rows in batches(self._polled(nic, poll) for nic in range(self.nics)):
+            yield _encoded(NIC_EPOCHS, rows, poll)
         yield _encoded(OP_CALLS, self._calls(poll), poll)
 
     @property
@@ -85,41 +86,23 @@ class BusyHost:
         first = self.nics + nic * self._peers
         return range(first, first + self._peers)
 
-    def _records(self, poll: int) -> Iterator[list[dict[str, object]]]:
-        """Rows of nic_epochs, as many to a record as it holds."""
-        rows: list[dict[str, object]] = []
-        values = 0
-        for nic in range(self.nics):
-            flow, epoch, units = self._epochs(nic)
-            starts = range(0, len(flow), MOST_VALUES)
-            for part, start in enumerate(starts):
-                some = slice(start, start + MOST_VALUES)
-                count = len(flow[some])
-                if rows and values + count > MOST_VALUES:
-                    yield rows
-                    rows, values = [], 0
-                told = {"qpn": flow[some] + _FIRST_QPN, "epoch": epoch[some], "units": units[some]}
-                rows.append({**self._poll(nic, poll, part, len(starts)), **told})
-                values += count
-        yield rows
-
-    def _poll(self, nic: int, poll: int, part: int, parts: int) -> dict[str, object]:
+    def _polled(self, nic: int, poll: int) -> Poll:
         began = STARTED_NS + poll * POLL_NS
-        return {
-            "nic": _nic(nic),
-            "poll_from_ns": began,
-            "poll_to_ns": began + POLL_NS,
-            "epoch_ns": self.hardware.epoch_ns,
-            "unit_bytes": self.hardware.unit_bytes,
-            "aggregation_bytes": self.hardware.aggregation_bytes,
-            "source": "dpa",
-            "host_minus_nic_ns": 0,
-            "clock_error_ns": 1_000,
-            "events_dropped": 0,
-            "aged_qpns": [],
-            "part": part,
-            "parts": parts,
-        }
+        flow, epoch, units = self._epochs(nic)
+        return Poll(
+            nic=_nic(nic),
+            source="dpa",
+            from_ns=began,
+            to_ns=began + POLL_NS,
+            epoch_ns=self.hardware.epoch_ns,
+            unit_bytes=self.hardware.unit_bytes,
+            aggregation_bytes=self.hardware.aggregation_bytes,
+            qpn=(flow + _FIRST_QPN).astype(np.uint32),
+            epoch=epoch.astype(np.uint32),
+            units=units.astype(np.uint32),
+            aged_qpns=np.zeros(0, dtype=np.uint32),
+            offset=Offset(0, 1_000),
+        )
 
     def _epochs(self, nic: int) -> tuple[Ints, Ints, Ints]:
         """Queue pair, epoch and units of the epochs of a poll in which any were counted, in this order."""

@@ -63,20 +63,26 @@ Part = tuple[Poll, int, int]
 
 
 def messages(polls: Sequence[Poll], job: str, host: str) -> Iterator[Message]:
-    """Records that tell of polls: one of those that fit together, and one for each part of those that do not.
+    """Records that tell of polls, as many to a record as ``batches`` puts together."""
+    told_ns = max(min((poll.host_to_ns for poll in polls), default=0), 0)
+    for rows in batches(polls):
+        yield encode(NIC_EPOCHS, rows, job=job, key=f"{job}/{host}", watermark_ns=told_ns)
+
+
+def batches(polls: Iterable[Poll]) -> Iterator[pa.RecordBatch]:
+    """Rows of telemetry.nic_epochs: a batch of the polls that fit into a record together, of others one for each part.
 
     What the NIC tells of a poll as a whole, as its lost events, stands in each of its parts.
     """
-    told_ns = min((poll.host_to_ns for poll in polls), default=0)
     together: list[Part] = []
     for part in (part for poll in polls for part in _numbered(poll)):
         values = len(part[0].units) + sum(len(other.units) for other, _, _ in together)
         if together and (values > MOST_VALUES or len(together) == MOST_POLLS):
-            yield _encoded(together, job, host, told_ns)
+            yield _batch(together)
             together = []
         together.append(part)
     if together:
-        yield _encoded(together, job, host, told_ns)
+        yield _batch(together)
 
 
 def rows_of(poll: Poll) -> pa.RecordBatch:
@@ -112,10 +118,6 @@ def _lists(columns: Iterable[Counts | None]) -> pa.ListArray:
     missing = pa.array([values is None for values in columns], pa.bool_())
     whole = np.concatenate([np.zeros(0, dtype=np.uint32), *(values for values in columns if values is not None)])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(whole, pa.uint32()), mask=missing)
-
-
-def _encoded(parts: Sequence[Part], job: str, host: str, told_ns: int) -> Message:
-    return encode(NIC_EPOCHS, _batch(parts), job=job, key=f"{job}/{host}", watermark_ns=max(told_ns, 0))
 
 
 def _numbered(poll: Poll) -> Iterator[Part]:

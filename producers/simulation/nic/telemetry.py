@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from producers.collectors.nic_clock import Offset
+from producers.collectors.poll import Poll, batches
 from producers.simulation.nic.calls import calls_of
 from producers.simulation.nic.clocks import Clocks
 from producers.simulation.nic.draws import Purpose, stream
@@ -18,9 +19,7 @@ from producers.simulation.nic.scenario import NicScenario
 from producers.simulation.nic.traffic import Traffic
 from schemas.catalogue import NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS
 from schemas.message import Message, encode
-
-MOST_VALUES = 500_000
-"""Of a record: what is more goes into parts."""
+from schemas.topic import Topic
 
 
 class Telemetry:
@@ -50,11 +49,11 @@ class Telemetry:
         yield self._record(QUEUE_PAIRS, self._map(host) if poll == 0 else QUEUE_PAIRS.from_rows([]), host, told_ns)
         chance = stream(self._scenario.seed, Purpose.POLLS, host + 1, poll)
         if chance.random() >= self._scenario.noise.lost_polls:
-            for batch in self._epochs(poll, host, end_s):
+            for batch in batches(self._polled(poll, nic, end_s) for nic in self._nics(host)):
                 yield self._record(NIC_EPOCHS, batch, host, told_ns)
         yield self._record(OP_CALLS, self._calls_between(poll, host, end_s), host, told_ns)
 
-    def _record(self, topic: Any, batch: pa.RecordBatch, host: int, told_ns: int) -> Message:
+    def _record(self, topic: Topic, batch: pa.RecordBatch, host: int, told_ns: int) -> Message:
         job = self._names.job_id
         key = f"{job}/{self._names.hosts[host]}"
         return encode(topic, batch, job=job, key=key, watermark_ns=told_ns, headers={"host": self._names.hosts[host]})
@@ -62,48 +61,28 @@ class Telemetry:
     def _nics(self, host: int) -> range:
         return range(host * self._scenario.tp, (host + 1) * self._scenario.tp)
 
-    def _epochs(self, poll: int, host: int, end_s: float) -> Iterator[pa.RecordBatch]:
-        rows: list[dict[str, Any]] = []
-        values = 0
-        for nic in self._nics(host):
-            for row in self._nic_rows(poll, host, nic, end_s):
-                if rows and values + len(row["epoch"]) > MOST_VALUES:
-                    yield NIC_EPOCHS.from_rows(rows)
-                    rows, values = [], 0
-                rows.append(row)
-                values += len(row["epoch"])
-        yield NIC_EPOCHS.from_rows(rows)
-
-    def _nic_rows(self, poll: int, host: int, nic: int, end_s: float) -> Iterator[dict[str, Any]]:
-        """A NIC's poll: whole epochs up to its end, parts by queue pairs."""
+    def _polled(self, poll: int, nic: int, end_s: float) -> Poll:
+        """A NIC's poll: whole epochs up to its end."""
         hardware = self._scenario.hardware
-        polls_s = self._scenario.poll_s
-        first, last = (self._traffic.epoch_at(nic, max(t, 0.0)) for t in (end_s - polls_s if poll else 0.0, end_s))
+        begin_s = end_s - self._scenario.poll_s if poll else 0.0
+        first, last = (self._traffic.epoch_at(nic, max(time_s, 0.0)) for time_s in (begin_s, end_s))
         qpn, epoch, events = self._traffic.between(nic, first, last)
         aged = np.setdiff1d(self._traffic.flows_between(nic, first - (last - first), first), qpn)
-        begin_ns = self._traffic.begins_ns(nic, first)
-        distance, error = self._clocks.host_minus_nic(host, nic, poll, round(end_s * 1e9))
-        # a part begins with the queue pair that the value belongs to which would be one too many
-        starts = np.unique(np.searchsorted(qpn, qpn[::MOST_VALUES])).tolist() or [0]
-        for part, (one, other) in enumerate(zip(starts, [*starts[1:], len(qpn)], strict=True)):
-            yield {
-                "nic": self._names.nic(nic),
-                "poll_from_ns": self._clocks.nic_ns(nic, begin_ns),
-                "poll_to_ns": self._clocks.nic_ns(nic, self._traffic.begins_ns(nic, last)),
-                "epoch_ns": hardware.epoch_ns,
-                "unit_bytes": hardware.unit_bytes,
-                "aggregation_bytes": hardware.aggregation_bytes,
-                "source": "dpa",
-                "host_minus_nic_ns": distance,
-                "clock_error_ns": error,
-                "events_dropped": 0,
-                "aged_qpns": aged.tolist() if part == 0 else [],
-                "part": part,
-                "parts": len(starts),
-                "qpn": qpn[one:other],
-                "epoch": epoch[one:other] - first,
-                "units": events[one:other] * (hardware.aggregation_bytes // hardware.unit_bytes),
-            }
+        host = self._scenario.host_of(nic)
+        return Poll(
+            nic=self._names.nic(nic),
+            source="dpa",
+            from_ns=self._clocks.nic_ns(nic, self._traffic.begins_ns(nic, first)),
+            to_ns=self._clocks.nic_ns(nic, self._traffic.begins_ns(nic, last)),
+            epoch_ns=hardware.epoch_ns,
+            unit_bytes=hardware.unit_bytes,
+            aggregation_bytes=hardware.aggregation_bytes,
+            qpn=qpn.astype(np.uint32),
+            epoch=(epoch - first).astype(np.uint32),
+            units=(events * (hardware.aggregation_bytes // hardware.unit_bytes)).astype(np.uint32),
+            aged_qpns=aged.astype(np.uint32),
+            offset=Offset(*self._clocks.host_minus_nic(host, nic, poll, round(end_s * 1e9))),
+        )
 
     def _calls_between(self, poll: int, host: int, end_s: float) -> pa.RecordBatch:
         table = self._calls[host]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from diagnosis.job import Job
+from producers.collectors import poll as polls
 from producers.simulation.nic import (
     COMBINATIONS,
     HARD,
@@ -22,7 +23,6 @@ from producers.simulation.nic import (
     Workload,
     faulty,
     healthy,
-    telemetry,
 )
 from producers.simulation.nic.run import simulate_nics
 from schemas.catalogue import COMM_OPS, JOBS
@@ -289,7 +289,7 @@ def test_longer_epochs_hold_the_same_bytes() -> None:
 
 def test_a_large_poll_comes_in_parts_by_queue_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = told(SMALL)
-    monkeypatch.setattr(telemetry, "MOST_VALUES", 300)
+    monkeypatch.setattr(polls, "MOST_VALUES", 300)
     parted = Told(whole.run, tuple(whole.run.messages()))
     several = [poll for poll in parted.polls if poll["parts"] > 1]
     assert several
