@@ -86,7 +86,6 @@ class Compare:
         self._settings = settings or CompareSettings()
         self._followed: dict[str, _Followed] = {}
         self._ended: set[str] = set()
-        self._over: dict[str, tuple[int, int]] = {}
         self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
@@ -106,7 +105,9 @@ class Compare:
         if followed.course.ended(job):
             columns = {"iteration": max(followed.course.judged, 0), "found_ns": message.timestamp_ns, "last": True}
             rows.append(traffic_rows.cleared(job.job, "end", columns))
-            self._end(message)
+            self._ended.add(message.job)
+            del self._followed[message.job]
+            self._changed[message.job] = None
         elif before != (followed.course.judged, followed.hung):
             self._changed[message.job] = followed.save(message)
         if rows:
@@ -126,13 +127,7 @@ class Compare:
 
     def safe_offsets(self) -> Mapping[Topic, int]:
         needed = [followed.needed for followed in self._followed.values() if followed.needed is not None]
-        if not needed:
-            return {}
-        safe = min(needed)
-        # while any message of a job that is over may come again, all that its last state needs must come again, too
-        for first, end in sorted(self._over.values(), key=lambda span: -span[1]):
-            safe = min(safe, first) if end > safe else safe
-        return {catalogue.TRAFFIC_METRICS: safe}
+        return {catalogue.TRAFFIC_METRICS: min(needed)} if needed else {}
 
     def changed_states(self) -> Mapping[str, SavedState | None]:
         changed, self._changed = self._changed, {}
@@ -143,16 +138,6 @@ class Compare:
             followed = saved.read(FORMAT, self._from_bytes)
             followed.needed = saved.offsets[catalogue.TRAFFIC_METRICS.name]
             self._followed[job] = followed
-
-    def _end(self, message: Message) -> None:
-        """Let go of a job that is over. What no other job's messages lie before will not come again."""
-        over = self._followed.pop(message.job)
-        self._ended.add(message.job)
-        self._changed[message.job] = None
-        first = min((job.needed for job in self._followed.values() if job.needed is not None), default=message.offset)
-        self._over = {job: span for job, span in self._over.items() if span[1] > first}
-        if over.needed is not None:
-            self._over[message.job] = over.needed, message.offset + 1
 
     def _from_bytes(self, saved: bytes) -> _Followed:
         state, settings = json.loads(saved), self._settings

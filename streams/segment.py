@@ -63,18 +63,6 @@ class _Followed:
         return SavedState(offsets, FORMAT, json.dumps(self.traffic.to_state()).encode())
 
 
-@dataclass(frozen=True, slots=True)
-class _Over:
-    """A host that is over: the first offset of each input that its last state needs, and what follows its last one."""
-
-    first: Mapping[str, int]
-    following: Mapping[str, int]
-
-    def may_come_again(self, safe: Mapping[str, int]) -> bool:
-        """Whether a restart at these offsets brings any of its messages."""
-        return any(safe.get(topic, following) < following for topic, following in self.following.items())
-
-
 class Segment:
     """Finds operators host by host, a step of time after the other. What a host tells after its job is over is passed
     over."""
@@ -92,7 +80,6 @@ class Segment:
         self._rules = rules or StepRules()
         self._hosts: dict[str, _Followed] = {}
         self._ended: set[str] = set()
-        self._over: list[_Over] = []
         self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
@@ -130,21 +117,11 @@ class Segment:
         return ()
 
     def safe_offsets(self) -> Mapping[Topic, int]:
-        safe = self._needed()
-        # while any message of a host that is over may come again, all that its last state needs must come again, too
-        over = self._over
-        while safe and (again := [one for one in over if one.may_come_again(safe)]):
-            over = [one for one in over if one not in again]
-            for one in again:
-                safe |= {topic: min(at, safe.get(topic, at)) for topic, at in one.first.items()}
-        return {catalogue.TOPICS[name]: offset for name, offset in safe.items()}
-
-    def _needed(self) -> dict[str, int]:
-        """The first offset of each input that a host which is not over needs."""
-        needed: dict[str, int] = {}
+        needed: dict[Topic, int] = {}
         for followed in self._hosts.values():
             for name, offset in followed.needed.items():
-                needed[name] = min(offset, needed.get(name, offset))
+                topic = catalogue.TOPICS[name]
+                needed[topic] = min(offset, needed.get(topic, offset))
         return needed
 
     def changed_states(self) -> Mapping[str, SavedState | None]:
@@ -158,11 +135,8 @@ class Segment:
 
     def _end(self, key: str) -> None:
         self._ended.add(key)
-        followed = self._hosts.pop(key)
+        del self._hosts[key]
         self._changed[key] = None
-        safe = self._needed()
-        self._over = [over for over in self._over if safe and over.may_come_again(safe)]
-        self._over.append(_Over(dict(followed.needed), dict(followed.following)))
 
     def _forget_silent(self, now_ns: int) -> None:
         gone = [key for key, followed in self._hosts.items() if 0 < followed.heard_ns < now_ns - _GONE_NS]

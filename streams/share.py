@@ -102,7 +102,6 @@ class Share:
         for step in steps:
             self._send(step.tick(now_ns))
         self.holding = frozenset(number for number, step in self._steps.items() if step.waits)
-        safe = {place: offset for number, step in self._steps.items() for place, offset in _offsets(step, number)}
         self._outbox.flush()
         try:
             for step in steps:
@@ -112,6 +111,7 @@ class Share:
             if states:
                 self._send(states)
                 self._outbox.flush()
+        safe = {place: offset for number, step in self._steps.items() for place, offset in _offsets(step, number)}
         return {place: offset for place, offset in safe.items() if offset != self._committed.get(place)}
 
     def committed(self, offsets: Mapping[Place, int]) -> None:

@@ -43,6 +43,7 @@ class Step:
         self._writes = frozenset(topic.name for topic in processor.writes)
         self._next: dict[str, int] = {}
         self._last_good: dict[str, int] = {}
+        self._restart: dict[str, int] = {}
         self._ended: dict[str, dict[str, int]] = {}
         if self._stateful is not None:
             self._stateful.restore(self._saved)
@@ -52,6 +53,7 @@ class Step:
 
         Raises ``TooMuchPoison``, and whatever the processor raises that is not the message's fault.
         """
+        self._restart.setdefault(message.topic, message.offset)
         self.dead_letters.meet(message)
         outputs = [] if skipped_below(self._saved, message) else self._processed(message)
         self._next[message.topic] = message.offset + 1  # not before: what raised was not passed
@@ -92,24 +94,32 @@ class Step:
         """The offset to commit of each input by topic name: the next one needed after a restart.
 
         That is where the processor says so, unless it holds nothing back: then bad and skipped messages, which it
-        never saw, are passed as well.
+        never saw, are passed as well. While others hold back messages of a job that ``changed_states`` noted to have
+        ended, they stay where they were: from further on, a restart would bring that job's last messages without
+        those that its last saved state needs.
         """
         needed = {topic.name: offset for topic, offset in self.processor.safe_offsets().items()}
-        return {
+        safe = {
             topic: following if needed.get(topic, following) > self._last_good.get(topic, -1) else needed[topic]
             for topic, following in self._next.items()
         }
+        return safe if len(self._passed(safe)) == len(self._ended) else {topic: self._restart[topic] for topic in safe}
 
     def committed(self, offsets: Mapping[str, int]) -> list[Message]:
         """Note what is committed; tombstones for the ended jobs whose messages can not come again."""
-        passed = [
+        self._restart.update(offsets)
+        passed = self._passed(offsets)
+        for job in passed:
+            del self._ended[job]
+        return [tombstone(self._saved_as, job) for job in passed]
+
+    def _passed(self, offsets: Mapping[str, int]) -> list[str]:
+        """The ended jobs of which a restart at these offsets brings nothing."""
+        return [
             job
             for job, following in self._ended.items()
             if all(offsets.get(topic, 0) >= offset for topic, offset in following.items())
         ]
-        for job in passed:
-            del self._ended[job]
-        return [tombstone(self._saved_as, job) for job in passed]
 
     def _processed(self, message: Message) -> list[Message]:
         try:

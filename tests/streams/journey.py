@@ -73,9 +73,9 @@ class Journey:
         """Deliver and commit, as far as the kill lets it; then a new life begins."""
         if killed > Killed.BEFORE:
             self.step.flush()
-        offsets = self.step.offsets()
         if killed > Killed.AFTER_OUTPUTS:
             self._save(self.step.changed_states())
+        offsets = self.step.offsets()
         if killed > Killed.AFTER_STATES:
             self._committed.update(offsets)
         if killed > Killed.AFTER_COMMIT:
