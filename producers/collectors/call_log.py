@@ -59,7 +59,10 @@ PAIR = np.dtype(
 """The same records, where they tell of a queue pair."""
 
 HOLD_NS = 5_000_000_000
-"""How long a call waits for the end of its group, and for its peer to be known, and those behind it with it."""
+"""How long a call waits for the end of its group, and for its peer to be known, and those behind it with it.
+
+One that the clock was set back behind does not wait: nobody knows how old it is.
+"""
 
 _SEND, _RECV = OPS.index("send"), OPS.index("recv")
 _ROOTED = (OPS.index("broadcast"), OPS.index("reduce"))
@@ -142,16 +145,15 @@ class CallLog:
         records = self._ring.seen()
         ends = _group_ends(records)
         peer = _peers(records, addresses)
-        old = records["at_ns"] < now_ns - HOLD_NS
-        called = records["kind"] == CALL
+        fresh = np.abs(records["at_ns"] - now_ns) <= HOLD_NS
+        called = (records["kind"] == CALL) & _possible(records)
         two_ended = called & np.isin(records["op"], (_SEND, _RECV))
         waiting = (called & (records["group"] > 0) & (ends < 0)) | (two_ended & (peer < 0))
-        waiting &= ~old & self.alive
+        waiting &= fresh & self.alive
         cut = int(waiting.argmax()) if waiting.any() else len(records)
         self._next = self._ring.tail + cut
-        self.told_ns = int(records["at_ns"][cut]) if cut < len(records) else now_ns
-        told = called & _possible(records)
-        told[cut:] = False
+        self.told_ns = min(int(records["at_ns"][cut]), now_ns) if cut < len(records) else now_ns
+        told = called & (np.arange(len(records)) < cut)
         ordinal = np.arange(self._ring.tail, self._ring.tail + len(records))
         return _batch(records[told], ordinal[told], ends[told], peer[told], self.rank)
 

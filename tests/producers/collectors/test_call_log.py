@@ -81,6 +81,16 @@ def test_nothing_waits_for_ever_nor_for_a_process_that_is_no_more(tmp_path: Path
         os.close(lock)
 
 
+@pytest.mark.parametrize("at_ns", [1 << 62, NOW + HOLD_NS + 1])
+def test_nothing_waits_for_a_time_that_is_far_ahead(tmp_path: Path, at_ns: int) -> None:
+    folder = write(tmp_path / "3-a", record(at_ns=at_ns, op=SEND, peer=2), record(at_ns=NOW, count=3))
+    lock = live(folder)
+    log = CallLog(folder)
+    assert counts(log)[-1] == 3
+    assert log.told_ns == NOW
+    os.close(lock)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
