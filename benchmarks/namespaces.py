@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,14 +40,17 @@ def run(
         for seed in range(runs)
         for throttled in (seed % ranks, None)
     ]
-    told = []
+    told: list[dict[str, Any]] = []
+    found: list[Boundary] = []
     with terminal.progress("runs", len(plans)) as shown:
         for done, plan in enumerate(plans, start=1):
             recording = recorded(plan)
-            told.append(_figures(plan, judge(recording), recording.packets.dropped))
+            judged = judge(recording)
+            told.append(_figures(plan, judged, recording.packets.dropped))
+            found += judged.boundaries
             shown.advance(done)
     throttled, healthy = ([row for row in told if (row["throttled"] is None) is none] for none in (False, True))
-    boundaries = _boundaries([boundary for row in told for boundary in row.pop("boundaries")])
+    boundaries = _boundaries(found)
     right = sum(row["right"] for row in throttled)
     return {
         "holds": right == len(throttled) and all(row["right"] for row in healthy) and boundaries["off"] == 0,
@@ -75,7 +79,7 @@ def _figures(plan: Plan, judged: Judged, dropped: int) -> dict[str, Any]:
         "all_reduce": _over_others(judged, plan.throttled, "all_reduce", ("duration_ns", "actual_time_ns")),
         "all_to_all": _over_others(judged, plan.throttled, "custom", ("actual_rate_bytes_per_s",)),
         "packets_dropped": dropped,
-        "boundaries": judged.boundaries,
+        "boundaries_off": [asdict(one) for one in judged.boundaries if one.apart and not one.right],
     }
 
 

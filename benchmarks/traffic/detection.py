@@ -22,13 +22,27 @@ HANG_NS = 3_000_000_000
 def detect(job: Job, messages: Sequence[Message], settings: Settings) -> list[Row]:
     """The incidents that come of a job's NIC telemetry, each as it stands at the end.
 
+    Raises ``RuntimeError`` where a message was refused.
+    """
+    said = hear(catalogue.INCIDENTS, job, messages, _hanging_sooner(settings))
+    return list({row["id"]: row for row in rows(catalogue.INCIDENTS, said)}.values())
+
+
+def hear(topic: Topic, job: Job, messages: Iterable[Message], settings: Settings) -> list[Message]:
+    """What the pipeline says on a topic when it is told of a job's NICs.
+
     Raises ``RuntimeError`` where a message was refused: the figures would tell of a part of the telemetry.
     """
-    listener = _Listener()
-    wiring.run_traffic_in_process(job, messages, _hanging_sooner(settings), [listener])
+    listener = _Listener(topic)
+    wiring.run_traffic_in_process(job, messages, settings, [listener])
     if listener.refused:
         raise RuntimeError(f"{job.job}: {len(listener.refused)} messages were refused: {listener.refused[0]}")
-    return list(listener.incidents.values())
+    return listener.messages
+
+
+def rows(topic: Topic, messages: Iterable[Message]) -> list[Row]:
+    """All rows of a topic's messages."""
+    return [row for message in messages for row in decode(message, topic).to_pylist()]
 
 
 def _hanging_sooner(settings: Settings) -> Settings:
@@ -37,22 +51,21 @@ def _hanging_sooner(settings: Settings) -> Settings:
 
 
 class _Listener:
-    """Reads what is said in the end, and publishes nothing."""
+    """Keeps what is said on a topic, and why messages were refused; publishes nothing."""
 
     name = "listener"
-    reads: tuple[Topic, ...] = (catalogue.INCIDENTS, catalogue.DEAD_LETTERS)
     writes: tuple[Topic, ...] = ()
 
-    def __init__(self) -> None:
-        self.incidents: dict[str, Row] = {}
+    def __init__(self, topic: Topic) -> None:
+        self.reads: tuple[Topic, ...] = (topic, catalogue.DEAD_LETTERS)
+        self.messages: list[Message] = []
         self.refused: list[str] = []
 
     def process(self, message: Message) -> Iterable[Message]:
-        if message.topic == catalogue.INCIDENTS.name:
-            for row in decode(message, catalogue.INCIDENTS).to_pylist():
-                self.incidents[row["id"]] = row
-        else:
+        if message.topic == catalogue.DEAD_LETTERS.name:
             self.refused += decode(message, catalogue.DEAD_LETTERS).column("reason").to_pylist()
+        else:
+            self.messages.append(message)
         return ()
 
     def tick(self, now_ns: int) -> Iterable[Message]:

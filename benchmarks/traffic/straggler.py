@@ -8,18 +8,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from benchmarks.simulated.figures import share
-from benchmarks.traffic.detection import Row, detect
+from benchmarks.traffic.detection import Row, detect, hear, rows
 from diagnosis.collective.stragglers import Metric
-from offbeat import wiring
 from offbeat.settings import Settings
 from producers.simulation.nic import Fault, Hardware, Injection, NicRun, NicScenario, Workload, simulate_nics
-from schemas import catalogue
-from schemas.message import Message, decode
-from schemas.topic import Topic
+from schemas.catalogue import TRAFFIC_METRICS
 
 METRICS: tuple[Metric, ...] = ("actual_time", "busy_epochs")
 """The paper's, and the one that also sees slowness which leaves no epoch empty."""
@@ -61,15 +55,14 @@ class Sensed:
 def seen(slowed: Slowed, settings: Settings) -> dict[str, float]:
     """Figures 1 and 9: milliseconds of an operator, the median over the operators and ranks of each kind."""
     run = slowed.run()
-    table = pa.Table.from_batches([decode(m, catalogue.TRAFFIC_METRICS) for m in _metrics(run, settings)])
-    table = table.filter(pc.equal(table["state"].cast(pa.string()), "complete"))
+    metrics = rows(TRAFFIC_METRICS, hear(TRAFFIC_METRICS, run.job, run.messages(), settings))
+    complete = [row for row in metrics if row["state"] == "complete"]
     (slow,) = run.truth.faults[0].ranks
     own = {name for name, members in run.job.members.items() if slow in members}
-    rows = table.select(["rank", "communicator", "actual_time_ns", "duration_ns"]).to_pylist()
     kinds = {
-        "straggler": [row for row in rows if row["rank"] == slow],
-        "others_of_its_group": [row for row in rows if row["communicator"] in own and row["rank"] != slow],
-        "other_groups": [row for row in rows if row["communicator"] not in own],
+        "straggler": [row for row in complete if row["rank"] == slow],
+        "others_of_its_group": [row for row in complete if row["communicator"] in own and row["rank"] != slow],
+        "other_groups": [row for row in complete if row["communicator"] not in own],
     }
     return {
         f"{name}_{what}_ms": round(median(row[f"{what}_ns"] for row in of) / 1e6, 3)
@@ -81,7 +74,7 @@ def seen(slowed: Slowed, settings: Settings) -> dict[str, float]:
 def sensed(slowed: Slowed, settings: Settings) -> Sensed:
     """Compare the ranks by each metric, on the same telemetry."""
     run = slowed.run()
-    metrics = _metrics(run, settings)
+    metrics = hear(TRAFFIC_METRICS, run.job, run.messages(), settings)
     (slow,) = run.truth.faults[0].ranks
     named: dict[str, bool] = {}
     false: dict[str, bool] = {}
@@ -112,31 +105,3 @@ def recall(found: Iterable[Sensed]) -> dict[str, Any]:
 
 def _is_slow(row: Row) -> bool:
     return bool(row["cause"] == "communication_slow")
-
-
-def _metrics(run: NicRun, settings: Settings) -> list[Message]:
-    """What is told of a run's operators, as it is on the bus."""
-    listener = _Metrics()
-    wiring.run_traffic_in_process(run.job, run.messages(), settings, [listener])
-    return listener.messages
-
-
-class _Metrics:
-    """Keeps what was measured."""
-
-    name = "metrics"
-    reads: tuple[Topic, ...] = (catalogue.TRAFFIC_METRICS,)
-    writes: tuple[Topic, ...] = ()
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-
-    def process(self, message: Message) -> Iterable[Message]:
-        self.messages.append(message)
-        return ()
-
-    def tick(self, now_ns: int) -> Iterable[Message]:
-        return ()
-
-    def safe_offsets(self) -> Mapping[Topic, int]:
-        return {}

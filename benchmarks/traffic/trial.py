@@ -19,9 +19,8 @@ from producers.simulation.nic.scenarios import Setup
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a finished run counts for. ``hosts``: how many it has; ``telemetry_bytes``: encoded, of all of them.
-
-    ``beside``: what the search through logs of operators says of the same run.
+    """What a finished run counts for. ``hosts``: how many it has; ``beside``: what the search through logs
+    of operators says of the same run.
     """
 
     seed: int
@@ -32,7 +31,6 @@ class Score:
     fault: FaultScore | None
     said: tuple[Said, ...]
     beside: tuple[Said, ...]
-    telemetry_bytes: int
     simulate_s: float
     detect_s: float
 
@@ -83,7 +81,6 @@ def run_case(case: Case, settings: Settings) -> Score:
         fault=fault_of(run.truth),
         said=tuple(said_of(incident, run.truth, run.job, case.setup) for incident in incidents),
         beside=tuple(said_of(incident, run.truth, run.job, case.setup) for incident in beside),
-        telemetry_bytes=sum(len(message.value or b"") for message in messages),
         simulate_s=round(simulated - started, 2),
         detect_s=round(detected - simulated, 2),
     )

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import namespaces
 from benchmarks.real_traffic import experiment, rank
 from benchmarks.real_traffic.experiment import recorded
-from benchmarks.real_traffic.fabric import KernelRefused, Namespace, fabric
+from benchmarks.real_traffic.fabric import KernelRefused, Namespace
 from benchmarks.real_traffic.judged import BOUNDARY_EPOCHS, judge
 from benchmarks.real_traffic.plan import Plan
 from benchmarks.real_traffic.telemetry import Recorded
@@ -60,8 +60,8 @@ def test_the_command_says_what_is_not_as_it_should_be(run: Recorded, monkeypatch
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(KernelRefused, match="ip is not installed; Debian has it in the package iproute2"), fabric(PLAN):
-        pass
+    with pytest.raises(KernelRefused, match="ip is not installed; Debian has it in the package iproute2"):
+        recorded(PLAN)
 
 
 def test_what_the_kernel_refuses_is_named() -> None:

@@ -52,7 +52,7 @@ def made() -> Recorded:
     lanes = [Lane(one, other, 0) for one in range(3) for other in PLAN.peers(one)]
     logs = []
     for rank in range(3):
-        log = RankLog(rank, BEGAN_NS)
+        log = RankLog(rank)
         log.ends = [(lane, ends_of(lane, rank)) for lane in lanes if rank in lane[:2]]
         log.calls = [call("data", "all_reduce", 0, 0, 10**8), call("experts", "send", 1, 1, 2 * 10**9)]
         log.began_ns = {0: BEGAN_NS + 10**8, 1: BEGAN_NS + 2 * 10**9}

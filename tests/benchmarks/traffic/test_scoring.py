@@ -61,7 +61,7 @@ def test_verdicts(kind: str | None, said: dict[str, Any], setup: Setup, verdict:
 def score(kind: str | None, *said: dict[str, Any], what: str = "gpt2_70b/pcie_downgrade/0.5") -> Score:
     told = truth(kind)
     answers = tuple(said_of(one, told, JOB, Setup.GPT2_70B) for one in said)
-    return Score(1, what, "default", False, 4, fault_of(told), answers, (), 1000, 1.0, 0.5)
+    return Score(1, what, "default", False, 4, fault_of(told), answers, (), 1.0, 0.5)
 
 
 def test_figures_count_nodes_by_the_definitions() -> None:
