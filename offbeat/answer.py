@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median, median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.joining import JoiningSettings, Rule, held_back
@@ -15,8 +15,16 @@ from offbeat.terminal import counted
 from schemas import catalogue
 from schemas.message import Message, decode
 from schemas.topic import Topic
+from streams.traffic_rows import METHOD as BY_TRAFFIC
 
 Row = Mapping[str, Any]
+
+
+class Measured(NamedTuple):
+    """By which rule and numbers a finding came about."""
+
+    rule: str
+    measures: dict[str, float]
 
 
 @dataclass
@@ -26,7 +34,9 @@ class Gathered:
     A processor that publishes nothing. ``on_iteration`` is called with the number of iterations told of so far,
     ``on_incident`` with each record of an incident. ``judged`` are the iterations with a verdict, regular or
     ``irregular``. ``refused`` holds why messages went to dead_letters: an answer that rests on part of the telemetry
-    must say so.
+    must say so. ``measured`` are the findings whose method tells what it decided by, by their ids. What findings by NIC
+    traffic tell of iterations: ``passed`` are the first ones, up to the newest that was judged, None before any was;
+    ``slow`` those of slow runs; ``traffic_over``: all of the traffic is judged.
     """
 
     on_iteration: Callable[[int], None] = lambda _: None
@@ -37,6 +47,10 @@ class Gathered:
     findings: list[Evidence] = field(default_factory=list)
     incidents: dict[str, Row] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    measured: dict[str, Measured] = field(default_factory=dict)
+    passed: int | None = None
+    slow: set[int] = field(default_factory=set)
+    traffic_over: bool = False
 
     name = "answer"
     reads: tuple[Topic, ...] = (
@@ -51,7 +65,9 @@ class Gathered:
         if message.topic == catalogue.ITERATIONS.name:
             self._told_of(decode(message, catalogue.ITERATIONS).to_pylist())
         elif message.topic == catalogue.FINDINGS.name:
-            self.findings += map(Evidence.from_row, decode(message, catalogue.FINDINGS).to_pylist())
+            rows = decode(message, catalogue.FINDINGS).to_pylist()
+            self.findings += map(Evidence.from_row, rows)
+            self._found(rows)
         elif message.topic == catalogue.INCIDENTS.name:
             for row in decode(message, catalogue.INCIDENTS).to_pylist():
                 self.incidents[row["id"]] = row
@@ -77,19 +93,37 @@ class Gathered:
             self.irregular.add(iteration)
         self.on_iteration(len(self.durations_ns))
 
+    def _found(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            if row["rule"] is not None:
+                self.measured[row["id"]] = Measured(row["rule"], {one["name"]: one["value"] for one in row["measures"]})
+            if row["method"] == BY_TRAFFIC:
+                self.passed = max(self.passed or 0, row["iteration"] + 1)
+                self.traffic_over |= bool(row["last"])
+                if row["pattern"] is not None:
+                    self.slow |= set(range(row["first_iteration"], row["last_iteration"] + 1))
+
+    def last_measured(self, incident: Row) -> Measured | None:
+        """What the newest of an incident's findings was decided by; None: their methods do not tell."""
+        return next((self.measured[one] for one in reversed(incident["findings"]) if one in self.measured), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What it takes to say something: regular iterations before one is judged, and what opens an incident."""
+    """What it takes to say something: regular iterations before one is judged, and what opens an incident.
 
-    regular_before: int
+    ``regular_before`` is None where no operators were logged: ranks are compared by NIC traffic from the first
+    iteration on.
+    """
+
+    regular_before: int | None
     joining: JoiningSettings
 
     @classmethod
-    def of(cls, monitor: MonitorSettings, joining: JoiningSettings) -> Verdicts:
+    def of(cls, monitor: MonitorSettings, joining: JoiningSettings, *, of_operators: bool = True) -> Verdicts:
         """Under these settings."""
         baseline = max(1, min(monitor.least_baseline, monitor.window))
-        return cls(monitor.warm_up + baseline, joining)
+        return cls(monitor.warm_up + baseline if of_operators else None, joining)
 
 
 def as_json(job: Job, gathered: Gathered, verdicts: Verdicts, *, ranks_seen: int, lost_lines: int) -> dict[str, Any]:
@@ -98,41 +132,73 @@ def as_json(job: Job, gathered: Gathered, verdicts: Verdicts, *, ranks_seen: int
     ``notes`` say why nothing was found although something may be wrong: without incidents and without notes nothing
     is.
     """
-    durations = [ns for ns in gathered.durations_ns.values() if ns is not None]
     coverage = {"ranks_seen": ranks_seen, "ranks_expected": len(job.ranks), "lost_lines": lost_lines}
+    of_operators = verdicts.regular_before is not None
     return {
         "job": job.job,
         "layout": _layout(job),
-        "iterations": {
-            "count": len(gathered.durations_ns),
-            "judged": len(gathered.judged),
-            "median_ms": round(median(durations) / 1e6, 3) if durations else None,
-            "irregular": sorted(gathered.irregular),
-        },
+        "iterations": _iterations(gathered) if of_operators else _iterations_by_traffic(gathered),
         "coverage": coverage,
-        "incidents": [incident_json(row) for row in gathered.incidents.values()],
+        "incidents": [_told_of(row, gathered) for row in gathered.incidents.values()],
         "notes": _notes(gathered, verdicts, world=len(job.ranks), missing_ranks=len(job.ranks) - ranks_seen),
     }
+
+
+def _iterations(gathered: Gathered) -> dict[str, Any]:
+    durations = [ns for ns in gathered.durations_ns.values() if ns is not None]
+    return {
+        "count": len(gathered.durations_ns),
+        "judged": len(gathered.judged),
+        "median_ms": round(median(durations) / 1e6, 3) if durations else None,
+        "irregular": sorted(gathered.irregular),
+    }
+
+
+def _iterations_by_traffic(gathered: Gathered) -> dict[str, Any]:
+    """Findings alone tell of iterations: how many passed, and which were slow, not how long the others took."""
+    passed = gathered.passed
+    return {"count": passed, "judged": passed, "median_ms": None, "irregular": sorted(gathered.slow)}
+
+
+def _told_of(incident: Row, gathered: Gathered) -> dict[str, Any]:
+    decided = gathered.last_measured(incident)
+    rule, measures = (None, None) if decided is None else decided
+    return {**incident_json(incident), "rule": rule, "measures": measures}
 
 
 def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing_ranks: int) -> list[str]:
     if gathered.incidents:
         return []
-    notes = []
-    judged, count = len(gathered.judged), len(gathered.durations_ns)
-    if judged < verdicts.regular_before:
-        notes.append(
-            f"too few iterations to tell whether anything is wrong: {judged} of {count} could be judged; "
-            f"{verdicts.regular_before} regular ones come before the first that can be"
-        )
-    if gathered.irregular and missing_ranks > 0:
+    notes = [_few_iterations(gathered, verdicts.regular_before)]
+    irregular = gathered.irregular | gathered.slow
+    if irregular and missing_ranks > 0:
         notes.append(
             f"slow at times, and nobody could be named: the logs of {counted(missing_ranks, 'rank')} are missing"
         )
-    elif gathered.irregular:
+    elif irregular:
         rule = held_back(gathered.findings, verdicts.joining, world)
         notes.append(f"slow at times, and nobody could be named: {_told(rule, verdicts.joining)}")
-    return notes
+    return [note for note in notes if note is not None]
+
+
+def _few_iterations(gathered: Gathered, regular_before: int | None) -> str | None:
+    """Why too little was seen to tell anything; None: enough was."""
+    if gathered.traffic_over and (gathered.passed or 0) >= 2:
+        return None
+    if regular_before is None and not gathered.traffic_over:
+        return (
+            "nothing tells that the job is over (ended_ns in job.json does): what its NICs sent last may not have been "
+            "judged"
+        )
+    if regular_before is None:
+        return "too few iterations to tell whether anything is wrong: NICs showed no two whole ones"
+    judged, count = len(gathered.judged), len(gathered.durations_ns)
+    if judged < regular_before:
+        return (
+            f"too few iterations to tell whether anything is wrong: {judged} of {count} could be judged; "
+            f"{regular_before} regular ones come before the first that can be"
+        )
+    return None
 
 
 def _told(rule: Rule | None, joining: JoiningSettings) -> str:

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from offbeat import terminal, wiring
 from offbeat.answer import Gathered, Verdicts, as_json
-from offbeat.reading import Reading, read
+from offbeat.reading import Reading, Recorded, read_all
 from offbeat.settings import Settings
+from producers.importers.traffic_messages import messages
 from schemas.processor import Processor
 
 
@@ -28,21 +29,43 @@ class Diagnosis:
 def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_dir: Path | None = None) -> Diagnosis:
     """Read a recording and diagnose it; what is found is kept in the chDB folder ``data_dir`` as well.
 
+    What it holds tells which way evidence goes: operators through the search, NIC traffic through the comparison.
     Raises ``InputError`` where the recording cannot be read.
     """
-    recording = read(paths, reading)
-    table = recording.table
-    iterations = pc.count_distinct(table.column("iteration")).as_py()
-    with terminal.progress(
-        f"diagnosing {recording.job.job}, {terminal.counted(table.num_rows, 'operator')}", iterations
-    ) as shown:
+    recorded = read_all(paths, reading)
+    job, operators = recorded.job, recorded.operators
+    iterations = None if operators is None else pc.count_distinct(operators.table.column("iteration")).as_py()
+    with terminal.progress(f"diagnosing {job.job}, {_extent(recorded)}", iterations) as shown:
         gathered = Gathered(on_iteration=shown.advance)
         with _stored_in(data_dir, settings) as sinks:
-            wiring.run_in_process(recording.job, table, settings, [gathered, *sinks])
-    ranks_seen = pc.count_distinct(table.column("rank")).as_py()
-    verdicts = Verdicts.of(settings.monitor, settings.incidents)
-    answer = as_json(recording.job, gathered, verdicts, ranks_seen=ranks_seen, lost_lines=recording.lost_lines)
+            _run(recorded, settings, [gathered, *sinks])
+    verdicts = Verdicts.of(settings.monitor, settings.incidents, of_operators=operators is not None)
+    answer = as_json(
+        job,
+        gathered,
+        verdicts,
+        ranks_seen=len(recorded.ranks_seen),
+        lost_lines=recorded.lost_lines,
+    )
     return Diagnosis(answer, tuple(gathered.refused))
+
+
+def _extent(recorded: Recorded) -> str:
+    told = []
+    if recorded.operators is not None:
+        told.append(terminal.counted(recorded.operators.table.num_rows, "operator"))
+    if recorded.traffic is not None:
+        told.append(terminal.counted(recorded.traffic.nic_epochs.num_rows, "poll") + " of NICs")
+    return " and ".join(told)
+
+
+def _run(recorded: Recorded, settings: Settings, readers: Sequence[Processor]) -> None:
+    job, operators = recorded.job, recorded.operators
+    if recorded.traffic is None and operators is not None:
+        wiring.run_in_process(job, operators.table, settings, readers)
+    elif recorded.traffic is not None:
+        hosts = [] if operators is None else wiring.log_agents(job, operators.table, settings)
+        wiring.run_traffic_in_process(job, messages(job, recorded.traffic), settings, readers, hosts)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from diagnosis.job import DEGREES, Layout
@@ -9,9 +10,12 @@ from schemas.errors import SettingsError
 
 if TYPE_CHECKING:
     from producers.simulation import Fault, Scenario
+    from producers.simulation.nic import Fault as NicFault
+    from producers.simulation.nic import NicScenario
 
 _MOST_ITERATIONS = 1_000_000
 _MOST_DIGITS = 18
+_HANG_S = 40.0
 _FABRIC = ("hosts_per_pod", "spines")
 """Sizes of the simulated fabric; with any of them the job has one."""
 
@@ -90,6 +94,57 @@ def _fault(text: str) -> Fault:
         slowdown=_number(given["slowdown"], option, "slowdown") if "slowdown" in given else None,
         factor=_number(given["factor"], option, "factor") if "factor" in given else None,
         part=Part(_one_of(given.get("part", Part.ALL), option, "part", tuple(Part))),
+    )
+
+
+def nic_scenario(text: str, faults: list[str]) -> NicScenario:
+    """A scenario down to NICs from ``setup=gpt2_70b,seed=7,...`` and its faults; raises ``SettingsError``.
+
+    Where it hangs it is told of for longer than it takes to call that a hang.
+    """
+    from producers.simulation.nic import DEFAULT, HARD, QUIET, Hardware, Setup, healthy
+
+    option, profiles = "--scenario", {"default": DEFAULT, "hard": HARD, "quiet": QUIET}
+    whole = ("seed", "tp", "dp", "pp", "microbatches", "layers", "iterations")
+    given = pairs(text, option, (*whole, "setup", "line_gbps", "channels", "noise", "omit"))
+    setup = Setup(_one_of(given.get("setup", Setup.GPT2_70B), option, "setup", tuple(Setup)))
+    noise = profiles[_one_of(given.get("noise", "default"), option, "noise", tuple(profiles))]
+    fields: dict[str, Any] = {name: _whole(given[name], option, name) for name in whole if name in given}
+    hardware: dict[str, Any] = {}
+    if "line_gbps" in given:
+        hardware["line_gbps"] = _number(given["line_gbps"], option, "line_gbps")
+    if "channels" in given:
+        hardware["channels"] = _whole(given["channels"], option, "channels")
+    if "omit" in given:
+        _one_of(given["omit"], option, "omission", ("layout",))
+    return replace(
+        healthy(setup, fields.pop("seed", 0), noise),
+        **fields,
+        hardware=Hardware(**hardware),
+        faults=tuple(_nic_fault(fault) for fault in faults),
+        describe_layout="omit" not in given,
+        hang_s=_HANG_S,
+    )
+
+
+def _nic_fault(text: str) -> NicFault:
+    from producers.simulation.nic import Fault as NicFault
+    from producers.simulation.nic import Injection
+    from producers.simulation.nic.faults import SEVERITIES
+
+    option = "--fault"
+    given = pairs(text, option, ("kind", "rank", "at_ms", "severity", "peer"))
+    for name in ("kind", "rank", "at_ms"):
+        if name not in given:
+            raise SettingsError(f"{option} {text}: {name} is missing")
+    injection = Injection(_one_of(given["kind"], option, "kind", tuple(Injection)))
+    mildest = SEVERITIES.get(injection, (1.0,))[0]
+    return NicFault(
+        injection=injection,
+        rank=_whole(given["rank"], option, "rank"),
+        at_s=_number(given["at_ms"], option, "at_ms") / 1e3,
+        severity=_number(given["severity"], option, "severity") if "severity" in given else mildest,
+        peer=_whole(given["peer"], option, "peer") if "peer" in given else None,
     )
 
 

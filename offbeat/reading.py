@@ -1,17 +1,21 @@
-"""From the files and folders that a person names to a recording."""
+"""From the files and folders that a person names to a recording, of operators, of NIC traffic, or of both."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from diagnosis.job import Layout
+import pyarrow.compute as pc
+
+from diagnosis.job import Job, Layout
 from offbeat import terminal
-from producers.importers import kept
-from producers.importers.files import expand
+from producers.importers import kept, traffic, traffic_job
+from producers.importers.files import common_folder, expand
 from producers.importers.formats import FORMATS
+from producers.importers.job_of_rows import read_job_file
 from producers.importers.recording import Recording, load
+from producers.importers.traffic import Traffic
 from schemas.errors import InputError
 
 
@@ -25,6 +29,59 @@ class Reading:
     format_name: str | None = None
     layout: Layout | None = None
     iteration_end: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Everything that was recorded of one job: its operators, what its NICs sent, or both."""
+
+    job: Job
+    operators: Recording | None
+    traffic: Traffic | None
+
+    @property
+    def ranks_seen(self) -> set[int]:
+        """Ranks that logged operators, or called."""
+        tables = [] if self.operators is None else [self.operators.table]
+        tables += [] if self.traffic is None else [self.traffic.op_calls]
+        return {rank for table in tables for rank in pc.unique(table.column("rank")).to_pylist()}
+
+    @property
+    def lost_lines(self) -> int:
+        """Operators and calls that are known to be missing."""
+        of_operators = 0 if self.operators is None else self.operators.lost_lines
+        return of_operators + (0 if self.traffic is None else self.traffic.lost_calls)
+
+
+def read_all(paths: Sequence[Path], reading: Reading) -> Recorded:
+    """Read what there is of one job: operators where files hold any, NIC traffic where files are of it by their name.
+
+    Raises ``InputError`` where it cannot be read.
+    """
+    if not any(traffic.holds_any(path) for path in paths):
+        operators = read(paths, reading)
+        return Recorded(operators.job, operators, None)
+    of_operators = [path for path in paths if not traffic.holds_any(path) or (path.is_dir() and _holds_operators(path))]
+    recording = read(of_operators, reading) if of_operators else None
+    if recording is None and reading.format_name is not None:
+        raise InputError(f"{paths[0]}: holds NIC traffic alone, which is known by its names; leave --format out")
+    if recording is None and reading.iteration_end is not None:
+        raise InputError(f"{paths[0]}: NIC traffic itself tells where its iterations end; leave --iteration-op out")
+    with terminal.progress("reading what NICs sent"):
+        sent = traffic.load(paths)
+        folder = common_folder([file for file in expand(paths) if traffic.holds_any(file)])
+        beside = read_job_file(folder)
+        described = beside if recording is None else _with(recording.job, beside)
+        job, placed = traffic_job.complete(sent, folder.name or "recording", described, reading.layout)
+    return Recorded(job, recording, placed)
+
+
+def _with(job: Job, beside: Job | None) -> Job:
+    """The job that operators tell of, with what is given beside the traffic and not beside them."""
+    if beside is None:
+        return job
+    given = job.layout if job.layout is not None and job.layout.source == "given" else beside.layout or job.layout
+    return replace(job, layout=given, ended_ns=beside.ended_ns if job.ended_ns is None else job.ended_ns)
 
 
 def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Recording:
@@ -60,4 +117,8 @@ def _recordings_in(folder: Path) -> list[Path]:
 
 
 def _holds_telemetry(folder: Path) -> bool:
+    return _holds_operators(folder) or traffic.holds_any(folder)
+
+
+def _holds_operators(folder: Path) -> bool:
     return any(format_.matches(file) for file in expand([folder]) for format_ in FORMATS.values())

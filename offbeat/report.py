@@ -22,7 +22,8 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
     iterations, coverage = answer["iterations"], answer["coverage"]
     median_ms = iterations["median_ms"]
     took = "" if median_ms is None else f", median {_duration(median_ms)}"
-    out.print(f"{answer['job']}: {_ranks(answer)}, {counted(iterations['count'], 'iteration')}{took}")
+    passed = "" if iterations["count"] is None else f", {counted(iterations['count'], 'iteration')}"
+    out.print(f"{answer['job']}: {_ranks(answer)}{passed}{took}")
     irregular = iterations["irregular"]
     out.print(f"irregular iterations: {ranges(irregular) if irregular else 'none'}")
     lost = coverage["lost_lines"]
@@ -75,8 +76,16 @@ def _facts(incident: Mapping[str, Any]) -> list[str]:
         f"seen at: {', '.join(place)}" if place else "",
         "" if lost is None else f"lost: {lost:.3g} GPU-seconds",
         f"level {incident['level']}, confidence {incident['confidence']:.2f} by {', '.join(incident['methods'])}",
+        _measures(incident),
     ]
     return [line for line in told if line]
+
+
+def _measures(incident: Mapping[str, Any]) -> str:
+    """What decided in the newest finding; empty where its method does not tell."""
+    if incident["rule"] is None:
+        return ""
+    return f"told by {incident['rule']}: " + ", ".join(f"{name} {x:.4g}" for name, x in incident["measures"].items())
 
 
 def _ranks(answer: Mapping[str, Any]) -> str:

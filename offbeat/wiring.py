@@ -76,13 +76,19 @@ def run_agents_in_process(
 
 
 def run_traffic_in_process(
-    job: Job, messages: Iterable[Message], settings: Settings, readers: Sequence[Processor] = ()
+    job: Job,
+    messages: Iterable[Message],
+    settings: Settings,
+    readers: Sequence[Processor] = (),
+    hosts: Sequence[LogAgent] = (),
 ) -> None:
     """Move what was told of a job's NIC traffic through the pipeline: records of telemetry.nic_epochs, op_calls and
-    queue_pairs, in the order of their time. A job that has ended says so from the start."""
+    queue_pairs, in the order of their time; in turn with them what the log agents of ``hosts`` tell. A job that has
+    ended says so from the start."""
     jobs = Jobs()
     pipeline = steps(jobs, settings).values()
-    in_process.run([in_process.Recorded([job_message(job), *messages])], [jobs, *pipeline, *readers])
+    sources: list[in_process.Source] = [in_process.Recorded([job_message(job)]), *hosts, in_process.Recorded(messages)]
+    in_process.run(sources, [jobs, *hosts, *pipeline, *readers])
 
 
 def bus(settings: KafkaSettings) -> Bus:

@@ -14,16 +14,19 @@ from schemas.topic import Topic
 
 
 def encode_parts(
-    topic: Topic, rows: pa.Table, *, job: str, watermark_ns: int, headers: Mapping[str, str]
+    topic: Topic, rows: pa.Table, *, job: str, key: str | None = None, watermark_ns: int, headers: Mapping[str, str]
 ) -> list[Message]:
-    """Records that hold the rows in their order: at least one, numbered by the headers ``part`` and ``parts``."""
+    """Records that hold the rows in their order: at least one, numbered by the headers ``part`` and ``parts``.
+
+    ``key`` is the job where it is not given.
+    """
     columns = [rows.column(name).combine_chunks() for name in topic.schema.names]
     batch = pa.RecordBatch.from_arrays(columns, schema=topic.schema)
     per_row = max(1, batch.nbytes // max(batch.num_rows, 1))
     step = max(1, min(topic.max_rows, topic.max_decoded_bytes // (2 * per_row)))
     messages: list[Message] = []
     for first in range(0, max(batch.num_rows, 1), step):
-        messages.extend(_encoded(topic, batch.slice(first, step), job, watermark_ns))
+        messages.extend(_encoded(topic, batch.slice(first, step), job, key, watermark_ns))
     numbers = [{"part": str(part), "parts": str(len(messages))} for part in range(len(messages))]
     return [
         replace(message, headers={**message.headers, **headers, **number})
@@ -31,15 +34,15 @@ def encode_parts(
     ]
 
 
-def _encoded(topic: Topic, batch: pa.RecordBatch, job: str, watermark_ns: int) -> Iterator[Message]:
+def _encoded(topic: Topic, batch: pa.RecordBatch, job: str, key: str | None, watermark_ns: int) -> Iterator[Message]:
     try:
-        yield encode(topic, _compact(batch), job=job, watermark_ns=watermark_ns)
+        yield encode(topic, _compact(batch), job=job, key=key, watermark_ns=watermark_ns)
     except MessageTooLarge:
         if batch.num_rows < 2:
             raise
         half = batch.num_rows // 2
-        yield from _encoded(topic, batch.slice(0, half), job, watermark_ns)
-        yield from _encoded(topic, batch.slice(half), job, watermark_ns)
+        yield from _encoded(topic, batch.slice(0, half), job, key, watermark_ns)
+        yield from _encoded(topic, batch.slice(half), job, key, watermark_ns)
 
 
 def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:

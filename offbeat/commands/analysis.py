@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from offbeat import terminal
 from offbeat.commands.parameters import (
+    NIC_SCENARIO,
     SCENARIO,
-    Faults,
     FormatName,
     IterationOp,
     Json,
     LayoutText,
+    NicFaults,
     settings_with,
 )
 from offbeat.errors import ExitCode
+
+if TYPE_CHECKING:
+    from diagnosis.job import Job
+    from producers.simulation.recording import Recordable
 
 
 def diagnose(
@@ -75,40 +80,71 @@ def demo(
 
 
 def simulate(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Write rank*.jsonl.gz and job.json here.")],
-    scenario: Annotated[str, typer.Option(metavar="NAME=VALUE,...", help=SCENARIO)] = "",
-    fault: Faults = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Write the recording here: *.jsonl.gz and job.json.")],
+    scenario: Annotated[str, typer.Option(metavar="NAME=VALUE,...", help=f"{SCENARIO} {NIC_SCENARIO}")] = "",
+    fault: NicFaults = None,
+    nic: Annotated[
+        bool, typer.Option("--nic", help="What NICs count and ranks call, instead of logs of operators.")
+    ] = False,
     truth: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was injected here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a recording that was simulated before.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Simulate a training job and write its logs as a recording."""
+    """Simulate a training job and write what is logged of it, or what its NICs tell, as a recording."""
     from offbeat import options
-    from offbeat.signals import cleaned_up_on_sigterm
+    from producers.simulation.recording import require_room
+
+    if nic:
+        from producers.simulation.nic import simulate_nics
+
+        down_to_nics = options.nic_scenario(scenario, fault or [])
+        require_room(out, truth, replace=force)
+        with _simulating(down_to_nics.world, down_to_nics.iterations):
+            sent = simulate_nics(down_to_nics)
+        _write(sent, out, truth, replace=force)
+        told, what = {"nics": down_to_nics.world}, terminal.counted(down_to_nics.world, "NIC")
+        _say_written(sent.job, out, told, what, as_json=as_json)
+        return
+
     from producers.simulation import simulate as run
-    from producers.simulation.recording import require_room, write
-    from schemas.errors import SettingsError
 
     job = options.scenario(scenario, fault or [])
     require_room(out, truth, replace=force)
-    size = f"{terminal.counted(job.world, 'rank')}, {terminal.counted(job.iterations, 'iteration')}"
-    with _if_stopped("nothing was written"), terminal.progress(f"simulating {size}"):
+    with _simulating(job.world, job.iterations):
         simulated = run(job)
     rows = simulated.table.num_rows
-    writing = terminal.progress(f"writing {terminal.counted(rows, 'operator')}")
-    with cleaned_up_on_sigterm(), _if_stopped(f"what was written to {out} is removed again"), writing:
+    _write(simulated, out, truth, replace=force)
+    _say_written(simulated.job, out, {"operators": rows}, terminal.counted(rows, "operator"), as_json=as_json)
+    if (share := job.noise.lost_share) and not as_json:
+        terminal.console().print(f"{share:.1%} of the lines are left out on purpose, as logs have gaps: lost lines")
+
+
+@contextmanager
+def _simulating(ranks: int, iterations: int) -> Iterator[None]:
+    size = f"{terminal.counted(ranks, 'rank')}, {terminal.counted(iterations, 'iteration')}"
+    with _if_stopped("nothing was written"), terminal.progress(f"simulating {size}"):
+        yield
+
+
+def _write(run: Recordable, out: Path, truth: Path | None, *, replace: bool) -> None:
+    from offbeat.signals import cleaned_up_on_sigterm
+    from producers.simulation.recording import write
+    from schemas.errors import SettingsError
+
+    stopped = _if_stopped(f"what was written to {out} is removed again")
+    with cleaned_up_on_sigterm(), stopped, terminal.progress(f"writing {out}"):
         try:
-            write(simulated, out, truth, replace=force)
+            write(run, out, truth, replace=replace)
         except OSError as error:
             raise SettingsError(f"{error.filename or out}: {error.strerror}; give a folder to write to") from error
+
+
+def _say_written(job: Job, out: Path, told: dict[str, int], what: str, *, as_json: bool) -> None:
+    ranks = len(job.ranks)
     if as_json:
-        terminal.print_json({"job": job.name, "ranks": job.world, "operators": rows, "folder": str(out)})
+        terminal.print_json({"job": job.job, "ranks": ranks, **told, "folder": str(out)})
     else:
-        terminal.console().print(
-            f"{job.name}: {terminal.counted(rows, 'operator')} of {terminal.counted(job.world, 'rank')} in {out}"
-        )
-        if share := job.noise.lost_share:
-            terminal.console().print(f"{share:.1%} of the lines are left out on purpose, as logs have gaps: lost lines")
+        terminal.console().print(f"{job.job}: {what} of {terminal.counted(ranks, 'rank')} in {out}")
 
 
 @contextmanager

@@ -27,15 +27,27 @@ SCENARIO = (
     "iterations, gpus_per_host, compute_ms, noise=default|hard, omit=labels+ends+layout; hosts_per_pod=32,spines=8 "
     "describe a fabric."
 )
-Faults = Annotated[
+NIC_SCENARIO = (
+    "With --nic: setup=gpt2_70b|gpt2_70b_deep|gpt2_32b|mixtral|neighbours|all_to_one|one_to_all, seed, tp, dp, pp, "
+    "microbatches, layers, iterations, line_gbps, channels, noise=default|hard|quiet, omit=layout."
+)
+_FAULTS = (
+    "A slow device of the simulation (gpu_slow, nic_slow, cpu_slow, nvlink_slow and, in a fabric, "
+    "link_slow, tor_slow, spine_slow); give it again for several. rank is one that the device serves, of a spine "
+    "spine=0 its number. factor=2 is the device's own slowdown, part=forward|backward the compute that is slow, "
+    "iterations=12+25+31 are spikes."
+)
+_FAULT_NAMES = "kind=gpu_slow,rank=13,iterations=20-40,slowdown=1.3"
+Faults = Annotated[list[str] | None, typer.Option("--fault", metavar=_FAULT_NAMES, help=_FAULTS)]
+NicFaults = Annotated[
     list[str] | None,
     typer.Option(
         "--fault",
-        metavar="kind=gpu_slow,rank=13,iterations=20-40,slowdown=1.3",
-        help="A slow device of the simulation (gpu_slow, nic_slow, cpu_slow, nvlink_slow and, in a fabric, "
-        "link_slow, tor_slow, spine_slow); give it again for several. rank is one that the device serves, of a spine "
-        "spine=0 its number. factor=2 is the device's own slowdown, part=forward|backward the compute that is slow, "
-        "iterations=12+25+31 are spikes.",
+        metavar=_FAULT_NAMES,
+        help=f"{_FAULTS} With --nic: kind=pcie_downgrade,rank=13,at_ms=200,severity=0.4, other kinds being gpu_error, "
+        "cuda_error, gpu_throttling, cpu_throttling, cpu_contention, nic_down, pcie_contention, congestion (with "
+        "peer=5 of one path), cross_numa and memory_alignment; at_ms counts from the job's start, severity is as in "
+        "table 4 of Pulse.",
     ),
 ]
 DataDir = Annotated[

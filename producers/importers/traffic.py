@@ -23,6 +23,9 @@ from schemas.catalogue import NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS
 from schemas.errors import ImpossibleValue, InputError
 from schemas.topic import ID, Column, Topic
 
+LIMITS = Limits(line_bytes=8 << 20)
+"""A poll's line is as long as what agents tell of a poll in one record."""
+
 HOST = Column("host", ID, "Host that the row comes from.", nullable=True)
 
 
@@ -175,6 +178,18 @@ class Traffic:
     queue_pairs: pa.Table
     nic_epochs: pa.Table
 
+    @property
+    def lost_calls(self) -> int:
+        """Holes in the numbers of each rank's calls."""
+        numbers = [("call_id", "min"), ("call_id", "max"), ("call_id", "count_distinct")]
+        ranks = self.op_calls.group_by("rank").aggregate(numbers).to_pylist()
+        return sum(one["call_id_max"] - one["call_id_min"] + 1 - one["call_id_count_distinct"] for one in ranks)
+
+
+def holds_any(path: Path) -> bool:
+    """Whether a file, or one in a folder, is traffic by its name."""
+    return any(format_.matches(file) for file in expand([path]) for format_ in TRAFFIC.values())
+
 
 def load(paths: Sequence[Path], limits: Limits | None = None) -> Traffic:
     """All traffic that files and folders hold, whatever else lies in them.
@@ -185,7 +200,7 @@ def load(paths: Sequence[Path], limits: Limits | None = None) -> Traffic:
     tables: dict[str, list[pa.Table]] = {topic.name: [] for topic in (OP_CALLS, QUEUE_PAIRS, NIC_EPOCHS)}
     for format_ in TRAFFIC.values():
         if files := [path for path in found if format_.matches(path)]:
-            tables[format_.topic.name].append(format_.read(files, limits or Limits()))
+            tables[format_.topic.name].append(format_.read(files, limits or LIMITS))
     if not any(tables.values()):
         known = "; ".join(format_.what for format_ in TRAFFIC.values())
         raise InputError(f"{paths[0] if paths else 'nothing'}: no NIC traffic; known are {known}")

@@ -1,4 +1,4 @@
-"""Writes a simulated run as a recording: Offbeat JSON lines, a file a rank, and job.json; the truth elsewhere."""
+"""Writes a simulated run as a recording: Offbeat JSON lines and job.json; the truth elsewhere."""
 
 from __future__ import annotations
 
@@ -7,24 +7,47 @@ import gzip
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from producers.simulation.run import SimulatedRun
+from diagnosis.job import Job
 from schemas.errors import SettingsError
 
 _COMPRESSION = 4
-_OURS = re.compile(r"rank\d+\.jsonl\.gz|job\.json")
+_OURS = re.compile(r"(rank\d+|h\d+\.(op_calls|queue_pairs|nic_epochs))\.jsonl\.gz|job\.json")
 
 
-def write(run: SimulatedRun, folder: Path, truth_file: Path | None = None, *, replace: bool = False) -> None:
-    """Write ``rank{r}.jsonl.gz`` and ``job.json`` into ``folder``, and the truth to a file outside of it.
+class Truth(Protocol):
+    """What really happened in a run."""
 
-    A line is a row of telemetry.comm_ops without its nulls, and the rank's host. ``replace`` removes a recording that
-    was written there before. What is not written to its end goes again. Raises ``SettingsError`` where
-    ``require_room`` does, ``OSError`` where it cannot be written.
+    def to_json(self) -> dict[str, Any]: ...
+
+
+class Recordable(Protocol):
+    """A simulated run, of whichever level."""
+
+    @property
+    def job(self) -> Job: ...
+
+    @property
+    def truth(self) -> Truth: ...
+
+    def recorded(self) -> Iterator[tuple[str, pa.Table]]:
+        """What its hosts tell, as rows with a column ``host``; each table with the name of the file that it goes to."""
+        ...
+
+
+def write(run: Recordable, folder: Path, truth_file: Path | None = None, *, replace: bool = False) -> None:
+    """Write ``job.json`` and a ``NAME.jsonl.gz`` for each table of a run into ``folder``, and the truth to a file
+    outside of it.
+
+    A line is a row without its nulls. ``replace`` removes a recording that was written there before. What is not
+    written to its end goes again. Raises ``SettingsError`` where ``require_room`` does, ``OSError`` where it cannot be
+    written.
     """
     require_room(folder, truth_file, replace=replace)
     made = not folder.exists()
@@ -46,18 +69,15 @@ def _clear(folder: Path) -> None:
         file.unlink()
 
 
-def _fill(run: SimulatedRun, folder: Path) -> None:
+def _fill(run: Recordable, folder: Path) -> None:
     (folder / "job.json").write_text(json.dumps(run.job.to_row(), indent=1) + "\n", encoding="utf-8")
-    rank = run.table.column("rank")
-    for place in run.job.places:
-        rows = run.table.filter(pc.equal(rank, place.rank))
-        lines = _lines(rows.append_column("host", pa.array([place.host] * len(rows), pa.string())))
+    for name, rows in run.recorded():
         # No file name and no time in the header: equal runs give equal bytes.
         with (
-            (folder / f"rank{place.rank}.jsonl.gz").open("wb") as raw,
+            (folder / f"{name}.jsonl.gz").open("wb") as raw,
             gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as file,
         ):
-            file.write("".join(lines).encode())
+            file.write("".join(_lines(rows)).encode())
 
 
 def require_room(folder: Path, truth_file: Path | None = None, *, replace: bool = False) -> None:
@@ -112,9 +132,11 @@ def _lines(rows: pa.Table) -> list[str]:
 
 
 def _as_json(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Each value as JSON; the columns hold whole numbers and strings only."""
+    """Each value as JSON; the columns hold whole numbers, strings, and lists of whole numbers only."""
     if pa.types.is_integer(values.type):
         return values.cast(pa.string())
+    if pa.types.is_list(values.type):
+        return pa.chunked_array([[None if own is None else json.dumps(own) for own in values.to_pylist()]], pa.string())
     texts = values.combine_chunks().cast(pa.string()).dictionary_encode()
     escaped = pa.array([json.dumps(text) for text in texts.dictionary.to_pylist()], pa.string())
     return pa.chunked_array([escaped.take(texts.indices)])

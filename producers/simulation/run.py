@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnosis.job import Job
 from producers.simulation import engine, rows
@@ -30,6 +31,13 @@ class SimulatedRun:
     job: Job
     table: pa.Table
     truth: Truth
+
+    def recorded(self) -> Iterator[tuple[str, pa.Table]]:
+        """The log of each rank, rows of telemetry.comm_ops and their ``host``, with the name of its file."""
+        rank = self.table.column("rank")
+        for place in self.job.places:
+            rows = self.table.filter(pc.equal(rank, place.rank))
+            yield f"rank{place.rank}", rows.append_column("host", pa.array([place.host] * len(rows), pa.string()))
 
 
 def simulate(scenario: Scenario) -> SimulatedRun:

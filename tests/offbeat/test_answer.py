@@ -96,6 +96,8 @@ def test_the_answer_has_the_documented_shape() -> None:
                 "network": None,
                 "methods": ["operator_graph"],
                 "explanation": "Rank 2 computes slowly.",
+                "rule": None,
+                "measures": None,
             }
         ],
         "notes": [],

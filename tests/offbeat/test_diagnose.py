@@ -59,6 +59,8 @@ def test_the_answer_is_whole(answer: dict[str, Any]) -> None:
         "network": type(None),
         "methods": list,
         "explanation": str,
+        "rule": type(None),
+        "measures": type(None),
     }
 
 

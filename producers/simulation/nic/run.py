@@ -22,7 +22,9 @@ from producers.simulation.nic.traffic import Traffic
 from producers.simulation.nic.training import programs_of
 from producers.simulation.nic.transport import Transport
 from producers.simulation.nic.truth import NicTruth, truth_of
-from schemas.message import Message
+from schemas.catalogue import TOPICS
+from schemas.message import Message, decode
+from schemas.topic import Topic
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,17 @@ class NicRun:
     def messages(self) -> Iterator[Message]:
         """Encoded records of telemetry.nic_epochs, op_calls and queue_pairs of all hosts, in the order of polls."""
         return self.telemetry.messages()
+
+    def recorded(self) -> Iterator[tuple[str, pa.Table]]:
+        """What each host tells on each of the three topics, rows and their ``host``, with the name of its file."""
+        told: dict[tuple[str, Topic], list[pa.RecordBatch]] = {}
+        for message in self.messages():
+            topic = TOPICS[message.topic]
+            told.setdefault((message.headers["host"], topic), []).append(decode(message, topic))
+        for (host, topic), batches in sorted(told.items(), key=lambda one: (one[0][0], one[0][1].name)):
+            rows = pa.Table.from_batches(batches).unify_dictionaries()
+            name = f"{host}.{topic.name.rpartition('.')[2]}"
+            yield name, rows.append_column("host", pa.array([host] * len(rows), pa.string()))
 
 
 def simulate_nics(scenario: NicScenario) -> NicRun:

@@ -1,0 +1,99 @@
+"""The job that recorded NIC traffic tells of, and on which of its hosts each row was told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagnosis.job import Communicator, Job, Layout, Place
+from producers.importers.traffic import Traffic
+from schemas.errors import InputError
+from schemas.topic import ID
+
+
+def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout | None) -> tuple[Job, Traffic]:
+    """The job of recorded traffic, and the traffic with the host of each row.
+
+    What ``described`` and ``layout`` say is taken first. Ranks, hosts, NICs and communicators that are not described
+    are those that called and have queue pairs; degrees of parallelism are not inferred. Raises ``InputError`` for a
+    contradiction, and for rows of which nothing tells the host.
+    """
+    job = described or Job(name, (), ())
+    calls, pairs = traffic.op_calls, traffic.queue_pairs
+    hosts = {place.rank: place.host for place in job.places if place.host is not None}
+    for table, column in ((calls, "rank"), (pairs, "source_rank")):
+        for rank, host in _distinct(table, column, "host"):
+            if host is not None and hosts.setdefault(rank, host) != host:
+                raise InputError(f"rank {rank} is on two hosts, {hosts[rank]} and {host}; correct one of them")
+    nics: dict[int, set[str]] = {}
+    for rank, nic in _distinct(pairs, "source_rank", "nic"):
+        nics.setdefault(rank, set()).add(str(nic))
+    places = dict(job.place)
+    for rank in {*_ranks(traffic), *places}:
+        known = places.get(rank, Place(rank))
+        own = known.nics or tuple(sorted(nics.get(rank, ())))
+        places[rank] = replace(known, host=hosts.get(rank), nics=own)
+    members = {c.communicator for c in job.communicators}
+    started = job.started_ns if job.started_ns is not None else pc.min(calls.column("call_ns")).as_py()
+    job = replace(
+        job,
+        places=tuple(places[rank] for rank in sorted(places)),
+        communicators=(*job.communicators, *(one for one in _communicators(calls) if one.communicator not in members)),
+        started_ns=started,
+        layout=layout or job.layout,
+    )
+    if job.layout is not None and job.layout.world not in {None, len(places)}:
+        raise InputError(f"the layout has {job.layout.world} ranks, the recording {len(places)}; correct the layout")
+    of_rank = {rank: place.host for rank, place in job.place.items()}
+    return job, Traffic(
+        _placed(calls, [of_rank.get(rank) for rank in calls.column("rank").to_pylist()]),
+        _placed(pairs, [of_rank.get(rank) for rank in pairs.column("source_rank").to_pylist()]),
+        _placed(traffic.nic_epochs, _hosts_of(traffic.nic_epochs.column("nic").to_pylist(), job)),
+    )
+
+
+def _hosts_of(nics: Iterable[str], job: Job) -> list[str | None]:
+    """The host of each NIC, where one alone has a NIC of that name."""
+    having: dict[str, set[str | None]] = {}
+    for place in job.places:
+        for nic in place.nics:
+            having.setdefault(nic, set()).add(place.host)
+    alone = {nic: next(iter(hosts)) for nic, hosts in having.items() if len(hosts) == 1}
+    return [alone.get(nic) for nic in nics]
+
+
+def _placed(table: pa.Table, hosts: list[str | None]) -> pa.Table:
+    """The rows with their host: what they say themselves, or else ``hosts``."""
+    at = table.column_names.index("host")
+    host = pc.coalesce(table.column("host").cast(pa.string()), pa.array(hosts, pa.string()))
+    if host.null_count:
+        row = table.slice(pc.index(pc.is_null(host), True).as_py(), 1).select([0]).to_pylist()[0]
+        what = ", ".join(f"{name} {value}" for name, value in row.items())
+        raise InputError(f"nothing tells on which host {what} is; give rows a field host, or ranks theirs in job.json")
+    return table.set_column(at, "host", host.cast(ID))
+
+
+def _communicators(calls: pa.Table) -> list[Communicator]:
+    """Communicators of which every member has called; of others nobody knows who they are."""
+    members: dict[str, dict[int, int]] = {}
+    keys = ["communicator", "communicator_rank", "rank"]
+    for row in calls.select(keys).group_by(keys).aggregate([]).to_pylist():
+        members.setdefault(row["communicator"], {})[row["communicator_rank"]] = row["rank"]
+    return [
+        Communicator(name, tuple(rank for _, rank in sorted(of.items())) if max(of) == len(of) - 1 else ())
+        for name, of in sorted(members.items())
+    ]
+
+
+def _ranks(traffic: Traffic) -> set[int]:
+    columns = [traffic.op_calls.column(name) for name in ("rank", "peer")]
+    columns += [traffic.queue_pairs.column(name) for name in ("source_rank", "destination_rank")]
+    return {rank for column in columns for rank in pc.unique(column).to_pylist() if rank is not None}
+
+
+def _distinct(table: pa.Table, one: str, other: str) -> list[tuple[int, str | None]]:
+    rows = table.select([one, other]).group_by([one, other]).aggregate([]).to_pylist()
+    return sorted(((row[one], row[other]) for row in rows), key=lambda pair: (pair[0], pair[1] or ""))

@@ -1,0 +1,149 @@
+"""`offbeat simulate --nic` and `offbeat diagnose`: what NICs counted in, who is at fault out."""
+
+import gzip
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from producers.simulation.nic import Fault, Injection, simulate_nics
+from producers.simulation.recording import write
+from schemas.catalogue import COMM_OPS
+from tests.offbeat.command_line import offbeat, refusal
+from tests.offbeat.test_traffic_in_process import PIPELINES
+
+SCENARIO = "setup=neighbours,seed=30005,iterations=16"
+FAULT = "kind=pcie_downgrade,rank=2,at_ms=30,severity=0.4"
+NIC = "nic:h2/mlx5_0"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("slow")
+
+
+@pytest.fixture(scope="module")
+def slow(folder: Path) -> Path:
+    run = folder / "run"
+    made = ("simulate", "--nic", "--out", run, "--scenario", SCENARIO, "--fault", FAULT, "--truth", folder / "truth")
+    result = offbeat(*made, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"job": "neighbours-4-30005", "ranks": 4, "nics": 4, "folder": str(run)}
+    return run
+
+
+def answer(*paths: Path) -> dict[str, Any]:
+    result = offbeat("diagnose", *paths, "--json")
+    assert result.exit_code == 0, result.output
+    told: dict[str, Any] = json.loads(result.stdout)
+    return told
+
+
+def test_the_nic_that_was_made_slow_is_named_with_the_measures_of_the_rule(slow: Path, folder: Path) -> None:
+    [fault] = json.loads((folder / "truth").read_text())["faults"]
+    told = answer(slow)
+    [incident] = told["incidents"]
+    assert incident["devices"] == [f"nic:{fault['host']}/{fault['nic']}"] == [NIC]
+    assert (incident["cause"], incident["ranks"], incident["methods"]) == ("communication_slow", [2], ["traffic"])
+    assert (incident["rule"], sorted(incident["measures"])) == ("actual_rate", ["collectives", "deviation", "ratio"])
+    assert 0.3 < incident["measures"]["ratio"] < 0.6
+    first, last = incident["iterations"]
+    assert set(range(first, last + 1)) <= set(told["iterations"].pop("irregular"))
+    assert told["iterations"] == {"count": 16, "judged": 16, "median_ms": None}
+    assert told["coverage"] == {"ranks_seen": 4, "ranks_expected": 4, "lost_lines": 0}
+
+
+def test_people_read_it_in_the_words_of_any_incident(slow: Path) -> None:
+    shown = offbeat("diagnose", slow).stdout
+    assert f"1. communication_slow: rank 2 ({NIC})" in shown
+    assert "told by actual_rate: collectives 10, deviation " in shown
+
+
+def test_whose_traffic_it_is_need_not_be_described(slow: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(slow, bare, ignore=shutil.ignore_patterns("job.json"))
+    told, described = answer(bare), answer(slow)
+    assert (told["job"], told["layout"]) == ("bare", None)
+    [one], [other] = told["incidents"], described["incidents"]
+    assert {name: one[name] for name in ("cause", "ranks", "devices", "iterations", "measures")} == {
+        name: other[name] for name in ("cause", "ranks", "devices", "iterations", "measures")
+    }
+
+
+def test_calls_that_are_missing_are_counted(slow: Path, tmp_path: Path) -> None:
+    rows = offbeat_lines(slow / "h1.op_calls.jsonl.gz")
+    shutil.copytree(slow, tmp_path / "run", ignore=shutil.ignore_patterns("h1.op_calls*"))
+    (tmp_path / "run" / "h1.op_calls.jsonl").write_text("".join(rows[:20] + rows[23:]))
+    assert answer(tmp_path / "run")["coverage"]["lost_lines"] == 3
+
+
+def offbeat_lines(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
+
+
+def test_a_healthy_run_has_nothing_wrong_unless_it_may_go_on(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert (
+        offbeat("simulate", "--nic", "--out", run, "--scenario", "setup=neighbours,iterations=12,noise=quiet").exit_code
+        == 0
+    )
+    told = answer(run)
+    assert (told["incidents"], told["notes"]) == ([], [])
+    (run / "job.json").unlink()
+    [note] = answer(run)["notes"]
+    assert note.startswith("nothing tells that the job is over")
+
+
+def test_operators_and_traffic_are_looked_at_together(tmp_path: Path) -> None:
+    fault = Fault(Injection.PCIE_DOWNGRADE, 2, at_s=0.1, severity=0.2)
+    run = simulate_nics(replace(PIPELINES, seed=30012, faults=(fault,)))
+    write(run, tmp_path / "traffic")
+    pq.write_table(run.operators.select(COMM_OPS.schema.names), tmp_path / "operators.parquet")
+    told = answer(tmp_path / "operators.parquet", tmp_path / "traffic")
+    assert told["iterations"]["count"] == 9
+    assert told["iterations"]["median_ms"] is not None
+    assert [(one["cause"], one["ranks"]) for one in told["incidents"]] == [("communication_slow", [2])]
+    assert told["layout"] == {"tp": 2, "pp": 2, "dp": 2, "source": "given"}
+    alone = answer(tmp_path / "traffic")
+    assert [one["measures"] for one in alone["incidents"]] == [one["measures"] for one in told["incidents"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--format", "jsonl"), "holds NIC traffic alone, which is known by its names; leave --format out"),
+        (("--iteration-op", "op=all_reduce"), "NIC traffic itself tells where its iterations end"),
+        (("--layout", "tp=4,pp=4,dp=1"), "the layout has 16 ranks, the recording 4"),
+    ],
+)
+def test_what_does_not_go_with_traffic_is_said(slow: Path, arguments: tuple[str, str], said: str) -> None:
+    assert said in refusal(offbeat("diagnose", slow, *arguments))
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("--scenario", "setup=llama", "there is no setup 'llama'; give one of gpt2_70b"),
+        ("--scenario", "hidden=12", "there is no 'hidden'; known are seed"),
+        ("--scenario", "setup=neighbours,dp=3", "neighbours need rows of two"),
+        ("--fault", "kind=gpu_slow,rank=1,at_ms=3", "there is no kind 'gpu_slow'; give one of gpu_error"),
+        ("--fault", "kind=nic_down,rank=1", "at_ms is missing"),
+        ("--fault", "kind=gpu_throttling,rank=1,at_ms=3,severity=0.5", "give 100.0 to 700.0"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(tmp_path: Path, option: str, text: str, said: str) -> None:
+    assert said in refusal(offbeat("simulate", "--nic", "--out", tmp_path / "run", option, text))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_recording_of_another_kind_is_replaced_by_force_alone(slow: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(slow, run)
+    smaller = ("simulate", "--out", run, "--scenario", "tp=2,pp=1,dp=1,iterations=2")
+    assert "replace it with --force" in refusal(offbeat(*smaller))
+    assert offbeat(*smaller, "--force").exit_code == 0
+    assert sorted(file.name for file in run.iterdir()) == ["job.json", "rank0.jsonl.gz", "rank1.jsonl.gz"]
