@@ -166,11 +166,16 @@ class Compare:
 
 
 def _told(compared: Compared) -> bool:
-    """Of a run of slow iterations the 1st, 2nd, 4th, 8th and so on; of the first ones those that show anybody."""
+    """Of a run of slow iterations the 1st, 2nd, 4th, 8th and so on that show somebody, or nobody, and so of what came
+    on top; of the first ones of a job those that show anybody."""
     run = compared.judgement.run
     if not compared.judgement.irregular or run is None:
         return bool(compared.verdicts)
-    return run.ordinal & (run.ordinal - 1) == 0
+    return _power_of_two(compared.ordinal) or _power_of_two(run.step_ordinal)
+
+
+def _power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
 
 
 def _hung(followed: _Followed, job: Job, now_ns: int) -> Iterator[dict[str, Any]]:

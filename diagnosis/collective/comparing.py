@@ -12,6 +12,7 @@ from diagnosis.collective.course import Iteration
 from diagnosis.collective.grid import ComparisonRules, Usual, grids
 from diagnosis.collective.localise import localise_hang, localise_slow
 from diagnosis.collective.participation import Participation
+from diagnosis.collective.pipelines import Stages, of_layout, of_traffic
 from diagnosis.collective.stragglers import Metric
 from diagnosis.collective.verdict import Verdict
 from diagnosis.collective.weight import lost_ns
@@ -32,26 +33,37 @@ SLOW = MonitorSettings(delta=1.03, least_baseline=3, warm_up=0)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What one iteration came to; ``judgement`` is None where its duration does not count."""
+    """What one iteration came to; ``ordinal``: how many of the run it belongs to have shown somebody by now, or,
+    where it shows nobody, how many have not."""
 
     iteration: Iteration
     judgement: Judgement
     verdicts: tuple[Verdict, ...]
+    ordinal: int
 
 
 @dataclass
 class Comparer:
-    """One job. Iterations of which nothing tells whether they are slow, the first ones, are compared as well."""
+    """One job. Iterations of which nothing tells whether they are slow, the first ones, are compared as well.
+
+    ``stages``: the pipelines that the traffic of a job has shown which does not tell its layout. ``run``: the first
+    iteration of the run that goes on, and ``shown`` how many of it show nobody and how many somebody.
+    """
 
     rules: ComparisonRules
     metric: Metric
     monitor: IterationMonitor
     usual: deque[Usual] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    stages: list[Stages] = field(default_factory=list)
+    run: int | None = None
+    shown: list[int] = field(default_factory=lambda: [0, 0])
 
     def judge(self, iteration: Iteration, job: Job) -> Compared:
         """Take the next iteration in."""
         duration = iteration.duration_ns
         verdicts: list[Verdict] = []
+        if not self.stages and job.layout is None:
+            self.stages = of_traffic(grids(iteration.table), iteration.table, job)
         if self.monitor.expected_ns is None and duration is not None:
             verdicts = self._slow(iteration, job, (self.monitor.settings.delta - 1.0) * duration)
         at_fault = any(verdict.cause != "imbalance" for verdict in verdicts)
@@ -61,7 +73,14 @@ class Comparer:
             verdicts = self._slow(iteration, job, _PART * (duration - judgement.expected_ns))
         elif not at_fault:
             self.usual.append(Usual.of(grids(iteration.table)))
-        return Compared(iteration, judgement, tuple(verdicts))
+        return Compared(iteration, judgement, tuple(verdicts), self._ordinal(judgement, bool(verdicts)))
+
+    def _ordinal(self, judgement: Judgement, shows: bool) -> int:
+        run = None if judgement.run is None else judgement.run.first
+        if run != self.run:
+            self.run, self.shown = run, [0, 0]
+        self.shown[shows] += judgement.irregular is True
+        return self.shown[shows]
 
     def to_state(self) -> dict[str, Any]:
         """What a restart needs, in a form that JSON can carry."""
@@ -69,7 +88,13 @@ class Comparer:
             {name: [[list(key), value] for key, value in getattr(one, name).items()] for name in _USUAL}
             for one in self.usual
         ]
-        return {"monitor": self.monitor.to_state(), "usual": usual}
+        return {
+            "monitor": self.monitor.to_state(),
+            "usual": usual,
+            "stages": self.stages,
+            "run": self.run,
+            "shown": self.shown,
+        }
 
     @classmethod
     def from_state(
@@ -81,27 +106,21 @@ class Comparer:
             for one in state["usual"]
         ]
         monitor = IterationMonitor.from_state(state["monitor"], slow)
-        return cls(rules, metric, monitor, deque(usual, maxlen=_REMEMBERED))
+        stages = [tuple(ranks) for ranks in state["stages"]]
+        past = deque(usual, maxlen=_REMEMBERED)
+        return cls(rules, metric, monitor, past, stages, state["run"], list(state["shown"]))
 
     def hang(self, table: Participation, job: Job) -> list[Verdict]:
         """Who keeps operators from ending."""
-        return localise_hang(table, job, pipelines(job), self.rules)
+        stages = of_layout(job) or self.stages or of_traffic(grids(table), table, job)
+        return localise_hang(table, job, stages, self.rules)
 
     def _slow(self, iteration: Iteration, job: Job, least_ns: float) -> list[Verdict]:
         """Who is at fault, of those who cost the iteration enough."""
         table, usual = iteration.table, merged(self.usual)
-        verdicts = localise_slow(table, job, pipelines(job), usual, self.rules, self.metric)
+        verdicts = localise_slow(table, job, of_layout(job) or self.stages, usual, self.rules, self.metric)
         own = grids(table)
         return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
-
-
-def pipelines(job: Job) -> list[tuple[int, ...]]:
-    """The ranks of each pipeline by stage, where the job's layout is known."""
-    layout = job.layout
-    if layout is None or layout.world is None or not layout.pp or layout.pp < 2:
-        return []
-    apart = layout.world // layout.pp
-    return [tuple(first + apart * stage for stage in range(layout.pp)) for first in range(apart)]
 
 
 def merged(past: Sequence[Usual]) -> Usual | None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.collective.marks import Mark, find_marks, numbered
-from diagnosis.collective.participation import CUSTOM, UNKNOWN, Participation
+from diagnosis.collective.participation import CUSTOM, UNKNOWN, Bools, Participation
 from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.job import Communicator, Job
 
@@ -215,8 +215,8 @@ class Course:
                 known.pass_mark(seq, row["call_ns"], end, self.rules.recent + 3)
 
     def _learned(self, job: Job) -> bool:
-        """Whether marks can be chosen: every communicator between hosts has come again, at least to half of its ranks,
-        or there is nothing to wait for."""
+        """Whether marks can be chosen: every communicator between hosts has come again to all of its ranks, or there
+        is nothing to wait for."""
         if self.began_ns is None:
             return False
         if self._waited or self.ended(job):
@@ -230,12 +230,12 @@ class Course:
         return self.began_ns is not None and max(self.told_ns.values()) - self.began_ns >= self.rules.learn_ns
 
     def _recur(self, between: Mapping[str, Communicator]) -> bool:
-        """Whether all communicators have come again: at half of their ranks half of what is called on them."""
+        """Whether all communicators have come again: at all ranks half of what is called on them."""
         looks: dict[tuple[str, int], list[bool]] = {}
         for (communicator, rank, *_), times in self.seen.items():
             looks.setdefault((communicator, rank), []).append(times >= self.rules.recurrences)
         known = Counter(name for (name, _), again in looks.items() if 2 * sum(again) >= len(again))
-        return all(2 * known[name] >= len(group.ranks) for name, group in between.items())
+        return all(known[name] == len(group.ranks) for name, group in between.items())
 
     def _learn(self, anyhow: bool) -> None:
         """Choose marks; where none shows, wait for more rows or, ``anyhow``, begin anew."""
@@ -275,7 +275,8 @@ class Course:
             for number, at in bounds.items():
                 if 0 <= number < ranks:
                     column[number] = at
-        return Participation.from_arrow(table.filter(pa.array((call >= lows[rank]) & (call <= highs[rank]))))
+        chosen = _whole(table, (call >= lows[rank]) & (call <= highs[rank]))
+        return Participation.from_arrow(table.filter(pa.array(chosen)))
 
     def _bounds(self, iteration: int | None, otherwise: int) -> dict[int, int]:
         """Calls of an iteration's marks by rank, under ``UNKNOWN`` that of those that have none."""
@@ -302,8 +303,20 @@ _EARLIEST, _LATEST = 0, np.iinfo(np.int64).max
 _SLACK_NS = 1_000_000_000
 """By how much ranks may be ahead of each other."""
 
+_MOST = 0.5
+
 _PATIENCE_NS = 60_000_000_000
 """How long hosts are waited for that tell nothing."""
+
+
+def _whole(table: pa.Table, chosen: Bools) -> Bools:
+    """Of a choice of rows either all of an operator or none, as most of its ranks have it: who is compared with whom
+    must not hang on where each one's iteration ends. Custom collectives stay: nothing numbers them alike on all ranks.
+    """
+    (communicator, _), (op, ops) = codes(table, "communicator"), codes(table, "op")
+    _, operator = np.unique(joint_codes(communicator, integers(table, "seq")), return_inverse=True)
+    part = np.bincount(operator, chosen) / np.bincount(operator)
+    return np.where(op == (ops.index(CUSTOM) if CUSTOM in ops else UNKNOWN), chosen, part[operator] >= _MOST)
 
 
 def _looks(row: Mapping[str, Any]) -> Look:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 
@@ -21,6 +22,8 @@ class ComparisonRules:
     ``busy_margin``: the same for what full epochs hold. ``busy_share``: part of the duration in which a straggler
     really sends. ``recent``: the paper's k, custom collectives that are averaged. ``late_ns`` and ``late_share`` (of
     what others compute before it): a start is late. ``tie_share``: volumes this near are not told apart.
+    ``pipeline_order``: which machine of a pipeline computes too long: the one that is late ``of_itself``, by more than
+    what it waits for, or as published the ``first_late`` one.
     """
 
     longer: float = 1.1
@@ -34,6 +37,7 @@ class ComparisonRules:
     late_ns: int = 2_000_000
     late_share: float = 0.25
     tie_share: float = 0.01
+    pipeline_order: Literal["of_itself", "first_late"] = "of_itself"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

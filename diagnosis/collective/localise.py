@@ -8,13 +8,16 @@ lost do not count beside it: proxies that a CPU delays make some, and so does a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from diagnosis.collective.bottleneck import slow_groups
-from diagnosis.collective.chronological import Late, Pipelines, computing, first_anomaly, late_members, not_entered
+from diagnosis.collective.chronological import Late, computing, first_anomaly, late_members, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_of
-from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN, UNKNOWN_STATE, Ints, Participation
+from diagnosis.collective.own_lateness import late_of_itself, missing_of_itself
+from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN_STATE, Ints, Participation
+from diagnosis.collective.pipelines import Pipelines, common_moment, in_turn
 from diagnosis.collective.stragglers import (
     Metric,
     slow_in_collective,
@@ -49,28 +52,20 @@ def localise_slow(
     """
     rules = rules or ComparisonRules()
     own = grids(table)
-    pipeline = first_anomaly(Pipelines.of(table, job, pipelines, common_moment(table)), job, rules, hang=False)
+    sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
+    published = rules.pipeline_order == "first_late"
+    pipeline = first_anomaly(sends, job, rules, hang=False) if published else late_of_itself(sends, job, rules)
     stages = [set(ranks) for ranks in pipelines]
-    stages += [set(grid.rank.tolist()) for grid in own if _in_turn(grid, table)]
+    stages += [set(grid.rank.tolist()) for grid in own if in_turn(grid, table)]
     within = [grid for grid in own if not any(set(grid.rank.tolist()) <= ranks for ranks in stages)]
     late, imbalance = _late(within, table, job, rules)
     straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
     straggling += [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
     computing = [pipeline] if pipeline is not None else late
-    communicating = _stronger(distinct(straggling), slow_groups(within, rules, usual))
+    communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, rules, usual))
     if computing and communicating and _prolonged(within, usual) > _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]
-
-
-def _in_turn(grid: Grid, table: Participation) -> bool:
-    """Whether ranks only send to one other at a time, and are sent to by it: stages of a pipeline, of a job that does
-    not tell its layout. They have unlike work, so that they are not compared."""
-    rows = grid.row[grid.row != UNKNOWN]
-    if not len(rows) or not table.direct[rows].all() or (np.diff(table.peer_offset)[rows] != 1).any():
-        return False
-    links = set(zip(table.rank[rows].tolist(), table.peer[table.peer_offset[rows]].tolist(), strict=True))
-    return all((receiver, sender) in links for sender, receiver in links)
 
 
 def _stronger(straggling: list[Verdict], groups: list[Verdict]) -> list[Verdict]:
@@ -113,10 +108,12 @@ def localise_hang(
     ``table`` ends with operators that have been silent for longer than the time-out.
     """
     rules = rules or ComparisonRules()
-    pipeline = first_anomaly(Pipelines.of(table, job, pipelines, common_moment(table)), job, rules, hang=True)
+    own = grids(table)
+    sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
+    published = rules.pipeline_order == "first_late"
+    pipeline = first_anomaly(sends, job, rules, hang=True) if published else missing_of_itself(sends, job)
     if pipeline is not None:
         return [pipeline]
-    own = grids(table)
     absent = _absent(own, table, job)
     if absent:
         return absent
@@ -135,29 +132,6 @@ def _first(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return [verdict for verdict in chosen if verdict.evidence.get("sending_again")] or chosen
 
 
-def common_moment(table: Participation) -> dict[int, int]:
-    """A moment by each rank's clock that is the same for the ranks of a stage: the end of a collective between them.
-
-    It is the last one before a rank's first send within its pipeline, or where not all ranks have one, the first one
-    after that. Without either the clocks of hosts are taken as they are.
-    """
-    before: dict[int, int] = {}
-    after: dict[int, int] = {}
-    ranks = np.unique(table.rank).tolist()
-    for rank in ranks:
-        own = table.rank == rank
-        sends = table.call_ns[own & table.direct]
-        ends = np.sort(table.end_ns[own & ~table.direct & (table.state == COMPLETE)])
-        earlier = ends[ends <= sends.min()] if len(sends) else ends[:0]
-        later = ends[len(earlier) :]
-        before |= {rank: int(earlier[-1])} if len(earlier) else {}
-        after |= {rank: int(later[0])} if len(later) else {}
-    for moments in (before, after):
-        if len(moments) == len(ranks):
-            return moments
-    return dict.fromkeys(ranks, int(table.call_ns.min(initial=0)))
-
-
 def distinct(verdicts: Iterable[Verdict]) -> list[Verdict]:
     """Verdicts on the same culprits of the same cause once: the one with the strongest evidence speaks.
 
@@ -173,6 +147,20 @@ def distinct(verdicts: Iterable[Verdict]) -> list[Verdict]:
         if key not in best or _strength(verdict) > _strength(best[key]):
             best[key] = verdict
     return list(best.values())
+
+
+def by_machine(verdicts: Iterable[Verdict], job: Job) -> list[Verdict]:
+    """Verdicts on several devices of one machine as one: what they share is slow, not each by itself."""
+    together: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        together.setdefault((verdict.cause, job.clock(verdict.ranks[0])), []).append(verdict)
+    return [_united(same) if len(same) > 1 else same[0] for same in together.values()]
+
+
+def _united(verdicts: Sequence[Verdict]) -> Verdict:
+    strongest = max(verdicts, key=_strength)
+    ranks = tuple(sorted({rank for verdict in verdicts for rank in verdict.ranks}))
+    return replace(strongest, level="machine", ranks=ranks, coverage=min(verdict.coverage for verdict in verdicts))
 
 
 def _strength(verdict: Verdict) -> float:

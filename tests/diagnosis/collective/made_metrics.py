@@ -92,7 +92,12 @@ class Told:
         return Participation.from_arrow(pa.Table.from_batches([TOPIC.from_rows(every)]))
 
     @property
+    def grids(self) -> list[Grid]:
+        """The operators of each communicator."""
+        return grids(self.table)
+
+    @property
     def grid(self) -> Grid:
         """The only communicator's operators."""
-        (only,) = grids(self.table)
+        (only,) = self.grids
         return only

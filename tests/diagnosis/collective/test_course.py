@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from diagnosis.collective.course import Course, CourseRules, Iteration
@@ -134,3 +135,26 @@ def test_an_operator_hangs_that_is_silent_while_all_hosts_tell() -> None:
     told.tell("dp0", 6, 0, 360 * MS, op="reduce_scatter")
     course.take(rows(told), "h0", 5 * SECOND)
     assert course.hanging() is None, "it has ended after all"
+
+
+def test_marks_are_chosen_once_all_ranks_show_theirs() -> None:
+    """A host that tells later than others would end its iterations elsewhere, or nowhere."""
+    course = Course(CourseRules())
+    take(course, [0, 1, 2, 3], ranks=JOB.ranks[1:])
+    assert completed(course) == []
+    take(course, [0, 1, 2, 3], ranks=JOB.ranks[:1])
+    assert len(completed(course)) == 4
+    assert set(course.ranks) == set(JOB.ranks)
+
+
+def test_an_operator_belongs_to_an_iteration_as_a_whole() -> None:
+    """Whoever is compared must not hang on where the iterations of single ranks end."""
+    course = Course(CourseRules())
+    take(course, [0, 1, 2])
+    assert completed(course)
+    rank = course.ranks[0]
+    rank.passed = [(number, seq, call - 50 * MS, end) for number, seq, call, end in rank.passed]  # before it is called
+    take(course, [3])
+    (third,) = completed(course)
+    ranks = {seq: third.table.rank[third.table.instance == seq].tolist() for seq in np.unique(third.table.instance)}
+    assert all(sorted(members) == list(JOB.ranks) for members in ranks.values())

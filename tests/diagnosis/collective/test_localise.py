@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnosis.collective.chronological import Pipelines, computing, first_anomaly, late_members, not_entered
+from diagnosis.collective.chronological import computing, first_anomaly, late_members, not_entered
 from diagnosis.collective.grid import ComparisonRules, Usual, grids
-from diagnosis.collective.localise import common_moment, localise_hang, localise_slow
+from diagnosis.collective.localise import localise_hang, localise_slow
+from diagnosis.collective.own_lateness import missing_of_itself
+from diagnosis.collective.pipelines import Pipelines, common_moment, of_traffic
 from diagnosis.collective.traffic_map import TrafficMap, combines
-from tests.diagnosis.collective.made_metrics import MB, MS, Told, job
+from diagnosis.job import Communicator
+from tests.diagnosis.collective.made_metrics import MB, MS, SECOND, Told, job
 
 RULES = ComparisonRules()
 HOSTS = 4
@@ -159,26 +163,46 @@ def pipelined(
     return told
 
 
-def test_the_first_send_that_starts_late_names_its_machine() -> None:
-    (found,) = localise_slow(pipelined({(1, 2): 8.0}).table, job(), PIPELINES)
+PUBLISHED = replace(RULES, pipeline_order="first_late")
+
+
+@pytest.mark.parametrize("rules", [RULES, PUBLISHED])
+def test_the_first_send_that_starts_late_names_its_machine(rules: ComparisonRules) -> None:
+    (found,) = localise_slow(pipelined({(1, 2): 8.0}).table, job(), PIPELINES, rules=rules)
     assert (found.cause, found.level, found.ranks, found.candidates) == ("compute_slow", "machine", (2, 3), ())
     assert (found.evidence["stage"], found.evidence["send"]) == (0, 2)
     assert found.evidence["late_ns"] == pytest.approx(8 * MS, rel=0.01)
 
 
 def test_ends_of_an_exchange_that_are_late_together_are_candidates() -> None:
-    """Either may have kept the other waiting."""
-    (found,) = localise_slow(pipelined({(1, 2): 8.0, (3, 2): 8.0}, apart_ms=0.5).table, job(), PIPELINES)
+    """Either may have kept the other waiting. A microbatch comes back while the next one goes out."""
+    (found,) = localise_slow(pipelined({(1, 3): 8.0, (3, 2): 8.0}).table, job(), PIPELINES)
+    assert found.candidates == ((2, 3), (6, 7))
+    (found,) = localise_slow(
+        pipelined({(1, 2): 8.0, (3, 2): 8.0}, apart_ms=0.5).table, job(), PIPELINES, rules=PUBLISHED
+    )
     assert found.ranks == (2, 3, 6, 7)
     assert found.candidates == ((2, 3), (6, 7))
 
 
-def test_the_first_send_that_does_not_start_names_its_machine() -> None:
+def test_who_is_late_for_what_it_waits_for_is_not_late_of_itself() -> None:
+    """The second stage is late by what the first one is, and its clock tells nothing: all of it is an hour behind."""
+    told = pipelined({(1, 2): 8.0, (3, 2): 8.0})
+    told.rows = [
+        row | {name: row[name] - 3600 * SECOND for name in ("call_ns", "start_ns", "end_ns") if row["rank"] >= 4}
+        for row in told.rows
+    ]
+    (found,) = localise_slow(told.table, job(), PIPELINES)
+    assert (found.ranks, found.candidates) == ((2, 3), ())
+
+
+@pytest.mark.parametrize("rules", [RULES, PUBLISHED])
+def test_the_first_send_that_does_not_start_names_its_machine(rules: ComparisonRules) -> None:
     table = pipelined(stop={(2, 3): True, (0, 5): True}).table
-    (found,) = localise_hang(table, job(), PIPELINES)
+    (found,) = localise_hang(table, job(), PIPELINES, rules)
     assert (found.cause, found.ranks, found.evidence["send"]) == ("hang_not_entered", (4, 5), 3)
-    together = pipelined(stop={(2, 3): True, (0, 3): True}, apart_ms=0.5).table
-    (found,) = localise_hang(together, job(), PIPELINES)
+    together = pipelined(stop={(2, 3): True, (0, 4): True}, apart_ms=9.5).table
+    (found,) = localise_hang(together, job(), PIPELINES, rules)
     assert found.candidates == ((0, 1), (4, 5))
 
 
@@ -188,12 +212,22 @@ def test_what_follows_a_loss_of_telemetry_has_not_stopped() -> None:
         row | ({"state": "unknown"} if row["state"] == "missing_start" and row["rank"] in {4, 5} else {})
         for row in told.rows
     ]
-    lines = Pipelines.of(told.table, job(), PIPELINES, common_moment(told.table))
+    table = told.table
+    lines = Pipelines.of(table, job(), PIPELINES, common_moment(grids(table), table, job()))
     assert first_anomaly(lines, job(), RULES, hang=True) is None
+    assert missing_of_itself(lines, job()) is None
 
 
 def test_pipelines_in_step_have_no_anomaly() -> None:
     assert localise_slow(pipelined().table, job(), PIPELINES) == []
+
+
+def test_traffic_shows_the_pipelines_of_a_job_that_does_not_tell_its_layout() -> None:
+    table = pipelined().table
+    groups = tuple(Communicator(f"pp{ranks[0]}", ranks, "pp") for ranks in PIPELINES)
+    told = replace(job(), communicators=groups)
+    assert sorted(of_traffic(grids(table), table, told)) == sorted(PIPELINES)
+    assert of_traffic(grids(table), table, job()) == []  # who belongs to them is not known
 
 
 def test_stages_of_a_pipeline_that_the_job_does_not_tell_of_are_not_compared() -> None:

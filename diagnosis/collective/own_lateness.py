@@ -1,0 +1,129 @@
+"""Whose sends are late, or missing, by more than what they waited for: a step beyond Pulse's chronological scan (D.4).
+
+The first late start of all stages can only be told as far as the clocks of their hosts agree. How late a send is
+against the same stage of parallel pipelines needs no such agreement. A send waits for the one before it, for what its
+machine has to get first (the same microbatch from the stage before; on the way back from the stage after), and for
+its receiver, which has to get rid of the microbatch before. What is later than all of these is late of itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnosis.collective.chronological import computing_too_long, late_from, step_ns, stuck
+from diagnosis.collective.grid import ComparisonRules
+from diagnosis.collective.participation import UNKNOWN, Bools, Floats, Ints
+from diagnosis.collective.pipelines import Pipelines
+from diagnosis.collective.verdict import Verdict
+from diagnosis.job import Job
+
+METHOD = "own_lateness"
+
+_ALIKE = 2 / 3
+"""A neighbour that is late of itself by this part of the latest one's lateness may be the culprit as well."""
+
+
+def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Verdict | None:
+    """The machine whose sends are late of themselves by most, all together, and its neighbour if it is about as late.
+
+    Two that send to each other at once wait for each other, so that either may have computed too long.
+    """
+    expected = pipelines.expected()
+    late = pipelines.start - expected
+    if not expected.size or not (late >= late_from(expected, rules)).any():
+        return None
+    way = _Way.of(pipelines)
+    each = late - np.fmax(way.causes(late), 0.0)
+    own = np.nansum(each, axis=1)
+    worst = int(np.argmax(own))
+    alike = [at for at in way.neighbours(worst) if own[at] >= _ALIKE * own[worst]]
+    evidence = {
+        "stage": float(pipelines.stage[worst]),
+        "send": float(np.argmax(np.nan_to_num(each[worst]))),
+        "late_ns": float(np.nanmax(late[worst])),
+        "own_ns": float(own[worst]),
+    }
+    return computing_too_long(pipelines, job, sorted((worst, *alike[:1])), METHOD, evidence, hang=False)
+
+
+def missing_of_itself(pipelines: Pipelines, job: Job) -> Verdict | None:
+    """The machine whose send is missing though nothing that it waits for is.
+
+    And its neighbour, if that holds for a send of its own at about the same time: within what usually passes between
+    two of a machine, since clocks of different stages may not agree.
+    """
+    expected = pipelines.expected()
+    if not expected.size:
+        return None
+    way = _Way.of(pipelines)
+    lacking = pipelines.lacking & ~np.isnan(expected)
+    first = lacking & ~(way.causes(lacking.astype(np.float64)) > 0)
+    if not first.any():
+        return None
+    order = np.where(first, expected, np.inf)
+    machine, send = (int(i) for i in np.unravel_index(int(np.argmin(order)), order.shape))
+    if not pipelines.absent[machine, send]:
+        return stuck(pipelines, machine, send, METHOD)
+    near = np.abs(expected - expected[machine, send]) <= step_ns(expected)
+    alike = [at for at in way.neighbours(machine) if (first[at] & pipelines.absent[at] & near[at]).any()]
+    evidence = {"stage": float(pipelines.stage[machine]), "send": float(send)}
+    return computing_too_long(pipelines, job, sorted((machine, *alike[:1])), METHOD, evidence, hang=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Way:
+    """The way of microbatches through the machines of pipelines.
+
+    ``forward``: which sends go to the next stage, ``back``: to the one before; ``ordinal``: how many of the machine
+    went the same way earlier; shape (machines, sends).
+    """
+
+    after: Ints
+    before: Ints
+    forward: Bools
+    back: Bools
+    ordinal: Ints
+
+    @classmethod
+    def of(cls, pipelines: Pipelines) -> _Way:
+        """A send that was never called goes where the same one of the stage's other machines does."""
+        stage, known = pipelines.stage, pipelines.peer != UNKNOWN
+        towards = np.where(known, stage[pipelines.peer] - stage[:, None], 0)
+        of_stage = np.stack([towards[stage == at].sum(axis=0) for at in range(int(stage.max()) + 1)])[stage]
+        forward, back = of_stage > 0, of_stage < 0
+        return cls(
+            after=pipelines.after,
+            before=pipelines.before,
+            forward=forward,
+            back=back,
+            ordinal=np.where(forward, np.cumsum(forward, axis=1), np.cumsum(back, axis=1)) - 1,
+        )
+
+    def neighbours(self, machine: int) -> list[int]:
+        """The machines of the stages around one."""
+        return [int(at) for at in (self.before[machine], self.after[machine]) if at != UNKNOWN]
+
+    def causes(self, values: Floats) -> Floats:
+        """The largest of the values that belong to the sends which each one waits for; NaN where there is none."""
+        forward, back = self._by_ordinal(values, self.forward), self._by_ordinal(values, self.back)
+        last = (self.after == UNKNOWN)[:, None]
+        same = np.where(
+            self.forward | last, self._of(forward, self.before, 0), self._of(back, self.after, 0)
+        )  # the last stage turns round
+        emptied = np.where(self.forward, self._of(forward, self.after, -1), self._of(back, self.before, -1))
+        own = np.concatenate((np.full((len(values), 1), np.nan), values[:, :-1]), axis=1)
+        return np.asarray(np.fmax.reduce((own, same, emptied)))
+
+    def _by_ordinal(self, values: Floats, direction: Bools) -> Floats:
+        """Values of the sends in one direction by their ordinal; a row more than machines, of ``UNKNOWN``."""
+        found = np.full((len(values) + 1, values.shape[1] + 1), np.nan)
+        machine, send = np.nonzero(direction)
+        found[machine, self.ordinal[machine, send]] = values[machine, send]
+        return found
+
+    def _of(self, by_ordinal: Floats, machine: Ints, shift: int) -> Floats:
+        """The value of another machine's send of each one's ordinal, or ``shift`` from it."""
+        at = self.ordinal + shift
+        return np.where(at >= 0, by_ordinal[machine[:, None], at], np.nan)

@@ -1,0 +1,236 @@
+"""The ranks of each pipeline by stage, and what they send to each other in an iteration (Pulse 5.2, 7.2.1, D.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnosis.collective.clocks import clocks
+from diagnosis.collective.grid import Grid
+from diagnosis.collective.participation import (
+    COMPLETE,
+    INCOMPLETE,
+    MISSING_START,
+    UNKNOWN,
+    UNKNOWN_STATE,
+    Bools,
+    Floats,
+    Ints,
+    Participation,
+)
+from diagnosis.job import Job
+
+Stages = tuple[int, ...]
+"""The ranks of one pipeline, by stage."""
+
+
+def of_layout(job: Job) -> list[Stages]:
+    """The pipelines of a job that tells its layout."""
+    layout = job.layout
+    if layout is None or layout.world is None or not layout.pp or layout.pp < 2:
+        return []
+    apart = layout.world // layout.pp
+    return [tuple(first + apart * stage for stage in range(layout.pp)) for first in range(apart)]
+
+
+def of_traffic(own: Sequence[Grid], table: Participation, job: Job) -> list[Stages]:
+    """The pipelines of a job that does not tell its layout, by an iteration that shows all of their sends.
+
+    As published: sends that go from one to the next and back. Whoever sends first is the first stage; each one's first
+    send goes to the next stage, but for that of the last, which goes back.
+    """
+    moment_ns = common_moment(own, table, job)
+    found = [_sequence(grid, table, job, moment_ns) for grid in own if in_turn(grid, table)]
+    return [stages for stages in found if stages is not None]
+
+
+def in_turn(grid: Grid, table: Participation) -> bool:
+    """Whether ranks only send to one other at a time, and are sent to by it: stages of a pipeline. They have unlike
+    work, so that they are not compared."""
+    rows = grid.row[grid.row != UNKNOWN]
+    if not len(rows) or not table.direct[rows].all() or (np.diff(table.peer_offset)[rows] != 1).any():
+        return False
+    links = set(zip(table.rank[rows].tolist(), table.peer[table.peer_offset[rows]].tolist(), strict=True))
+    return all((receiver, sender) in links for sender, receiver in links)
+
+
+def _sequence(grid: Grid, table: Participation, job: Job, moment_ns: Mapping[int, int]) -> Stages | None:
+    if set(job.members.get(grid.communicator, ())) != set(grid.rank.tolist()):
+        return None
+    began: dict[int, int] = {}
+    following: dict[int, int] = {}
+    for at, rank in enumerate(grid.rank.tolist()):
+        rows = grid.row[at][grid.row[at] != UNKNOWN]
+        first = int(rows[np.argmin(table.call_ns[rows])])
+        if table.start_ns[first] == UNKNOWN:
+            return None
+        began[rank] = int(table.start_ns[first]) - moment_ns[rank]
+        following[rank] = int(table.peer[table.peer_offset[first]])
+    order = [min(began, key=lambda rank: began[rank])]
+    while (peer := following[order[-1]]) not in order and peer in following:
+        order.append(peer)
+    return tuple(order) if len(order) == len(grid.rank) else None
+
+
+def common_moment(own: Sequence[Grid], table: Participation, job: Job) -> dict[int, int]:
+    """A moment by each rank's clock, the same for all if collectives connect their hosts, else for those of a stage.
+
+    ``own``: the grids of the table. For a stage it is the end of a collective between its ranks: the last one before a
+    rank's first send within its pipeline, or where not all ranks have one, the first one after that. Without either the
+    clocks of hosts are taken as they are.
+    """
+    ranks = np.unique(table.rank).tolist()
+    first = int(table.call_ns.min()) if len(table) else 0
+    hosts = {rank: job.clock(rank) for rank in ranks}
+    ahead = next(iter(clocks(own, job)), {})
+    if set(hosts.values()) <= ahead.keys():
+        return {rank: first + round(ahead[host]) for rank, host in hosts.items()}
+    for moments in _ends(table, ranks):
+        if len(moments) == len(ranks):
+            return moments
+    return dict.fromkeys(ranks, first)
+
+
+def _ends(table: Participation, ranks: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """The ends of the last collective before each rank's first send, and of the first one after it."""
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    for rank in ranks:
+        own = table.rank == rank
+        sends = table.call_ns[own & table.direct]
+        ends = np.sort(table.end_ns[own & ~table.direct & (table.state == COMPLETE)])
+        earlier = ends[ends <= sends.min()] if len(sends) else ends[:0]
+        later = ends[len(earlier) :]
+        before |= {rank: int(earlier[-1])} if len(earlier) else {}
+        after |= {rank: int(later[0])} if len(later) else {}
+    return before, after
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipelines:
+    """Sends between pipeline stages by machine; arrays of shape (machines, sends).
+
+    A machine is one stage on one host; ``stage`` and ``host`` have shape (machines,). ``start`` is nanoseconds since
+    a moment that at least the ranks of a stage share, NaN where nothing was seen; ``absent``: covered, and nothing was
+    sent. ``peer`` is the machine that is sent to, or ``UNKNOWN``. ``stuck`` is the rank whose send did not end though
+    those of most other ranks of its machine did, and ``stuck_to`` whom it sent to; ``UNKNOWN`` where there is none.
+    ``after`` and ``before``: the machines of the next stage and of the one before, ``UNKNOWN`` at the ends; shape
+    (machines,).
+    """
+
+    host: tuple[str, ...]
+    stage: Ints
+    start: Floats
+    absent: Bools
+    peer: Ints
+    stuck: Ints
+    stuck_to: Ints
+    after: Ints
+    before: Ints
+    coverage: float
+
+    @classmethod
+    def of(
+        cls, table: Participation, job: Job, pipelines: Sequence[Sequence[int]], moment_ns: Mapping[int, int]
+    ) -> Pipelines:
+        """Collect the sends of an iteration within ``pipelines``: ranks by stage.
+
+        ``moment_ns``: a moment by each rank's clock that is the same for the ranks of a stage, so that clocks of hosts
+        need not agree.
+        """
+        place = {rank: (at, job.clock(rank)) for ranks in pipelines for at, rank in enumerate(ranks)}
+        machines = sorted(set(place.values()))
+        number = {machine: i for i, machine in enumerate(machines)}
+        of_rank = {rank: number[machine] for rank, machine in place.items()}
+        rows = {rank: _sends(table, rank, ranks) for ranks in pipelines for rank in ranks if rank in moment_ns}
+        sends = max((len(own) for own in rows.values()), default=0)
+        start = np.full((len(machines), sends), np.nan)
+        absent = np.zeros((len(machines), sends), dtype=np.bool_)
+        peer, stuck, stuck_to = (np.full((len(machines), sends), UNKNOWN, dtype=np.int64) for _ in range(3))
+        for machine, at in number.items():
+            own = [rank for rank in rows if place[rank] == machine]
+            if own:
+                times, states = zip(
+                    *(_relative(table, rows[rank], sends, moment_ns[rank]) for rank in own), strict=True
+                )
+                start[at] = _median(np.stack(times))
+                state, to = np.stack(states), np.array([_receivers(table, rows[rank], sends) for rank in own])
+                absent[at] = (state == MISSING_START).sum(axis=0) * 2 > len(own)
+                lacking = np.isin(state, (MISSING_START, INCOMPLETE))
+                alone = lacking.any(axis=0) & ((state == COMPLETE).sum(axis=0) * 2 >= len(own))
+                which, columns = np.argmax(lacking, axis=0), np.arange(sends)
+                stuck[at] = np.where(alone, np.array(own)[which], UNKNOWN)
+                stuck_to[at] = np.where(alone, to[which, columns], UNKNOWN)
+                peer[at] = [of_rank.get(rank, UNKNOWN) for rank in to[0].tolist()]
+        return cls(
+            host=tuple(host for _, host in machines),
+            stage=np.array([at for at, _ in machines], dtype=np.int64),
+            start=start,
+            absent=absent,
+            peer=peer,
+            stuck=stuck,
+            stuck_to=stuck_to,
+            after=_next_to(pipelines, of_rank, len(machines), 1),
+            before=_next_to(pipelines, of_rank, len(machines), -1),
+            coverage=len(rows) / max(len(place), 1),
+        )
+
+    @property
+    def lacking(self) -> Bools:
+        """Sends that did not start, or did not end; shape as ``start``."""
+        return np.asarray(self.absent | (self.stuck != UNKNOWN))
+
+    def expected(self) -> Floats:
+        """When each send starts on the same stage of parallel pipelines: their lower median; shape as ``start``."""
+        usual = np.full(self.start.shape, np.nan)
+        for stage in np.unique(self.stage).tolist():
+            own = self.stage == stage
+            ordered = np.sort(self.start[own], axis=0)  # NaN last
+            known = np.count_nonzero(~np.isnan(ordered), axis=0)
+            middle = np.maximum((known - 1) // 2, 0)
+            usual[own] = ordered[middle, np.arange(ordered.shape[1])]
+        return usual
+
+
+def _next_to(pipelines: Sequence[Sequence[int]], machine: Mapping[int, int], machines: int, step: int) -> Ints:
+    """The machine that is so many stages further on; shape (machines,). ``machine``: of each rank."""
+    found = np.full(machines, UNKNOWN, dtype=np.int64)
+    for ranks in pipelines:
+        for at, rank in enumerate(ranks):
+            if 0 <= at + step < len(ranks):
+                found[machine[rank]] = machine[ranks[at + step]]
+    return found
+
+
+def _sends(table: Participation, rank: int, pipeline: Sequence[int]) -> list[int]:
+    """Rows in which a rank sends within its pipeline, in order of calls."""
+    own = np.flatnonzero((table.rank == rank) & table.direct)
+    within = [row for row in own.tolist() if np.isin(table.peer[table.peers(row)], pipeline).all()]
+    return sorted((row for row in within if len(table.peer[table.peers(row)])), key=lambda row: int(table.call_ns[row]))
+
+
+def _relative(table: Participation, rows: Sequence[int], sends: int, moment_ns: int) -> tuple[Floats, Ints]:
+    """Start of each send from the common moment on, and its state; what was never called is missing."""
+    start, state = np.full(sends, np.nan), np.full(sends, MISSING_START)
+    for at, row in enumerate(rows):
+        state[at] = table.state[row]
+        if table.start_ns[row] != UNKNOWN:
+            start[at] = table.start_ns[row] - moment_ns
+    if (state == UNKNOWN_STATE).any():  # what follows a loss is no silence
+        state[int(np.argmax(state == UNKNOWN_STATE)) :] = UNKNOWN_STATE
+    return start, state
+
+
+def _receivers(table: Participation, rows: Sequence[int], sends: int) -> list[int]:
+    to = [int(table.peer[table.peers(row)][0]) for row in rows]
+    return to + [UNKNOWN] * (sends - len(to))
+
+
+def _median(values: Floats) -> Floats:
+    """Median of each column; NaN where at least half are."""
+    ordered = np.sort(values, axis=0)
+    known = np.count_nonzero(~np.isnan(ordered), axis=0)
+    middle = ordered[np.maximum((known - 1) // 2, 0), np.arange(values.shape[1])]
+    return np.where(2 * known > len(values), middle, np.nan)
