@@ -19,8 +19,9 @@ from offbeat import wiring
 from offbeat.agent_figures import AgentFigures
 from offbeat.collecting import Collecting
 from offbeat.exposition import registry
-from offbeat.produce import Desk
+from offbeat.produce import Answering, Desk
 from offbeat.settings import Settings
+from producers.collectors.edge import Edge
 from producers.collectors.host import HostCollector
 from producers.live.host import Host
 from producers.log_agent import LogAgent
@@ -66,18 +67,18 @@ def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event
     except OSError as error:
         raise StoreError(f"{live.folder}: {error}: name another folder with OFFBEAT_LIVE__FOLDER") from error
     host = Host(live.rings, live.folder / "jobs", live.keep_bytes, described, published, name=live.host)
-    collecting = Collecting(settings)
-    line = Line(settings, spool, jobs, host, collecting.collector)
+    collecting = Collecting(settings, described)
+    line = Line(settings, spool, jobs, host, collecting)
     progress = Progress(within_s=_STUCK_AFTER_S)
     if settings.worker.health_port is not None:
         figures = registry("agent")
-        figures.register(AgentFigures(host, spool, line, collecting.collector))
+        figures.register(AgentFigures(host, spool, line, collecting))
         serve(settings.worker.health_port, figures, progress, host=settings.worker.health_host)
     with line, collecting:
         while not stopped.is_set():
             _into(spool, _stepped(host))
             if collecting.is_due():
-                _into(spool, collecting.collector.step(time.time_ns()))
+                _into(spool, collecting.step(time.time_ns()))
             progress.cycled()
             line.check()
             if until_ended and host.ended and not len(spool):
@@ -111,10 +112,12 @@ class Line:
     is away it says so once and tries again.
     """
 
-    def __init__(self, settings: Settings, spool: Spool, jobs: Jobs, host: Host, collector: HostCollector) -> None:
+    def __init__(self, settings: Settings, spool: Spool, jobs: Jobs, host: Host, collecting: Collecting) -> None:
         self.connected = False
         self._settings = settings
-        self._spool, self._jobs, self._host, self._collector = spool, jobs, host, collector
+        self._spool, self._jobs = spool, jobs
+        self._collector, self._edge = collecting.collector, collecting.edge
+        self._answering: list[Answering] = [host] if collecting.edge is None else [host, collecting.edge]
         self._stopped = threading.Event()
         self._executor = ThreadPoolExecutor(1, "kafka")
         self._running: Future[None] = Future()
@@ -148,6 +151,8 @@ class Line:
     def _serve(self) -> None:
         bus = wiring.bus(self._settings.kafka)
         writes, reads = (*LogAgent.writes, *HostCollector.writes), (*LogAgent.reads, *HostCollector.reads)
+        if self._edge is not None:
+            writes = (*writes, *Edge.writes)
         topics.check(bus, writes, (catalogue.JOBS, *reads), within_s=_WITHIN_S)
         # Each connection has a publisher of its own: what failed would leave gaps in the numbers of the last one.
         name = self._settings.live.host or os.uname().nodename
@@ -160,7 +165,7 @@ class Line:
         ):
             _learn(self._jobs.process, described.catch_up())
             _learn(self._collector.process, addresses.catch_up())
-            desk = Desk([self._host], requests.poll, publisher)
+            desk = Desk(self._answering, requests.poll, publisher)
             log.info("connected to %s", bus.bootstrap_servers)
             self.connected = True
             while not self._stopped.is_set():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from producers.collectors.edge import Edge
 from producers.collectors.host import HostCollector
 from producers.live.host import Host
 from producers.log_agent import LogAgent
@@ -16,16 +17,20 @@ from schemas import catalogue, metrics
 
 if TYPE_CHECKING:
     from offbeat.agent import Line
+    from offbeat.collecting import Collecting
 
-_PUBLISHED = tuple(topic.name for topic in (catalogue.JOBS, *LogAgent.writes, *HostCollector.writes))
+_PUBLISHED = dict.fromkeys(
+    topic.name for topic in (catalogue.JOBS, *LogAgent.writes, *HostCollector.writes, *Edge.writes)
+)
 """Each has its series from the start: one that appears with the first drop shows Prometheus no increase."""
 
 
 class AgentFigures(Collector):
     """The metrics of an agent; those of a job carry the label ``training_job``."""
 
-    def __init__(self, host: Host, spool: Spool, line: Line, collector: HostCollector) -> None:
-        self._host, self._spool, self._line, self._collector = host, spool, line, collector
+    def __init__(self, host: Host, spool: Spool, line: Line, collecting: Collecting) -> None:
+        self._host, self._spool, self._line = host, spool, line
+        self._collector, self._edge = collecting.collector, collecting.edge
 
     def collect(self) -> Iterable[Metric]:
         operators, dropped = metrics.AGENT_OPERATORS.family(), metrics.AGENT_DROPPED_OPERATORS.family()
@@ -43,7 +48,11 @@ class AgentFigures(Collector):
             calls.add_metric([name], count)
         for name, count in self._collector.lost_events.items():
             events.add_metric([name], count)
-        yield from (operators, dropped, kept, closed, lost, calls, events)
+        ring, gone = metrics.AGENT_KEPT_TRAFFIC.family(), metrics.AGENT_DROPPED_TRAFFIC.family()
+        for at_edge in () if self._edge is None else self._edge.jobs:
+            ring.add_metric([at_edge.name], at_edge.ring.total_bytes)
+            gone.add_metric([at_edge.name], at_edge.dropped)
+        yield from (operators, dropped, kept, closed, lost, calls, events, ring, gone)
         for declared, value in (
             (metrics.AGENT_SPOOL_BYTES, self._spool.total_bytes),
             (metrics.AGENT_SPOOL_MESSAGES, len(self._spool)),

@@ -6,20 +6,27 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
+from diagnosis.job import Job
 from offbeat.settings import Settings
+from producers.collectors.edge import Edge
 from producers.collectors.host import HostCollector
 from producers.collectors.port_counters import PortCounters
+from schemas.message import Message
 
 log = logging.getLogger(__name__)
 
 
 class Collecting:
-    """Collects for as long as it is entered; port counters are sampled by a thread of its own."""
+    """Collects for as long as it is entered; port counters are sampled by a thread of its own.
 
-    def __init__(self, settings: Settings) -> None:
+    ``described`` gives the jobs whose operators are looked for at the ``edge``, if they are to be.
+    """
+
+    def __init__(self, settings: Settings, described: Callable[[str], Job | None]) -> None:
         collect = settings.collect
         self._every_s, self._epoch_s = collect.every_s, collect.epoch_ms / 1000
         self._ports: PortCounters | None = None
@@ -32,6 +39,9 @@ class Collecting:
             ports=self._ports,
             job=collect.job,
         )
+        self.edge: Edge | None = None
+        if collect.segment_at == "edge":
+            self.edge = Edge(settings.live.folder / "traffic", collect.keep_bytes, settings.segment, described)
         if collect.dumps is not None and not collect.dumps.is_dir():
             log.warning("%s is no folder yet: no NIC agent has dumped anything there", collect.dumps)
         if self._ports is not None and not self._ports.found:
@@ -47,6 +57,11 @@ class Collecting:
             return False
         self._due = now + self._every_s
         return True
+
+    def step(self, now_ns: int) -> Iterator[Message]:
+        """What there is to tell by now. Whoever asks for the next message has made the last one safe."""
+        collected = self.collector.step(now_ns)
+        return collected if self.edge is None else self.edge.step(collected)
 
     def __enter__(self) -> Self:
         if self._ports is not None:

@@ -181,7 +181,9 @@ class CollectSettings(_Group):
     ``calls`` is where processes log that have the preloaded library in them, ``dumps`` where NIC agents put their epoch
     dumps; both are looked at every ``every_s`` seconds. ``port_counters`` has the RDMA ports below ``infiniband``
     counted instead, in epochs of ``epoch_ms``. ``job`` is what a job is called: to a process with the library in it,
-    and to the agent where NICs send and no process logs here.
+    and to the agent where NICs send and no process logs here. ``segment_at`` is where operators are looked for in what
+    NICs tell: in the ``stream``, which is told all of it, or at the ``edge``, by the agent, which tells operators and
+    metrics, and keeps all else for whoever asks, up to ``keep_bytes`` a job.
     """
 
     calls: Path = DEFAULT_FOLDER / ".calls"
@@ -191,6 +193,8 @@ class CollectSettings(_Group):
     epoch_ms: float = Field(10.0, ge=1, le=100)
     every_s: float = Field(0.5, gt=0)
     job: str | None = None
+    segment_at: Literal["stream", "edge"] = "stream"
+    keep_bytes: int = Field(512 << 20, ge=1 << 20)
 
 
 class Settings(BaseSettings):

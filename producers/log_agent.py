@@ -20,6 +20,7 @@ from producers.log_index import LogIndex
 from producers.log_store import LogStore, RecordingStore
 from producers.parts import encode_parts
 from schemas import catalogue
+from schemas.log_requests import EPOCHS
 from schemas.message import Message, decode
 from schemas.topic import Topic
 
@@ -95,7 +96,7 @@ class LogAgent:
         """Answer a request, now or once its iterations are closed."""
         self._next = message.offset + 1
         self._held = {key: held for key, held in self._held.items() if held.deadline_ns >= message.timestamp_ns}
-        rows = decode(message, catalogue.LOG_REQUESTS).to_pylist()
+        rows = [row for row in decode(message, catalogue.LOG_REQUESTS).to_pylist() if row["what"] != EPOCHS]
         if message.job != self._store.job.job:
             return
         for request_id in dict.fromkeys(row["request_id"] for row in rows):

@@ -7,13 +7,13 @@ sent again.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from producers.message_frames import frame_of, message_of
 from producers.segments import Frame, Segments, private
 from schemas.message import Message, TopicKey
 
@@ -66,7 +66,7 @@ class Spool:
     def append(self, message: Message) -> None:
         """Take a message; the oldest may have to go for it. Raises ``OSError`` where the disk takes it not."""
         with self._lock:
-            gone = self._segments.append(self._next, _encoded(message))
+            gone = self._segments.append(self._next, frame_of(message))
             self._places.append(_place(message))
             self._next += 1
             self._dropped.update(self._places.popleft() for _ in gone)
@@ -102,44 +102,18 @@ class Spool:
         strange: list[Frame] = []
         for frame in self._segments.frames:
             try:
-                yield _place(_decoded(self._segments.read(frame)))
+                yield _place(message_of(self._segments.read(frame)))
             except ValueError as error:
                 log.warning("%s: what waits under number %d is dropped: %s", folder, frame.number, error)
                 strange.append(frame)
         self._segments.leave_out({frame.number for frame in strange})
 
     def _read(self, position: int) -> Message:
-        return _decoded(self._segments.read(self._segments.frames[position]))
+        return message_of(self._segments.read(self._segments.frames[position]))
 
 
 def _place(message: Message) -> TopicKey:
     return message.topic, message.key
-
-
-def _encoded(message: Message) -> bytes:
-    about = {
-        "topic": message.topic,
-        "key": message.key,
-        "headers": dict(message.headers),
-        "timestamp_ns": message.timestamp_ns,
-        "tombstone": message.value is None,
-    }
-    return json.dumps(about).encode() + b"\n" + (message.value or b"")
-
-
-def _decoded(payload: bytes) -> Message:
-    """The message of a frame; raises ``ValueError`` where it holds none."""
-    line, _, value = payload.partition(b"\n")
-    try:
-        about = json.loads(line)
-        tombstone = about.pop("tombstone")
-        message = Message(value=None if tombstone else value, **about)
-        texts = [message.topic, message.key, *message.headers, *message.headers.values()]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no message of this version: {type(error).__name__}: {str(error)[:200]}") from error
-    if not all(type(text) is str for text in texts) or type(message.timestamp_ns) is not int:
-        raise ValueError("no message of this version: a field of another type")
-    return message
 
 
 def _delivered(mark: Path) -> int:

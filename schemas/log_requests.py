@@ -6,17 +6,21 @@ import pyarrow as pa
 
 from schemas.topic import TIME, Column, Key, Topic
 
-WHAT = ("rows", "statistics", "series")
+ROWS, STATISTICS, SERIES, EPOCHS = WHAT = ("rows", "statistics", "series", "epochs")
 """The rows themselves; of each operator, statistics of its durations in the iterations asked for; or, of one operator,
 these durations beside the iterations'. The rows of a request that ask for the same statistics or series, of several
-stretches of iterations, are answered as one window.
+stretches of iterations, are answered as one window. Epochs are those of NICs, where agents keep them: of ranks and a
+stretch of time, whatever the iterations are.
 """
+
+REQUEST_ID = "request_id"
+"""Header of an answer."""
 
 TOPIC = Topic(
     name="control.log_requests",
     version=1,
     key=Key.JOB,
-    doc="Requests for operator logs; every agent answers once a request, for its own ranks.",
+    doc="Requests for operator logs and NIC epochs; every agent answers once a request, for its own ranks.",
     retention_hours=6.0,
     columns=(
         Column("request_id", pa.string(), "Same after a restart: hash of what is asked and by whom."),
@@ -34,6 +38,25 @@ TOPIC = Topic(
             minimum=0,
         ),
         Column("what", pa.string(), "What to send.", choices=WHAT),
+        Column(
+            "nic", pa.string(), "Of epochs: only this NIC's; null: those of all that the ranks have.", nullable=True
+        ),
+        Column(
+            "from_ns",
+            TIME,
+            "Of epochs: from when; host clock. Null: from the oldest.",
+            "ns since the epoch",
+            nullable=True,
+            minimum=0,
+        ),
+        Column(
+            "to_ns",
+            TIME,
+            "Of epochs: up to when; host clock. Null: up to the newest.",
+            "ns since the epoch",
+            nullable=True,
+            minimum=0,
+        ),
         Column("deadline_ns", TIME, "After this the search goes on without.", "ns since the epoch", minimum=0),
     ),
 )

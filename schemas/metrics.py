@@ -175,6 +175,14 @@ AGENT_LOST_EVENTS = CounterOf(
     "offbeat_agent_lost_events_total", "Counts that a NIC lost before they were dumped.", ("nic",)
 )
 AGENT_REFUSED_DUMPS = CounterOf("offbeat_agent_refused_dumps_total", "Epoch dumps that could not be read.")
+AGENT_KEPT_TRAFFIC = GaugeOf(
+    "offbeat_agent_kept_traffic_bytes", "NIC telemetry that is kept where it is segmented.", _BY_TRAINING_JOB
+)
+AGENT_DROPPED_TRAFFIC = CounterOf(
+    "offbeat_agent_dropped_traffic_total",
+    "Records of it that had to go before operators in them were told.",
+    _BY_TRAINING_JOB,
+)
 AGENT: tuple[Metric, ...] = (
     AGENT_OPERATORS,
     AGENT_DROPPED_OPERATORS,
@@ -187,6 +195,8 @@ AGENT: tuple[Metric, ...] = (
     AGENT_DROPPED_CALLS,
     AGENT_LOST_EVENTS,
     AGENT_REFUSED_DUMPS,
+    AGENT_KEPT_TRAFFIC,
+    AGENT_DROPPED_TRAFFIC,
 )
 
 ROLES: Mapping[str, tuple[Metric, ...]] = {

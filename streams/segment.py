@@ -7,24 +7,20 @@ is, whom its queue pairs serve, which algorithms are known.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-
-import pyarrow as pa
 
 from diagnosis.job import Job
 from diagnosis.traffic.host import HostTraffic, StepRules
-from diagnosis.traffic.windows import Told
 from schemas import catalogue
 from schemas.errors import WrongSchema
-from schemas.message import Message, decode, encode
+from schemas.found_in_traffic import found_in_traffic
+from schemas.log_requests import REQUEST_ID
+from schemas.message import Message, decode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 
 FORMAT = "segment/1"
-HOST = "host"
-"""Header of what is told: whose it is."""
-
 SAVE_EVERY_NS = 10_000_000_000
 _GONE_NS = 600_000_000_000
 """A host of which nothing has come for as long is forgotten: it would hold offsets for ever."""
@@ -65,7 +61,7 @@ class _Followed:
 
 class Segment:
     """Finds operators host by host, a step of time after the other. What a host tells after its job is over is passed
-    over."""
+    over, and epochs that somebody has asked an agent for."""
 
     name = "segment"
     reads: tuple[Topic, ...] = (catalogue.NIC_EPOCHS, catalogue.OP_CALLS, catalogue.QUEUE_PAIRS)
@@ -87,7 +83,7 @@ class Segment:
         host, told_ns = message.key.removeprefix(f"{message.job}/"), message.watermark_ns
         if host == message.key or not host:
             raise WrongSchema(f"{message.topic}: the key is {message.key!r}, expected job/host")
-        if message.key in self._ended or not job.monitoring:
+        if message.key in self._ended or not job.monitoring or REQUEST_ID in message.headers:
             return
         followed = self._hosts.setdefault(message.key, _Followed(HostTraffic(host, self._rules)))
         traffic = followed.traffic
@@ -99,7 +95,9 @@ class Segment:
             traffic.take_pairs(batch)
             followed.hold(message, None)
         while (until_ns := traffic.next_ns(job)) is not None:
-            yield from _told(message, host, until_ns, traffic.step(until_ns, job))
+            told = traffic.step(until_ns, job)
+            operators, metrics = [one.operators for one in told], [one.metrics for one in told]
+            yield from found_in_traffic(message.job, host, until_ns, operators, metrics)
             if until_ns == traffic.ended_ns(job):
                 self._end(message.key)
                 return
@@ -143,20 +141,3 @@ class Segment:
         for key in gone:
             del self._hosts[key]
             self._changed[key] = None
-
-
-def _told(message: Message, host: str, until_ns: int, told: list[Told]) -> Iterator[Message]:
-    headers = {HOST: host}
-    operators = _batch(catalogue.OPERATORS, [one.operators for one in told])
-    if operators.num_rows:
-        key = message.key
-        yield encode(catalogue.OPERATORS, operators, job=message.job, key=key, watermark_ns=until_ns, headers=headers)
-    metrics = _batch(catalogue.TRAFFIC_METRICS, [one.metrics for one in told])
-    yield encode(catalogue.TRAFFIC_METRICS, metrics, job=message.job, watermark_ns=until_ns, headers=headers)
-
-
-def _batch(topic: Topic, tables: list[pa.Table]) -> pa.RecordBatch:
-    if not tables:
-        return topic.from_rows([])
-    table = pa.concat_tables(tables, promote_options="permissive")
-    return topic.batch({name: table.column(name) for name in table.column_names})

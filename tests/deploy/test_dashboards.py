@@ -154,7 +154,11 @@ def test_rules_and_dashboards_together_watch_every_metric() -> None:
         r"expr: (?:>-\n)?(.*?)\n\s+(?:for|labels):", rules, re.DOTALL
     )
     watched = {metric.name for text in texts for metric in check_names(text)}
-    assert set(METRICS) - watched <= {"offbeat_agent_kept_iterations", "offbeat_agent_spool_messages"}
+    assert set(METRICS) - watched <= {
+        "offbeat_agent_kept_iterations",
+        "offbeat_agent_kept_traffic_bytes",
+        "offbeat_agent_spool_messages",
+    }
 
 
 def test_prometheus_can_read_every_query(tmp_path: Path) -> None:

@@ -29,6 +29,10 @@ def counted_port(folder: Path) -> Path:
     return folder
 
 
+def unknown(_: str) -> None:
+    """No job is described."""
+
+
 def awaited(found: Iterator[list[Message]]) -> list[Message]:
     deadline = time.monotonic() + WITHIN_S
     while not (messages := next(found)):
@@ -46,7 +50,7 @@ def test_ports_are_sampled_while_it_is_entered(tmp_path: Path) -> None:
         every_s=0.01,
         job="j",
     )
-    with Collecting(Settings(collect=collect, live=LiveSettings(host="h0"))) as collecting:
+    with Collecting(Settings(collect=collect, live=LiveSettings(host="h0")), unknown) as collecting:
 
         def covered() -> Iterator[list[Message]]:
             while True:
@@ -62,13 +66,13 @@ def test_ports_are_sampled_while_it_is_entered(tmp_path: Path) -> None:
 def test_where_nothing_can_be_collected_it_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     collect = CollectSettings(dumps=tmp_path / "none", port_counters=True, infiniband=tmp_path)
     with caplog.at_level("WARNING"):
-        Collecting(Settings(collect=collect))
+        Collecting(Settings(collect=collect), unknown)
     assert [record.message.split(":")[0] for record in caplog.records] == [
         f"{tmp_path / 'none'} is no folder yet",
         f"there is no RDMA port to count below {tmp_path}",
     ]
     caplog.clear()
-    Collecting(Settings(collect=collect.model_copy(update={"dumps": tmp_path, "port_counters": False})))
+    Collecting(Settings(collect=collect.model_copy(update={"dumps": tmp_path, "port_counters": False})), unknown)
     assert not caplog.records
 
 

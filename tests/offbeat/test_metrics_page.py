@@ -40,7 +40,9 @@ def exposing(role: str) -> CollectorRegistry:
         job = SimpleNamespace(job="a", operators=1, dropped=2, kept_iterations=3, closed=4)
         spool: Any = type("Spool", (), {"dropped": {"t": 1}, "total_bytes": 5, "__len__": lambda _: 6})()
         collector = SimpleNamespace(dropped_calls={"a": 7}, lost_events={"mlx5_0": 8}, refused_dumps=9)
-        parts: list[Any] = [SimpleNamespace(jobs=[job]), spool, SimpleNamespace(connected=True), collector]
+        edge = SimpleNamespace(jobs=[SimpleNamespace(name="a", ring=SimpleNamespace(total_bytes=10), dropped=11)])
+        collecting = SimpleNamespace(collector=collector, edge=edge)
+        parts: list[Any] = [SimpleNamespace(jobs=[job]), spool, SimpleNamespace(connected=True), collecting]
         made.register(AgentFigures(*parts))
         return made
     Metrics(role, made)
@@ -74,6 +76,8 @@ def test_an_agent_tells_its_figures_under_their_labels() -> None:
     assert made.get_sample_value("offbeat_agent_dropped_calls_total", {"training_job": "a"}) == 7
     assert made.get_sample_value("offbeat_agent_lost_events_total", {"nic": "mlx5_0"}) == 8
     assert made.get_sample_value("offbeat_agent_refused_dumps_total") == 9
+    assert made.get_sample_value("offbeat_agent_kept_traffic_bytes", {"training_job": "a"}) == 10
+    assert made.get_sample_value("offbeat_agent_dropped_traffic_total", {"training_job": "a"}) == 11
 
 
 def test_samples_are_what_a_query_asks_for() -> None:
