@@ -166,8 +166,8 @@ class Compare:
 
 
 def _told(compared: Compared) -> bool:
-    """Of a run of slow iterations the 1st, 2nd, 4th, 8th and so on that show somebody, or nobody, and so of what came
-    on top; of the first ones of a job those that show anybody."""
+    """Of a run of slow iterations the 1st, 2nd, 4th, 8th and so on that show the same culprits, or none, and so of what
+    came on top; of the first ones of a job those that show anybody."""
     run = compared.judgement.run
     if not compared.judgement.irregular or run is None:
         return bool(compared.verdicts)

@@ -14,18 +14,23 @@ from statistics import median
 import numpy as np
 
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, kind_of
+from diagnosis.collective.participation import UNKNOWN
 from diagnosis.collective.stragglers import extended
 from diagnosis.collective.verdict import Cause, Verdict
+from diagnosis.job import Job
 
 
-def slow_groups(grids: Sequence[Grid], rules: ComparisonRules, usual: Usual | None = None) -> list[Verdict]:
+def slow_groups(grids: Sequence[Grid], job: Job, rules: ComparisonRules, usual: Usual | None = None) -> list[Verdict]:
     """Groups whose built-in collectives last longer though no rank is a straggler and none begins late.
 
     Longer than usual where that is known, else than in the parallel groups that run the same operator. Groups of one
-    cause are one answer.
+    cause are one answer. Of a group that is not seen whole nothing is said: it may be who is not seen that all wait
+    for.
     """
     by_cause: dict[Cause, list[tuple[Grid, float, float]]] = {}
     for grid in grids:
+        if set(job.members.get(grid.communicator, ())) - set(grid.rank.tolist()):
+            continue
         longer, active = _excess(grid, grids, rules, usual)
         if longer >= rules.longer:
             # of what the duration has gained, sending takes the smaller part, or all but that
@@ -49,7 +54,8 @@ def _of_groups(cause: Cause, slow: Sequence[tuple[Grid, float, float]]) -> Verdi
 
 def _excess(grid: Grid, grids: Sequence[Grid], rules: ComparisonRules, usual: Usual | None) -> tuple[float, float]:
     """Duration and actual time of a group's collectives over what is usual; 1 where nothing can be said."""
-    own = grid.choose(grid.complete & ~grid.custom & extended(grid, rules, usual))
+    whole = (grid.row != UNKNOWN).all(axis=0)
+    own = grid.choose(grid.complete & whole & ~grid.custom & extended(grid, rules, usual))
     if not len(own.instance) or len(own.rank) < 2:
         return 1.0, 1.0
     usual = usual or Usual.of([other for other in grids if other is not grid])

@@ -22,6 +22,9 @@ from diagnosis.job import Job
 _REMEMBERED = 5
 """Regular iterations that tell what is usual."""
 
+_MOST_ANSWERS = 100
+"""Different ones on a run that are told."""
+
 _PART = 0.1
 """Part of an iteration's excess that a culprit accounts for at least."""
 
@@ -33,8 +36,8 @@ SLOW = MonitorSettings(delta=1.03, least_baseline=3, warm_up=0)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What one iteration came to; ``ordinal``: how many of the run it belongs to have shown somebody by now, or,
-    where it shows nobody, how many have not."""
+    """What one iteration came to; ``ordinal``: how many of the run that it belongs to have shown the same culprits by
+    now, or like it none."""
 
     iteration: Iteration
     judgement: Judgement
@@ -47,7 +50,7 @@ class Comparer:
     """One job. Iterations of which nothing tells whether they are slow, the first ones, are compared as well.
 
     ``stages``: the pipelines that the traffic of a job has shown which does not tell its layout. ``run``: the first
-    iteration of the run that goes on, and ``shown`` how many of it show nobody and how many somebody.
+    iteration of the run that goes on, and ``shown`` in how many of it which culprits show.
     """
 
     rules: ComparisonRules
@@ -56,7 +59,7 @@ class Comparer:
     usual: deque[Usual] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     stages: list[Stages] = field(default_factory=list)
     run: int | None = None
-    shown: list[int] = field(default_factory=lambda: [0, 0])
+    shown: dict[str, int] = field(default_factory=dict)
 
     def judge(self, iteration: Iteration, job: Job) -> Compared:
         """Take the next iteration in."""
@@ -66,21 +69,25 @@ class Comparer:
             self.stages = of_traffic(grids(iteration.table), iteration.table, job)
         if self.monitor.expected_ns is None and duration is not None:
             verdicts = self._slow(iteration, job, (self.monitor.settings.delta - 1.0) * duration)
-        at_fault = any(verdict.cause != "imbalance" for verdict in verdicts)
+        at_fault = bool(_at_fault(verdicts))
         # what is slow from the beginning must not become usual
         judgement = self.monitor.judge(iteration.number, None if at_fault else duration)
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
             verdicts = self._slow(iteration, job, _PART * (duration - judgement.expected_ns))
         elif not at_fault:
             self.usual.append(Usual.of(grids(iteration.table)))
-        return Compared(iteration, judgement, tuple(verdicts), self._ordinal(judgement, bool(verdicts)))
+        return Compared(iteration, judgement, tuple(verdicts), self._ordinal(judgement, verdicts))
 
-    def _ordinal(self, judgement: Judgement, shows: bool) -> int:
+    def _ordinal(self, judgement: Judgement, verdicts: Sequence[Verdict]) -> int:
+        """Answers beyond those that are remembered have none: 0."""
         run = None if judgement.run is None else judgement.run.first
         if run != self.run:
-            self.run, self.shown = run, [0, 0]
-        self.shown[shows] += judgement.irregular is True
-        return self.shown[shows]
+            self.run, self.shown = run, {}
+        culprits = " ".join(sorted(f"{verdict.cause}{verdict.ranks}" for verdict in _at_fault(verdicts)))
+        if culprits not in self.shown and len(self.shown) >= _MOST_ANSWERS:
+            return 0
+        self.shown[culprits] = self.shown.get(culprits, 0) + (judgement.irregular is True)
+        return self.shown[culprits]
 
     def to_state(self) -> dict[str, Any]:
         """What a restart needs, in a form that JSON can carry."""
@@ -108,7 +115,7 @@ class Comparer:
         monitor = IterationMonitor.from_state(state["monitor"], slow)
         stages = [tuple(ranks) for ranks in state["stages"]]
         past = deque(usual, maxlen=_REMEMBERED)
-        return cls(rules, metric, monitor, past, stages, state["run"], list(state["shown"]))
+        return cls(rules, metric, monitor, past, stages, state["run"], dict(state["shown"]))
 
     def hang(self, table: Participation, job: Job) -> list[Verdict]:
         """Who keeps operators from ending."""
@@ -121,6 +128,10 @@ class Comparer:
         verdicts = localise_slow(table, job, of_layout(job) or self.stages, usual, self.rules, self.metric)
         own = grids(table)
         return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
+
+
+def _at_fault(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    return [verdict for verdict in verdicts if verdict.cause != "imbalance"]
 
 
 def merged(past: Sequence[Usual]) -> Usual | None:

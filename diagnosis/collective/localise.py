@@ -16,7 +16,7 @@ from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, computing, first_anomaly, late_members, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_of
 from diagnosis.collective.own_lateness import late_of_itself, missing_of_itself
-from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN_STATE, Ints, Participation
+from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN_STATE, Floats, Ints, Participation
 from diagnosis.collective.pipelines import Pipelines, common_moment, in_turn
 from diagnosis.collective.stragglers import (
     Metric,
@@ -62,7 +62,7 @@ def localise_slow(
     straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
     straggling += [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
     computing = [pipeline] if pipeline is not None else late
-    communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, rules, usual))
+    communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, job, rules, usual))
     if computing and communicating and _prolonged(within, usual) > _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]
@@ -83,7 +83,8 @@ def _prolonged(own: Sequence[Grid], usual: Usual | None) -> float:
     """What communication has lost, on the communicator that lost most.
 
     Built-in collectives: by how much they have grown beyond what is usual, of the member that waited least. Custom
-    ones: by how much one member sends for longer than the others do; where one begins late, all others wait for it.
+    ones: by how much one member really sends for longer than it usually does for as many bytes, or where that is not
+    known, for longer than the others; where one begins late, all others wait for it.
     """
     most = 0.0
     for grid in own:
@@ -92,9 +93,16 @@ def _prolonged(own: Sequence[Grid], usual: Usual | None) -> float:
             known = [usual.duration.get(kind_of(built_in, at), np.nan) for at in range(len(built_in.instance))]
             most = max(most, float(np.nansum(np.nanmin(built_in.duration, axis=0) - np.array(known))))
         if len(custom.instance):
-            beyond = custom.duration - np.nanmedian(custom.duration, axis=0)
-            most = max(most, float(np.nansum(beyond, axis=1).max()))
+            most = max(most, float(np.nansum(_sent_for_longer(custom, usual), axis=1).max()))
     return most
+
+
+def _sent_for_longer(custom: Grid, usual: Usual | None) -> Floats:
+    """By how much ranks sent for longer in custom collectives; shape (ranks, instances)."""
+    known = [] if usual is None else [usual.rate.get((custom.communicator, int(rank)), np.nan) for rank in custom.rank]
+    if not known or np.isnan(known).all():
+        return np.asarray(custom.duration - np.nanmedian(custom.duration, axis=0))
+    return np.asarray(custom.actual - custom.sent / np.array(known)[:, None] * 1e9)
 
 
 def localise_hang(
@@ -137,16 +145,13 @@ def distinct(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
     What deviates far less than another does so because of it.
     """
-    best: dict[tuple[str, tuple[int, ...]], Verdict] = {}
     verdicts = list(verdicts)
     most = max((_strength(verdict) for verdict in verdicts), default=0.0)
+    same: dict[tuple[str, tuple[int, ...]], list[Verdict]] = {}
     for verdict in verdicts:
-        if _strength(verdict) * _BESIDE < most:
-            continue
-        key = verdict.cause, verdict.ranks
-        if key not in best or _strength(verdict) > _strength(best[key]):
-            best[key] = verdict
-    return list(best.values())
+        if _strength(verdict) * _BESIDE >= most:
+            same.setdefault((verdict.cause, verdict.ranks), []).append(verdict)
+    return [_united(each) for each in same.values()]
 
 
 def by_machine(verdicts: Iterable[Verdict], job: Job) -> list[Verdict]:
@@ -154,13 +159,19 @@ def by_machine(verdicts: Iterable[Verdict], job: Job) -> list[Verdict]:
     together: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
         together.setdefault((verdict.cause, job.clock(verdict.ranks[0])), []).append(verdict)
-    return [_united(same) if len(same) > 1 else same[0] for same in together.values()]
+    return [_united(same) for same in together.values()]
 
 
 def _united(verdicts: Sequence[Verdict]) -> Verdict:
-    strongest = max(verdicts, key=_strength)
+    strongest, *weaker = sorted(verdicts, key=_strength, reverse=True)
     ranks = tuple(sorted({rank for verdict in verdicts for rank in verdict.ranks}))
-    return replace(strongest, level="machine", ranks=ranks, coverage=min(verdict.coverage for verdict in verdicts))
+    return replace(
+        strongest,
+        level="machine" if len(ranks) > len(strongest.ranks) else strongest.level,
+        ranks=ranks,
+        coverage=min(verdict.coverage for verdict in verdicts),
+        weaker=(*strongest.weaker, *weaker),
+    )
 
 
 def _strength(verdict: Verdict) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -18,6 +19,10 @@ _LEAST = 2
 _SPREAD = 0.5
 """Share of a rank's rows, less one period, that an operator must recur over: what is only called at the start does
 not."""
+
+
+_MOST = 1.5
+"""By how much more often than most ranks' marks one may come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,9 @@ def find_marks(table: Participation) -> dict[int, Marked]:
         if chosen is not None:
             rows = own[kind[own] == chosen]
             found[rank] = Marked(_mark(table, rows), rows)
-    return found
+    usual = median(len(one.rows) for one in found.values()) if found else 0.0
+    # where telemetry was lost what comes several times an iteration may look like its end
+    return {rank: one for rank, one in found.items() if len(one.rows) <= _MOST * usual}
 
 
 def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, Ints]:

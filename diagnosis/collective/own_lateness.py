@@ -52,7 +52,8 @@ def missing_of_itself(pipelines: Pipelines, job: Job) -> Verdict | None:
     """The machine whose send is missing though nothing that it waits for is.
 
     And its neighbour, if that holds for a send of its own at about the same time: within what usually passes between
-    two of a machine, since clocks of different stages may not agree.
+    two of a machine, since clocks of different stages may not agree. Where it holds for several machines of a stage,
+    pipelines do not keep them waiting, but what their ranks, or those they send to, call together.
     """
     expected = pipelines.expected()
     if not expected.size:
@@ -64,12 +65,35 @@ def missing_of_itself(pipelines: Pipelines, job: Job) -> Verdict | None:
         return None
     order = np.where(first, expected, np.inf)
     machine, send = (int(i) for i in np.unravel_index(int(np.argmin(order)), order.shape))
+    if np.count_nonzero(first.any(axis=1) & (pipelines.stage == pipelines.stage[machine])) > 1:
+        return _together(pipelines, job, first)
     if not pipelines.absent[machine, send]:
         return stuck(pipelines, machine, send, METHOD)
     near = np.abs(expected - expected[machine, send]) <= step_ns(expected)
     alike = [at for at in way.neighbours(machine) if (first[at] & pipelines.absent[at] & near[at]).any()]
     evidence = {"stage": float(pipelines.stage[machine]), "send": float(send)}
     return computing_too_long(pipelines, job, sorted((machine, *alike[:1])), METHOD, evidence, hang=True)
+
+
+def _together(pipelines: Pipelines, job: Job, first: Bools) -> Verdict | None:
+    """The smallest communicator of all ranks that single sends which are stuck go to, or come from; None: there is no
+    such."""
+    single = first & ~pipelines.absent
+    for ends in (pipelines.stuck_to[single], pipelines.stuck[single]):
+        ranks = set(ends.tolist()) - {UNKNOWN}
+        around = [c for c in job.communicators if len(ranks) > 1 and ranks <= set(c.ranks)]
+        if around:
+            group = min(around, key=lambda communicator: len(communicator.ranks))
+            return Verdict(
+                cause="hang_not_entered",
+                level="group",
+                ranks=tuple(sorted(group.ranks)),
+                method=METHOD,
+                communicator=group.communicator,
+                evidence={"sends": float(np.count_nonzero(single))},
+                coverage=pipelines.coverage,
+            )
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

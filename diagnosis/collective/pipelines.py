@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,6 +145,7 @@ class Pipelines:
         number = {machine: i for i, machine in enumerate(machines)}
         of_rank = {rank: number[machine] for rank, machine in place.items()}
         rows = {rank: _sends(table, rank, ranks) for ranks in pipelines for rank in ranks if rank in moment_ns}
+        elsewhere = _held_elsewhere(table, rows)
         sends = max((len(own) for own in rows.values()), default=0)
         start = np.full((len(machines), sends), np.nan)
         absent = np.zeros((len(machines), sends), dtype=np.bool_)
@@ -153,7 +154,7 @@ class Pipelines:
             own = [rank for rank in rows if place[rank] == machine]
             if own:
                 times, states = zip(
-                    *(_relative(table, rows[rank], sends, moment_ns[rank]) for rank in own), strict=True
+                    *(_relative(table, rows[rank], sends, moment_ns[rank], elsewhere) for rank in own), strict=True
                 )
                 start[at] = _median(np.stack(times))
                 state, to = np.stack(states), np.array([_receivers(table, rows[rank], sends) for rank in own])
@@ -211,14 +212,32 @@ def _sends(table: Participation, rank: int, pipeline: Sequence[int]) -> list[int
     return sorted((row for row in within if len(table.peer[table.peers(row)])), key=lambda row: int(table.call_ns[row]))
 
 
-def _relative(table: Participation, rows: Sequence[int], sends: int, moment_ns: int) -> tuple[Floats, Ints]:
-    """Start of each send from the common moment on, and its state; what was never called is missing."""
+def _held_elsewhere(table: Participation, sends: Mapping[int, Sequence[int]]) -> set[int]:
+    """The ranks whose first operator that did not end is none of their sends: pipelines wait for it."""
+    of_pipelines = np.zeros(len(table), dtype=np.bool_)
+    for rows in sends.values():
+        of_pipelines[rows] = True
+    lacking = np.flatnonzero(np.isin(table.state, (INCOMPLETE, MISSING_START)))
+    lacking = lacking[np.lexsort((table.call_ns[lacking], table.rank[lacking]))]
+    ranks, first = np.unique(table.rank[lacking], return_index=True)
+    return set(ranks[~of_pipelines[lacking[first]]].tolist())
+
+
+def _relative(
+    table: Participation, rows: Sequence[int], sends: int, moment_ns: int, elsewhere: Set[int]
+) -> tuple[Floats, Ints]:
+    """Start of each send from the common moment on, and its state; what was never called is missing.
+
+    What follows a loss is no silence, nor is what waits for something else than the pipeline, on either side.
+    """
     start, state = np.full(sends, np.nan), np.full(sends, MISSING_START)
     for at, row in enumerate(rows):
         state[at] = table.state[row]
         if table.start_ns[row] != UNKNOWN:
             start[at] = table.start_ns[row] - moment_ns
-    if (state == UNKNOWN_STATE).any():  # what follows a loss is no silence
+        if state[at] != COMPLETE and {int(table.rank[row]), *table.peer[table.peers(row)].tolist()} & elsewhere:
+            state[at] = UNKNOWN_STATE
+    if (state == UNKNOWN_STATE).any():
         state[int(np.argmax(state == UNKNOWN_STATE)) :] = UNKNOWN_STATE
     return start, state
 

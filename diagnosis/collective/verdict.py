@@ -18,7 +18,7 @@ class Verdict:
     reaches no further; of ``imbalance`` those that had more to do, and no device is at fault. ``candidates``: sets
     that the evidence cannot tell apart, whose union ``ranks`` is; empty where there is one. ``method`` names the rule,
     ``communicator`` and ``instance`` the operator that showed it, ``evidence`` its numbers. ``coverage``: share of the
-    ranks compared whose telemetry was there.
+    ranks compared whose telemetry was there. ``weaker``: what else showed the same, less clearly.
     """
 
     cause: Cause
@@ -30,3 +30,4 @@ class Verdict:
     candidates: tuple[tuple[int, ...], ...] = ()
     evidence: Mapping[str, float] = field(default_factory=dict)
     coverage: float = 1.0
+    weaker: tuple[Verdict, ...] = ()

@@ -15,8 +15,12 @@ def lost_ns(verdict: Verdict, own: Sequence[Grid], usual: Usual | None, iteratio
 
     A late start costs what it is late. A communication costs what its operators take longer than usual or, where
     nothing usual is known, than they would if their straggler were as fast as the others. ``own``: the grids of the
-    rows that were compared, of as many ``iterations``.
+    rows that were compared, of as many ``iterations``. What showed the same culprits elsewhere adds to it.
     """
+    return sum(_lost_ns(one, own, usual, iterations) for one in (verdict, *verdict.weaker))
+
+
+def _lost_ns(verdict: Verdict, own: Sequence[Grid], usual: Usual | None, iterations: int) -> float:
     told = verdict.evidence.get("lost_ns", verdict.evidence.get("late_ns"))
     if told is not None:
         return told

@@ -27,6 +27,8 @@ FLUCTUATION = "performance_fluctuation"
 _HANG = "hang_"
 """What causes of iterations begin with that never end."""
 
+_HOSTS = "host_slow"
+
 _MOST_FINDINGS = 200
 _MOST_RUNS = 200
 
@@ -138,8 +140,12 @@ class IncidentJoiner:
         return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
 
     def _congestion(self, incident: Incident) -> bool:
-        """Whether all ranks are slow together for a moment: a burst of other traffic is no fault of theirs."""
-        return len(incident.ranks) == self.world and incident.level == "group" and incident.pattern != DEGRADATION
+        """Whether all ranks are slow together for a moment: a burst of other traffic is no fault of theirs.
+
+        Slow hosts are told by what the network does not explain.
+        """
+        of_all = len(incident.ranks) == self.world and incident.level == "group"
+        return of_all and incident.cause != _HOSTS and incident.pattern != DEGRADATION
 
     def _clear(self, finding: Evidence) -> list[Incident]:
         """End what the method says is over: one run, or (no first iteration) everything."""

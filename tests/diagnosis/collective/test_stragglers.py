@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from diagnosis.collective.stragglers import (
     stopped_in_collective,
     stopped_in_custom,
 )
+from diagnosis.job import Communicator, Job, Place
 from tests.diagnosis.collective.made_metrics import MB, MS, Told
 
 RULES = ComparisonRules()
@@ -185,8 +187,8 @@ def test_who_is_in_all_sends_that_do_not_end_has_stopped() -> None:
 def test_of_a_single_send_that_does_not_end_both_ends_are_candidates() -> None:
     told = Told(per_host=1)
     for rank in range(4):
-        stuck = {"state": "incomplete", "incomplete": [3]} if rank == 1 else {}
-        told.tell("ep", rank, rank, 0, op="custom", peers={3 - rank: MB}, **stuck)  # type: ignore[arg-type]
+        stuck: dict[str, Any] = {"state": "incomplete", "incomplete": [3]} if rank == 1 else {}
+        told.tell("ep", rank, rank, 0, op="custom", peers={3 - rank: MB}, **stuck)
     found = stopped_in_custom(told.grid, told.table)
     assert found is not None
     assert found.candidates == ((1,), (3,))
@@ -195,8 +197,8 @@ def test_of_a_single_send_that_does_not_end_both_ends_are_candidates() -> None:
 def test_who_sends_again_what_is_not_answered_is_alive() -> None:
     told = Told(per_host=1)
     for rank in range(4):
-        stuck = {"state": "incomplete", "incomplete": [3], "duration_ns": 900 * MS} if rank == 1 else {}
-        told.tell("ep", rank, rank, 0, op="custom", peers={3 - rank: MB}, **stuck)  # type: ignore[arg-type]
+        stuck: dict[str, Any] = {"state": "incomplete", "incomplete": [3], "duration_ns": 900 * MS} if rank == 1 else {}
+        told.tell("ep", rank, rank, 0, op="custom", peers={3 - rank: MB}, **stuck)
     found = stopped_in_custom(told.grid, told.table)
     assert found is not None
     assert (found.ranks, found.candidates, found.evidence["sending_again"]) == ((3,), (), 1)
@@ -206,6 +208,13 @@ def test_what_ends_has_nobody_who_stopped() -> None:
     assert stopped_in_collective(rings({}).grid, RULES) is None
     told = exchanges({})
     assert stopped_in_custom(told.grid, told.table) is None
+
+
+GROUPED = Job(
+    "j",
+    tuple(Place(rank) for rank in range(16)),
+    tuple(Communicator(f"dp{group}", tuple(range(4 * group, 4 * group + 4))) for group in range(4)),
+)
 
 
 def groups(durations: Mapping[int, float], actual: Mapping[int, float]) -> Participation:
@@ -220,7 +229,7 @@ def groups(durations: Mapping[int, float], actual: Mapping[int, float]) -> Parti
 
 
 def test_a_group_that_lasts_longer_without_sending_for_longer_has_a_slow_host() -> None:
-    (found,) = slow_groups(grids(groups({1: 16.0}, {1: 9.1})), RULES)
+    (found,) = slow_groups(grids(groups({1: 16.0}, {1: 9.1})), GROUPED, RULES)
     assert (found.cause, found.level, found.ranks) == ("host_slow", "group", (4, 5, 6, 7))
 
 
@@ -228,13 +237,21 @@ def test_where_all_are_slow_only_the_past_can_tell() -> None:
     """Section 9: of a whole network, or of all hosts."""
     usual = Usual.of(grids(groups({}, {})))
     slow = dict.fromkeys(range(4), 20.0)
-    assert slow_groups(grids(groups(slow, {})), RULES) == []
-    (hosts,) = slow_groups(grids(groups(slow, {})), RULES, usual)
+    assert slow_groups(grids(groups(slow, {})), GROUPED, RULES) == []
+    (hosts,) = slow_groups(grids(groups(slow, {})), GROUPED, RULES, usual)
     assert (hosts.cause, len(hosts.ranks)) == ("host_slow", 16)
-    (network,) = slow_groups(grids(groups(slow, dict.fromkeys(range(4), 19.0))), RULES, usual)
+    (network,) = slow_groups(grids(groups(slow, dict.fromkeys(range(4), 19.0))), GROUPED, RULES, usual)
     assert (network.cause, network.evidence["groups"]) == ("communication_slow", 4)
 
 
 def test_groups_that_last_as_long_as_usual_are_not_slow() -> None:
-    assert slow_groups(grids(groups({}, {})), RULES) == []
-    assert slow_groups(grids(groups({}, {})), RULES, Usual.of(grids(groups({}, {})))) == []
+    assert slow_groups(grids(groups({}, {})), GROUPED, RULES) == []
+    assert slow_groups(grids(groups({}, {})), GROUPED, RULES, Usual.of(grids(groups({}, {})))) == []
+
+
+def test_a_group_that_is_not_seen_whole_may_wait_for_whoever_is_not_seen() -> None:
+    table = groups({1: 16.0}, {1: 9.1})
+    assert slow_groups(grids(table.take(table.rank != 6)), GROUPED, RULES) == []
+    missed = (table.rank == 6) & (table.instance == 1)
+    (found,) = slow_groups(grids(table.take(~missed)), GROUPED, RULES)
+    assert found.ranks == (4, 5, 6, 7)
