@@ -65,7 +65,8 @@ def _excess(grid: Grid, grids: Sequence[Grid], rules: ComparisonRules, usual: Us
         alike = [kind] if kind in usual.duration else [other for other in usual.duration if other[1:] == kind[1:]]
         if alike:
             duration, active = (median(of[k] for k in alike) for of in (usual.duration, usual.actual))
-            own_duration, own_active = (float(np.nanmedian(v[:, at])) for v in (own.duration, own.actual))
+            # who begins late waits least: the others last longer because of it
+            own_duration, own_active = float(np.nanmin(own.duration[:, at])), float(np.nanmedian(own.actual[:, at]))
             ratios.append((own_duration / max(duration, 1.0), own_active / max(active, 1.0)))
     if not ratios:
         return 1.0, 1.0
