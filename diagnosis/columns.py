@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,3 +43,10 @@ def joint_codes(*columns: Ints) -> Ints:
 def nullable(values: NDArray[np.int64], known: NDArray[np.bool_], target: pa.DataType) -> pa.Array:
     """An Arrow column from values, null where they are not known."""
     return pa.array(values, mask=~known).cast(target)
+
+
+def named(code: Ints, names: Sequence[str | None]) -> pa.DictionaryArray:
+    """A dictionary-encoded column from what each row's code stands for: of the names those that occur."""
+    present = np.bincount(code, minlength=len(names)) > 0
+    used = pa.array([name for name, there in zip(names, present.tolist(), strict=True) if there], pa.string())
+    return used.dictionary_encode().take(pa.array((np.cumsum(present) - 1)[code]))

@@ -1,7 +1,7 @@
 """Traffic without a pause: what Algorithm 1 looks at between two silences (Pulse 5.2).
 
 Its condition on time holds only where nothing was sent for ``delta``, so all that matters of the epochs in between is
-where they begin and end and what they add up to. One pass over the rows yields that, and what follows is short.
+where they begin and end and what they add up to.
 """
 
 from __future__ import annotations
@@ -10,102 +10,73 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnosis.traffic.epochs import Bools, EpochSeries, Ints, Words
-from diagnosis.traffic.queue_pairs import Lanes
-
-_BLOCK = 1 << 17
-"""Rows at a time, so that what is worked out of them stays in the cache."""
+from diagnosis.traffic.epochs import Bools, Ints
+from diagnosis.traffic.ports import Ports, Spans
+from diagnosis.traffic.queue_pairs import QueuePairs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bursts:
     """What each pair of ranks sent between silences.
 
-    A piece is what one lane sent: rows ``low`` to ``high`` of the series, shape (pieces,), sorted by burst. A burst is
-    what all lanes between two ranks sent without a common silence: from ``start_ns`` to ``last_ns``, the beginning of
-    its last epoch; ``size`` in bytes; ``first_piece`` to the next one's are its pieces, shape (bursts,), sorted by
-    source, destination and time.
+    ``spans`` are what single queue pairs sent, shape (spans,), sorted by burst. A burst is what all queue pairs between
+    two ranks sent without a common silence: from ``start_ns`` to ``last_ns``, the beginning of its last epoch; ``size``
+    in bytes; its spans are those from ``first`` to the next one's. Shape (bursts,), of ``first`` (bursts + 1,); sorted
+    by source, destination and time.
     """
 
-    lane: Ints
-    low: Ints
-    high: Ints
+    spans: Spans
     source: Ints
     destination: Ints
     start_ns: Ints
     last_ns: Ints
     size: Ints
-    first_piece: Ints
+    first: Ints
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    def pieces(self, burst: int) -> slice:
-        """The pieces of one burst."""
-        end = self.first_piece[burst + 1] if burst + 1 < len(self) else len(self.low)
-        return slice(int(self.first_piece[burst]), int(end))
 
+def find_bursts(ports: Ports, lanes: QueuePairs, quiet_ns: int) -> Bursts:
+    """The bursts of each pair of ranks, between silences of at least ``quiet_ns`` (``delta``).
 
-def find_bursts(series: EpochSeries, lanes: Lanes, quiet_ns: int) -> Bursts:
-    """The bursts of each pair of ranks, between silences of at least ``quiet_ns`` (``delta``)."""
-    lane, low, high = _pieces(series, lanes, quiet_ns)
-    if not len(low):
+    ``lanes``: the distinct records of queue pairs.
+    """
+    spans = ports.spans(lanes, quiet_ns)
+    if not len(spans):
         none = np.zeros(0, dtype=np.int64)
-        return Bursts(none, none, none, none, none, none, none, none, none)
-    size = sums(series.units, low, high) * series.unit_bytes
-    start, last = series.start_ns[low], series.start_ns[high - 1]
-    order = np.lexsort((start, lanes.destination[lane], lanes.source[lane]))
-    lane, low, high, size, start, last = (column[order] for column in (lane, low, high, size, start, last))
-    source, destination = lanes.source[lane], lanes.destination[lane]
-    pair = np.cumsum(_changes(source, destination)) - 1
-    # the latest end so far, of the same pair: a shift keeps the pairs before it below
-    origin = int(start.min())
-    shift = pair * (int(last.max()) - origin + 1)
-    latest = np.maximum.accumulate(last - origin + shift) - shift + origin
-    fresh = _changes(pair, np.zeros_like(pair))
-    fresh[1:] |= start[1:] - latest[:-1] >= quiet_ns
-    first = np.flatnonzero(fresh)
+        return Bursts(spans, none, none, none, none, none, np.zeros(1, dtype=np.int64))
+    order = np.argsort(spans.lane, kind="stable")
+    lane, start, last = spans.lane[order], spans.start_ns[order], spans.last_ns[order]
+    # what a queue pair goes on to send in the next poll keeps its place behind what it sent before
+    fresh = _changes(lane)
+    fresh[1:] |= start[1:] - last[:-1] >= quiet_ns
+    began = start[fresh][np.cumsum(fresh) - 1]
+    pair = lanes.source[lane] << 32 | lanes.destination[lane]
+    spans = spans.take(order[np.lexsort((began, pair))])
+    source, destination = lanes.source[spans.lane], lanes.destination[spans.lane]
+    first = np.flatnonzero(_begins(spans, source, destination, quiet_ns))
     return Bursts(
-        lane=lane,
-        low=low,
-        high=high,
+        spans=spans,
         source=source[first],
         destination=destination[first],
-        start_ns=start[first],
-        last_ns=np.maximum.reduceat(last, first),
-        size=np.add.reduceat(size, first),
-        first_piece=first,
+        start_ns=spans.start_ns[first],
+        last_ns=np.maximum.reduceat(spans.last_ns, first),
+        size=np.add.reduceat(spans.size, first),
+        first=np.append(first, len(spans)),
     )
 
 
-def _pieces(series: EpochSeries, lanes: Lanes, quiet_ns: int) -> tuple[Ints, Ints, Ints]:
-    """Lane, first row and end of what each lane sent between silences."""
-    by_row = np.argsort(lanes.low)
-    low, high = lanes.low[by_row], lanes.high[by_row]
-    if not len(low):
-        return by_row, low, high
-    pauses = _pauses(series.start_ns, quiet_ns)
-    cuts = np.unique(np.concatenate((pauses, low, high)))
-    at = np.searchsorted(low, cuts, side="right") - 1
-    inside = (at >= 0) & (cuts < high[np.maximum(at, 0)])
-    begins = np.flatnonzero(inside)
-    return by_row[at[begins]], cuts[begins], cuts[begins + 1]
-
-
-def _pauses(start_ns: Ints, quiet_ns: int) -> Ints:
-    """Rows before which nothing was sent for as long; also where a queue pair's rows end, which is cut anyway."""
-    found = []
-    for block in range(0, len(start_ns) - 1, _BLOCK):
-        times = start_ns[block : block + _BLOCK + 1]
-        found.append(np.flatnonzero(times[1:] - times[:-1] >= quiet_ns) + (block + 1))
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
-
-
-def sums(values: Words, low: Ints, high: Ints) -> Ints:
-    """What the values of each of these disjoint, ascending spans of rows add up to."""
-    edges = np.stack((low, high), axis=1).ravel()
-    edges = edges[:-1] if edges[-1] == len(values) else edges
-    return np.add.reduceat(values, edges)[::2].astype(np.int64)
+def _begins(spans: Spans, source: Ints, destination: Ints, quiet_ns: int) -> Bools:
+    """Which spans begin a burst."""
+    fresh = _changes(source, destination)
+    pair = np.cumsum(fresh) - 1
+    # the latest end so far, of the same pair: a shift keeps the pairs before it below
+    origin = int(spans.start_ns.min())
+    shift = pair * (int(spans.last_ns.max()) - origin + 1)
+    latest = np.maximum.accumulate(spans.last_ns - origin + shift) - shift + origin
+    fresh[1:] |= spans.start_ns[1:] - latest[:-1] >= quiet_ns
+    return fresh
 
 
 def _changes(*columns: Ints) -> Bools:

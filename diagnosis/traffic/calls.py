@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from diagnosis.columns import codes, integers, joint_codes
+from diagnosis.traffic.endpoints import sender_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.volume import DTYPE_BYTES, POINT_TO_POINT
 
 UNKNOWN = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class Kind(NamedTuple):
+    """Calls that run on the same algorithm: the library chooses it by operator and size. ``rank``: of several NICs
+    the sender (``endpoints``)."""
+
+    rank: int
+    communicator: str
+    op: str
+    payload: int
+
+
+@dataclass(frozen=True, eq=False)
 class Calls:
     """Calls of any number of ranks, sorted by rank and call; arrays of shape (n,).
 
@@ -22,9 +36,10 @@ class Calls:
     ``peer`` and ``root`` are global ranks or ``UNKNOWN``. ``launch_ns`` is when it may begin at the earliest: the
     first call of its operator. ``unit``: row of the first call of the same operator; the sends and
     receives of one group on one communicator are one operator, a custom collective. ``grouped``: whether it is in a
-    group. Times are of the host's clock.
+    group. ``nic``: number of the NIC that they are looked for on. Times are of the host's clock.
     """
 
+    nic: Ints
     rank: Ints
     call_id: Ints
     communicator: Ints
@@ -53,10 +68,31 @@ class Calls:
         """Which calls have one peer instead of a group; shape (n,)."""
         return self.is_op(*POINT_TO_POINT)
 
+    @cached_property
+    def source(self) -> Ints:
+        """The sending end of each call, as in ``endpoints``; shape (n,)."""
+        return sender_of(self.nic, self.rank)
+
+    @cached_property
+    def kinds(self) -> tuple[Ints, list[Kind]]:
+        """What each call shares its algorithm with, as a code, and what codes stand for; in order of appearance."""
+        code = joint_codes(self.source, self.communicator, self.op, self.payload)
+        first = np.unique(code, return_index=True)[1]
+        columns = (self.source, self.communicator, self.op, self.payload)
+        rows = zip(*(column[first].tolist() for column in columns), strict=True)
+        return code, [Kind(rank, self.communicators[c], self.ops[op], size) for rank, c, op, size in rows]
+
     def take(self, chosen: Ints | Bools) -> Calls:
         """The chosen calls, in their order; operators that are cut apart keep what is left of them."""
         picked = replace(self, **{f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in _NAMES})
         return replace(picked, unit=_first_of_each(picked.unit))
+
+    def on_nics(self, chosen: Sequence[Ints]) -> Calls:
+        """The chosen calls of each NIC, in the order of NICs: a rank may send by several."""
+        rows = np.concatenate(chosen)
+        nic = np.repeat(np.arange(len(chosen)), [len(own) for own in chosen])
+        picked = replace(self, **{f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name not in _NAMES})
+        return replace(picked, nic=nic, unit=_first_of_each(picked.unit + nic * len(self)))
 
     @classmethod
     def from_arrow(cls, table: pa.Table) -> Calls:
@@ -73,6 +109,7 @@ class Calls:
         call_ns, opened = integers(table, "call_ns"), integers(table, "group_start_ns")
         rank = integers(table, "rank")
         columns = cls(
+            nic=np.zeros(len(rank), dtype=np.int64),
             rank=rank,
             call_id=integers(table, "call_id"),
             communicator=communicator,
@@ -114,5 +151,6 @@ def _units(calls: Calls, opened: Ints) -> Ints:
 
 
 def _first_of_each(unit: Ints) -> Ints:
-    _, first, which = np.unique(unit, return_index=True, return_inverse=True)
-    return np.asarray(first[which], dtype=np.int64)
+    first = np.zeros(int(unit.max(initial=-1)) + 1, dtype=np.int64)
+    first[unit[::-1]] = np.arange(len(unit))[::-1]  # of several the last one stays, which is the first
+    return first[unit]

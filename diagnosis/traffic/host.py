@@ -7,7 +7,7 @@ other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ from diagnosis.job import Job
 from diagnosis.traffic.calls import Calls
 from diagnosis.traffic.epochs import Poll
 from diagnosis.traffic.queue_pairs import QueuePairs
-from diagnosis.traffic.windows import NicWindow, Surroundings, Told, WindowRules, host_ns
+from diagnosis.traffic.telling import Served, Surroundings, Told, tell
+from diagnosis.traffic.windows import NicWindow, WindowRules, host_ns
 
 _PAIRS = pa.schema(
     [
@@ -63,6 +64,8 @@ class HostTraffic:
     polled_ns: dict[str, int] = field(default_factory=dict)
     calls: list[pa.Table] = field(default_factory=list)
     pairs: dict[tuple[str, int, int], dict[str, Any]] = field(default_factory=dict)
+    _of_nic: dict[str, QueuePairs] | None = field(default=None, init=False, repr=False)
+    _known_calls: Calls | None = field(default=None, init=False, repr=False)
 
     @property
     def needed_from_ns(self) -> int:
@@ -105,12 +108,14 @@ class HostTraffic:
         self.called_ns = max(self.called_ns, told_ns)
         if table.num_rows or not self.calls:
             self.calls.append(pa.Table.from_batches([table]))
+            self._known_calls = None
         return _newest(table)
 
     def take_pairs(self, table: pa.RecordBatch) -> None:
         """Take rows of telemetry.queue_pairs."""
         for row in table.select(_PAIRS.names).to_pylist():
             self.pairs[_of_pair(row)] = row
+        self._of_nic = None
 
     def next_ns(self, job: Job) -> int | None:
         """The time that can be stepped to now; None: telemetry has not passed it."""
@@ -133,20 +138,28 @@ class HostTraffic:
 
     def step(self, until_ns: int, job: Job) -> list[Told]:
         """Tell what telemetry up to a time shows, NIC by NIC."""
-        calls = Calls.from_arrow(pa.concat_tables(self.calls).unify_dictionaries())
-        pairs = pa.Table.from_pylist(list(self.pairs.values()), schema=_PAIRS)
+        if self._known_calls is None:
+            self._known_calls = Calls.from_arrow(pa.concat_tables(self.calls).unify_dictionaries())
+        calls, queue_pairs = self._known_calls, self._queue_pairs()
         around = Surroundings(job.members, lambda one, other: job.on_one_host((one, other)))
-        found = []
+        served = []
         for nic, window in sorted(self.windows.items()):
-            own = pairs.filter(pc.equal(pairs.column("nic"), nic))
-            ranks = self._served(nic, job, own)
-            chosen = np.isin(calls.rank, ranks) & (calls.launch_ns >= window.from_ns) & (calls.launch_ns < until_ns)
-            told = window.tell(until_ns, calls.take(chosen), QueuePairs.from_arrow(own), around)
-            if told is not None:
-                found.append(told)
+            own = queue_pairs.get(nic, QueuePairs.none())
+            served.append(Served(window, np.flatnonzero(np.isin(calls.rank, self._served(nic, job, own))), own))
+        found = tell(until_ns, calls, served, around)
         self.at_ns = until_ns
         self._forget()
         return found
+
+    def _queue_pairs(self) -> dict[str, QueuePairs]:
+        """Those of each NIC; built anew once others are told."""
+        if self._of_nic is None:
+            pairs = pa.Table.from_pylist(list(self.pairs.values()), schema=_PAIRS)
+            names = pairs.column("nic")
+            self._of_nic = {
+                nic: QueuePairs.from_arrow(pairs.filter(pc.equal(names, nic))) for nic in names.unique().to_pylist()
+            }
+        return self._of_nic
 
     def _skipped(self, at_ns: int) -> int:
         """Where time goes on after nothing was polled."""
@@ -157,17 +170,21 @@ class HostTraffic:
     def _nics(self, job: Job) -> Iterable[str]:
         """The NICs that are to be polled: those of the host's ranks that send between hosts, as far as is known."""
         named = {nic for rank in job.ranks_of_host.get(self.host, ()) for nic in job.place[rank].nics}
-        return {nic for nic, *_ in self.pairs} & named if named else {nic for nic, *_ in self.pairs}
+        return self._queue_pairs().keys() & named if named else self._queue_pairs().keys()
 
-    def _served(self, nic: str, job: Job, pairs: pa.Table) -> list[int]:
+    def _served(self, nic: str, job: Job, queue_pairs: QueuePairs) -> Sequence[int]:
         """The ranks that send by a NIC."""
         named = [rank for rank in job.ranks_of_host.get(self.host, ()) if nic in job.place[rank].nics]
-        return named or pairs.column("source_rank").unique().to_pylist()
+        return named or np.unique(queue_pairs.source).tolist()
 
     def _forget(self) -> None:
         before = self.needed_from_ns
-        self.calls = [table for table in self.calls if _newest(table) >= before] or [self.calls[-1].slice(0, 0)]
-        self.pairs = {key: row for key, row in self.pairs.items() if (row["valid_to_ns"] or before) >= before}
+        if any(table.num_rows and _newest(table) < before for table in self.calls):
+            calls = [table for table in self.calls if _newest(table) >= before]
+            self.calls, self._known_calls = calls or [self.calls[-1].slice(0, 0)], None
+        pairs = {key: row for key, row in self.pairs.items() if (row["valid_to_ns"] or before) >= before}
+        if len(pairs) < len(self.pairs):
+            self.pairs, self._of_nic = pairs, None
 
 
 def _of_pair(row: Mapping[str, Any]) -> tuple[str, int, int]:

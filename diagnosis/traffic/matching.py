@@ -14,7 +14,7 @@ import numpy as np
 from diagnosis.traffic.epochs import Ints
 
 NEVER = -(1 << 62)
-_EXACT = 1.002
+EXACT = 1.002
 """Volumes that differ by less are the same."""
 
 _REMEMBERED = 32
@@ -134,7 +134,7 @@ class Walk:
                 if from_ns is None:
                     self.lags.append(self.start[low] - self.launch[first])
                 usual = self.expected[first] * self._ratio(first)
-                if total <= usual * _EXACT + self.allowed.slack or not self._launched(first + 1):
+                if total <= usual * EXACT + self.allowed.slack or not self._launched(first + 1):
                     self._learn(first, total, from_ns)
                     self._match(Match(first, low, self.burst, from_ns))
                     return NEVER

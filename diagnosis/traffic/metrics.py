@@ -16,16 +16,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.traffic.epochs import Bools, EpochSeries, Ints
+from diagnosis.traffic.epochs import Bools, Ints
+from diagnosis.traffic.pieces import UNKNOWN
+from diagnosis.traffic.ports import Ports, Spans
 from diagnosis.traffic.segmentation import (
     COMPLETE,
     INCOMPLETE,
     MISSING_START,
-    UNKNOWN,
     UNKNOWN_STATE,
-    Pieces,
     Segments,
 )
+from diagnosis.traffic.together import Floats, together
 from diagnosis.traffic.transfers import Transfers
 
 GAP_BINS = 16
@@ -33,8 +34,6 @@ GAP_BINS = 16
 
 BUSY = 0.95
 """Quantile of the bytes in active epochs that stands for a full one."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,51 +123,36 @@ def combined(transfers: Transfers, segments: Segments, key: Ints) -> Operators:
     )
 
 
-def measure(series: EpochSeries, segments: Segments, operators: Operators, custom: Bools) -> Metrics:
+def measure(ports: Ports, segments: Segments, operators: Operators, custom: Bools, chosen: Bools) -> Metrics:
     """Measure operators in the epochs that their transfers were seen in.
 
-    ``custom``: which of them are custom collectives; shape (operators,).
+    ``custom``: which of them are custom collectives; ``chosen``: which are measured, the others have zeros; shape
+    (operators,).
     """
-    pieces = segments.pieces
-    count = len(operators)
-    operator = operators.of_transfer[pieces.transfer]
-    order = np.argsort(operator, kind="stable")
-    bounds = np.searchsorted(operator[order], np.arange(count + 1))
-    actual = _per_queue_pair(series, pieces, operator, count)
-    longest = np.zeros(count, dtype=np.int64)
-    gaps = np.zeros((count, GAP_BINS), dtype=np.int64)
-    busy = np.zeros(count, dtype=np.int64)
-    for at in np.flatnonzero(np.diff(bounds)).tolist():
-        units = _together(series, pieces, order[bounds[at] : bounds[at + 1]], operators, at)
-        active = np.flatnonzero(units)
-        if custom[at]:
-            actual[at] = len(active) * series.epoch_ns
-        silent = np.diff(active) - 1
-        silent = silent[silent > 0]
-        longest[at] = int(silent.max(initial=0)) * series.epoch_ns
-        gaps[at] = np.bincount(np.minimum(np.log2(silent).astype(np.int64), GAP_BINS - 1), minlength=GAP_BINS)
-        busy[at] = round(float(np.quantile(units[active], BUSY)) * series.unit_bytes)
-    alone = _per_queue_pair(series, pieces, pieces.transfer, len(segments.start_ns))
+    wanted = chosen[operators.of_transfer[segments.pieces.transfer]]
+    transfer, spans = segments.pieces.transfer[wanted], segments.pieces.spans.take(wanted)
+    operator = operators.of_transfer[transfer]
+    actual = _per_queue_pair(ports, spans, operator, len(operators))
+    longest = np.zeros(len(operators), dtype=np.int64)
+    gaps = np.zeros((len(operators), GAP_BINS), dtype=np.int64)
+    busy = np.zeros(len(operators), dtype=np.int64)
+    for epochs in together(ports, spans, operator, operators.start_ns, operators.end_ns):
+        own = epochs.operators
+        actual[own] = np.where(custom[own], epochs.active * ports.epoch_ns, actual[own])
+        place, silent = epochs.silences()
+        np.maximum.at(longest, own[place], silent * ports.epoch_ns)
+        np.add.at(gaps, (own[place], np.minimum(np.log2(silent).astype(np.int64), GAP_BINS - 1)), 1)
+        busy[own] = np.rint(epochs.quantile(BUSY) * ports.unit_bytes)
+    alone = _per_queue_pair(ports, spans, transfer, len(segments.start_ns))
     return Metrics(actual, longest, gaps, busy, alone)
 
 
-def _per_queue_pair(series: EpochSeries, pieces: Pieces, operator: Ints, count: int) -> Ints:
+def _per_queue_pair(ports: Ports, spans: Spans, operator: Ints, count: int) -> Ints:
     """Mean time in which the queue pairs of each operator sent, by their volume: control messages do not weigh."""
-    lanes = int(pieces.lane.max(initial=0)) + 1
-    key, which = np.unique(operator * lanes + pieces.lane, return_inverse=True)
-    epochs = np.bincount(which, weights=pieces.high - pieces.low, minlength=len(key))
-    volume = np.bincount(which, weights=pieces.size, minlength=len(key))
+    lanes = int(spans.lane.max(initial=0)) + 1
+    key, which = np.unique(operator * lanes + spans.lane, return_inverse=True)
+    epochs = np.bincount(which, weights=spans.high - spans.low, minlength=len(key))
+    volume = np.bincount(which, weights=spans.size, minlength=len(key))
     weighted = np.bincount(key // lanes, weights=epochs * volume, minlength=count)
     total = np.bincount(key // lanes, weights=volume, minlength=count)
-    return np.rint(weighted / np.maximum(total, 1) * series.epoch_ns).astype(np.int64)
-
-
-def _together(series: EpochSeries, pieces: Pieces, chosen: Ints, operators: Operators, at: int) -> Ints:
-    """Units that an operator sent in each epoch from its first on, all queue pairs together."""
-    start = int(operators.start_ns[at])
-    # clocks are aligned anew at each poll, so epochs lie on one grid only up to their half
-    first = start - series.epoch_ns // 2
-    units = np.zeros((int(operators.end_ns[at]) - first) // series.epoch_ns + 1, dtype=np.int64)
-    for low, high in zip(pieces.low[chosen].tolist(), pieces.high[chosen].tolist(), strict=True):
-        units[(series.start_ns[low:high] - first) // series.epoch_ns] += series.units[low:high]
-    return units
+    return np.rint(weighted / np.maximum(total, 1) * ports.epoch_ns).astype(np.int64)

@@ -1,144 +1,178 @@
-"""What is found in a NIC's traffic as rows of analysis.operators and analysis.traffic_metrics."""
+"""What is found in the traffic of NICs as rows of analysis.operators and analysis.traffic_metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import nullable
+from diagnosis.columns import named, nullable
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.association import VISIBILITIES, Association
-from diagnosis.traffic.calls import Calls
-from diagnosis.traffic.epochs import Bools, EpochSeries, Ints
+from diagnosis.traffic.calls import Calls, Kind
+from diagnosis.traffic.endpoints import qpn_of
+from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.metrics import Metrics
-from diagnosis.traffic.segmentation import COMPLETE, STATES, UNKNOWN
-from diagnosis.traffic.transfers import kind_of
+from diagnosis.traffic.pieces import UNKNOWN
+from diagnosis.traffic.segmentation import COMPLETE, STATES, UNKNOWN_STATE
+from diagnosis.traffic.transfers import DIRECT
+from diagnosis.traffic.volume import Algorithm
 
 CUSTOM = "custom"
+_ALGORITHMS = ("ring", "tree", "point_to_point", None)
 
 
 def metrics_table(
-    found: Association, calls: Calls, series: EpochSeries, nic: str, parallelism: Mapping[str, str] | None = None
+    found: Association,
+    calls: Calls,
+    nics: Sequence[str],
+    chosen: Bools | None = None,
+    parallelism: Mapping[str, str] | None = None,
 ) -> pa.Table:
     """Rows of analysis.traffic_metrics: one an operator, custom collectives as one.
 
-    ``parallelism``: what each communicator serves, where that is known.
+    ``nics``: names of the NICs. ``chosen``: the operators that get a row. ``parallelism``: what each communicator
+    serves, where that is known.
     """
-    operators, metrics = found.operators, found.metrics
-    rows = operators.key
-    seen = operators.start_ns != UNKNOWN
-    duration = np.where(seen, operators.duration_ns, 0)
+    chosen = np.ones(len(found.operators), dtype=np.bool_) if chosen is None else chosen
+    metrics, at = found.measured(chosen), np.flatnonzero(chosen)
+    operators, ports = found.operators, found.ports
+    rows, custom = operators.key[at], found.custom[at]
+    seen = operators.start_ns[at] != UNKNOWN
+    duration = np.where(seen, operators.duration_ns[at], 0)
+    sent, actual = operators.sent[at], metrics.actual_time_ns[at]
+    aligned = np.full(len(at), ports.aligned)
     return pa.table(
         {
-            **_named(found, calls, rows, nic, parallelism or {}),
-            "op": pa.array(
-                [CUSTOM if own else calls.ops[op] for own, op in zip(found.custom, calls.op[rows], strict=True)]
-            ),
+            **_named(found, calls, rows, nics, parallelism or {}),
+            "op": named(np.where(custom, len(calls.ops), calls.op[rows]), (*calls.ops, CUSTOM)),
             "call_ns": calls.call_ns[rows],
-            "start_ns": nullable(operators.start_ns, seen, pa.int64()),
-            "end_ns": nullable(operators.end_ns, seen, pa.int64()),
-            "clock_error_ns": pa.array([series.clock_error_ns if series.aligned else None] * len(rows), pa.int64()),
-            "state": pa.array([STATES[state] for state in operators.state]),
-            "visibility": pa.array([VISIBILITIES[0]] * len(rows), pa.string()),
+            "start_ns": nullable(operators.start_ns[at], seen, pa.int64()),
+            "end_ns": nullable(operators.end_ns[at], seen, pa.int64()),
+            "clock_error_ns": nullable(ports.clock_error_ns[calls.nic[rows]], aligned, pa.int64()),
+            "state": named(operators.state[at], STATES),
+            "visibility": named(np.zeros(len(at), dtype=np.int64), VISIBILITIES),
             "duration_ns": nullable(duration, seen, pa.int64()),
-            "actual_time_ns": nullable(np.minimum(metrics.actual_time_ns, duration), seen, pa.int64()),
-            "expected_bytes": operators.expected,
-            "sent_bytes": operators.sent,
-            "actual_rate_bytes_per_s": pa.array(Metrics.rate(operators.sent, metrics.actual_time_ns), mask=~seen),
-            "observed_rate_bytes_per_s": pa.array(Metrics.rate(operators.sent, duration), mask=~seen),
-            "longest_gap_ns": nullable(metrics.longest_gap_ns, seen, pa.int64()),
-            "gap_histogram": pa.array(metrics.gaps.tolist(), pa.list_(pa.int32())),
-            "p2p_expected": nullable(operators.sends, found.custom, pa.int32()),
-            "p2p_completed": nullable(operators.completed, found.custom, pa.int32()),
-            **_peers(found),
-            "busy_epoch_bytes": nullable(metrics.busy_epoch_bytes, seen, pa.int64()),
-            "epoch_ns": np.full(len(rows), series.epoch_ns),
-            "coverage": operators.coverage,
+            "actual_time_ns": nullable(np.minimum(actual, duration), seen, pa.int64()),
+            "expected_bytes": operators.expected[at],
+            "sent_bytes": sent,
+            "actual_rate_bytes_per_s": pa.array(Metrics.rate(sent, actual), mask=~seen),
+            "observed_rate_bytes_per_s": pa.array(Metrics.rate(sent, duration), mask=~seen),
+            "longest_gap_ns": nullable(metrics.longest_gap_ns[at], seen, pa.int64()),
+            "gap_histogram": _rows_of(metrics.gaps[at]),
+            "p2p_expected": nullable(operators.sends[at], custom, pa.int32()),
+            "p2p_completed": nullable(operators.completed[at], custom, pa.int32()),
+            **_peers(found, metrics, chosen),
+            "busy_epoch_bytes": nullable(metrics.busy_epoch_bytes[at], seen, pa.int64()),
+            "epoch_ns": np.full(len(at), ports.epoch_ns),
+            "coverage": operators.coverage[at],
         }
     )
 
 
 def operators_table(
-    found: Association, calls: Calls, nic: str, parallelism: Mapping[str, str] | None = None
+    found: Association,
+    calls: Calls,
+    nics: Sequence[str],
+    chosen: Bools | None = None,
+    parallelism: Mapping[str, str] | None = None,
 ) -> pa.Table:
-    """Rows of analysis.operators: one a call that has something to send, also where no NIC can see that."""
-    seen = found.calls
-    hidden = np.setdiff1d(found.transfers.call, seen.key)
-    rows = np.concatenate((seen.key, hidden))
-    on_network = np.arange(len(rows)) < len(seen)
-    started = _padded(seen.start_ns != UNKNOWN, len(hidden), False)
-    size = np.bincount(found.transfers.call, weights=found.transfers.expected, minlength=len(calls)).astype(np.int64)
-    visibility = np.full(len(calls), len(VISIBILITIES), dtype=np.int64)
-    np.minimum.at(visibility, found.transfers.call, found.visibility)
-    point_to_point = calls.point_to_point[rows]
-    inferred = [found.inferred.get(kind_of(calls, row)) for row in rows.tolist()]
+    """Rows of analysis.operators: one a call that has something to send, also where no NIC can see that.
+
+    ``chosen``: the calls that may get a row; shape (calls,).
+    """
+    told, transfers = found.calls, found.transfers
+    size, visibility = np.zeros(len(calls), dtype=np.int64), np.full(len(calls), len(VISIBILITIES), dtype=np.int64)
+    np.add.at(size, transfers.call, transfers.expected)
+    np.minimum.at(visibility, transfers.call, found.visibility)
+    place = np.full(len(calls), UNKNOWN, dtype=np.int64)
+    place[told.key] = np.arange(len(told))
+    on_network = place != UNKNOWN
+    something = visibility < len(VISIBILITIES)
+    rows = np.flatnonzero(something if chosen is None else something & chosen)
+    rows = rows[np.lexsort((~on_network[rows], calls.nic[rows]))]
+    on_network, at = on_network[rows], place[rows]
+
+    def seen(values: Any, otherwise: float) -> Any:
+        return (
+            np.where(on_network, values[at], otherwise).astype(values.dtype)
+            if len(told)
+            else np.full(len(rows), otherwise, dtype=values.dtype)
+        )
+
+    start = seen(told.start_ns, UNKNOWN)
+    code, kinds = calls.kinds
+    inferred = [found.inferred.get(kind) for kind in kinds]
+    sure = np.array([one.confidence if one else np.nan for one in inferred], dtype=np.float64)[code[rows]]
     return pa.table(
         {
-            **_named(found, calls, rows, nic, parallelism or {}),
-            "method": pa.array(["traffic"] * len(rows), pa.string()),
-            "op": pa.array([calls.ops[op] for op in calls.op[rows]], pa.string()),
+            **_named(found, calls, rows, nics, parallelism or {}),
+            "method": named(np.zeros(len(rows), dtype=np.int64), ("traffic",)),
+            "op": named(calls.op[rows], calls.ops),
             "call_id": calls.call_id[rows],
             "group_call": nullable(calls.call_id[calls.unit[rows]], calls.grouped[rows], pa.int64()),
-            "qpns": pa.array(_queue_pairs(found, rows, on_network), pa.list_(pa.uint32())),
-            "peer": nullable(calls.peer[rows], point_to_point, pa.int32()),
-            "algorithm_confidence": pa.array([one.confidence if one else None for one in inferred], pa.float64()),
+            "qpns": _queue_pairs(found, rows, on_network),
+            "peer": nullable(calls.peer[rows], calls.point_to_point[rows], pa.int32()),
+            "algorithm_confidence": pa.array(sure, mask=np.isnan(sure)),
             "expected_bytes": size[rows],
-            "sent_bytes": nullable(_padded(seen.sent, len(hidden), 0), on_network, pa.int64()),
-            "start_ns": nullable(_padded(seen.start_ns, len(hidden), 0), started, pa.int64()),
-            "end_ns": nullable(_padded(seen.end_ns, len(hidden), 0), started, pa.int64()),
-            "state": pa.array([STATES[state] for state in _padded(seen.state, len(hidden), len(STATES) - 1)]),
-            "visibility": pa.array([VISIBILITIES[v] for v in visibility[rows]], pa.string()),
-            "coverage": _padded(seen.coverage, len(hidden), 0.0),
+            "sent_bytes": nullable(seen(told.sent, 0), on_network, pa.int64()),
+            "start_ns": nullable(start, start != UNKNOWN, pa.int64()),
+            "end_ns": nullable(seen(told.end_ns, 0), start != UNKNOWN, pa.int64()),
+            "state": named(seen(told.state, UNKNOWN_STATE), STATES),
+            "visibility": named(visibility[rows], VISIBILITIES),
+            "coverage": seen(told.coverage, 0.0),
         }
     )
 
 
-def _named(found: Association, calls: Calls, rows: Ints, nic: str, parallelism: Mapping[str, str]) -> dict[str, Any]:
+def _named(
+    found: Association, calls: Calls, rows: Ints, nics: Sequence[str], parallelism: Mapping[str, str]
+) -> dict[str, Any]:
     """What both tables say of a call."""
-    names = [calls.communicators[code] for code in calls.communicator[rows]]
-    direct = (calls.point_to_point | calls.is_op("all_to_all"))[rows]
+    code, kinds = calls.kinds
+    algorithm = [_ALGORITHMS.index(_algorithm(kind, found.inferred)) for kind in kinds]
+    serves = [parallelism.get(name) for name in calls.communicators]
     return {
-        "communicator": pa.array(names, pa.string()),
+        "communicator": named(calls.communicator[rows], calls.communicators),
         "seq": calls.seq[rows],
         "rank": calls.rank[rows].astype(np.int32),
-        "nic": pa.array([nic] * len(rows), pa.string()),
-        "algorithm": pa.array(
-            [
-                "point_to_point" if alone else _algorithm(found.inferred.get(kind_of(calls, row)))
-                for row, alone in zip(rows.tolist(), direct.tolist(), strict=True)
-            ],
-            pa.string(),
-        ),
-        "parallelism": pa.array([parallelism.get(name) for name in names], pa.string()),
+        "nic": named(calls.nic[rows], nics),
+        "algorithm": named(np.array(algorithm, dtype=np.int64)[code[rows]], _ALGORITHMS),
+        "parallelism": named(calls.communicator[rows], serves),
     }
 
 
-def _algorithm(inference: Inference | None) -> str | None:
+def _algorithm(kind: Kind, inferred: Mapping[Kind, Inference]) -> Algorithm | None:
+    if kind.op in DIRECT:
+        return "point_to_point"
+    inference = inferred.get(kind)
     return inference.algorithm if inference else None
 
 
-def _peers(found: Association) -> dict[str, pa.Array]:
-    """Peers of each operator with what was sent to them; several sends to one peer are added up."""
-    seen, segments, operators = found.seen, found.segments, found.operators
-    ranks = int(seen.destination.max(initial=0)) + 1
-    key, which = np.unique(operators.of_transfer * ranks + seen.destination, return_inverse=True)
+def _peers(found: Association, metrics: Metrics, chosen: Bools) -> dict[str, pa.Array]:
+    """Peers of the chosen operators with what was sent to them; several sends to one peer are added up."""
+    own = np.flatnonzero(chosen[found.operators.of_transfer])
+    operator = (np.cumsum(chosen) - 1)[found.operators.of_transfer[own]]
+    destination, state = found.seen.destination[own], found.segments.state[own]
+    ranks = int(destination.max(initial=0)) + 1
+    key, which = np.unique(operator * ranks + destination, return_inverse=True)
 
     def totals(values: Ints) -> Ints:
         return np.bincount(which, weights=values, minlength=len(key)).astype(np.int64)
 
-    sent, time = totals(segments.sent), totals(found.metrics.peer_actual_time_ns)
-    lacking = totals((segments.state != COMPLETE).astype(np.int64)) > 0
-    unknown = totals((segments.state == len(STATES) - 1).astype(np.int64)) > 0
+    sent, time = totals(found.segments.sent[own]), totals(metrics.peer_actual_time_ns[own])
+    lacking = totals((state != COMPLETE).astype(np.int64)) > 0
+    unknown = totals((state == UNKNOWN_STATE).astype(np.int64)) > 0
     of, peer = key // ranks, key % ranks
     told, incomplete = sent > 0, lacking & ~unknown
+    count = int(np.count_nonzero(chosen))
     return {
-        "incomplete_peers": _lists(of, peer, incomplete, len(operators), pa.int32()),
-        "peers": _lists(of, peer, told, len(operators), pa.int32()),
-        "peer_sent_bytes": _lists(of, sent, told, len(operators), pa.int64()),
-        "peer_actual_time_ns": _lists(of, time, told, len(operators), pa.int64()),
+        "incomplete_peers": _lists(of, peer, incomplete, count, pa.int32()),
+        "peers": _lists(of, peer, told, count, pa.int32()),
+        "peer_sent_bytes": _lists(of, sent, told, count, pa.int64()),
+        "peer_actual_time_ns": _lists(of, time, told, count, pa.int64()),
     }
 
 
@@ -147,15 +181,21 @@ def _lists(of: Ints, values: Ints, chosen: Bools, count: int, kind: pa.DataType)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[chosen]).cast(kind))
 
 
-def _queue_pairs(found: Association, rows: Ints, on_network: Bools) -> list[list[int] | None]:
+def _rows_of(values: Ints) -> pa.Array:
+    """A list of each row."""
+    offsets = np.arange(len(values) + 1, dtype=np.int32) * values.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.ravel().astype(np.int32)))
+
+
+def _queue_pairs(found: Association, rows: Ints, on_network: Bools) -> pa.Array:
+    """The queue pairs that each call was seen on, ascending; null where no NIC can see it."""
     pieces = found.segments.pieces
-    pairs = np.unique(np.stack((found.seen.call[pieces.transfer], found.lanes.qpn[pieces.lane])), axis=1)
-    bounds = np.searchsorted(pairs[0], np.stack((rows, rows + 1)))
-    return [
-        pairs[1, low:high].tolist() if there else None
-        for low, high, there in zip(*bounds.tolist(), on_network.tolist(), strict=True)
-    ]
-
-
-def _padded(values: Any, count: int, value: float) -> Any:
-    return np.concatenate((values, np.full(count, value, dtype=values.dtype)))
+    qpn = qpn_of(found.lanes.flow[pieces.spans.lane])
+    wide = int(qpn.max(initial=0)) + 1
+    pairs = np.unique(found.seen.call[pieces.transfer] * wide + qpn)
+    low, high = np.searchsorted(pairs, np.stack((rows, rows + 1)) * wide)
+    lengths = np.where(on_network, high - low, 0)
+    offsets = np.append(0, np.cumsum(lengths))
+    taken = np.arange(offsets[-1]) + np.repeat(low - offsets[:-1], lengths)
+    values = pa.array((pairs[taken] % wide).astype(np.uint32))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, mask=pa.array(~on_network))

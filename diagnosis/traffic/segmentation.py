@@ -14,22 +14,26 @@ knows one size and looks at one operator at a time; here
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.traffic.bursts import Bursts, sums
-from diagnosis.traffic.epochs import Bools, EpochSeries, Ints
-from diagnosis.traffic.matching import Coverage, Match, Tolerances, Walk
+from diagnosis.traffic.bursts import Bursts
+from diagnosis.traffic.endpoints import nic_of
+from diagnosis.traffic.epochs import Bools, Ints
+from diagnosis.traffic.in_turn import Pairs, in_turn
+from diagnosis.traffic.matching import Coverage, Tolerances, Walk
+from diagnosis.traffic.pieces import UNKNOWN, Matches, Pieces
+from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.transfers import Transfers
 
 State = Literal["complete", "incomplete", "missing_start", "unknown"]
 STATES: tuple[State, ...] = ("complete", "incomplete", "missing_start", "unknown")
 COMPLETE, INCOMPLETE, MISSING_START, UNKNOWN_STATE = range(4)
-UNKNOWN = -1
 MOST_INFLATION = 2.2
 """Twice the bytes, and headers: no protocol costs more."""
 
@@ -63,18 +67,6 @@ class SegmentationRules:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
-    """Rows ``low`` to ``high`` that one ``lane`` sent for one ``transfer``, ``size`` bytes; shape (pieces,), sorted by
-    transfer."""
-
-    transfer: Ints
-    lane: Ints
-    low: Ints
-    high: Ints
-    size: Ints
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Segments:
     """Where transfers were seen; arrays of shape (transfers,), in their order.
 
@@ -94,7 +86,7 @@ class Segments:
 
 
 def segment(
-    series: EpochSeries,
+    ports: Ports,
     bursts: Bursts,
     transfers: Transfers,
     lanes_between: Ints,
@@ -106,142 +98,111 @@ def segment(
     remainder below the aggregation to itself. ``bursts`` are those of ``rules.delta``.
     """
     rules = rules or SegmentationRules()
-    matches = [
-        match._replace(transfer=match.transfer + own.start, low=match.low + seen.start, high=match.high + seen.start)
-        for own, seen in _pairs(bursts, transfers)
-        for match in _walk(series, bursts, transfers, lanes_between, own, seen, rules).run()
+    pairs = _pairs(ports, bursts, transfers, lanes_between, rules)
+    plain = in_turn(ports, bursts, transfers, pairs)
+    walked = [
+        match._replace(transfer=match.transfer + first, low=match.low + low, high=match.high + low)
+        for walk, first, low in _walks(ports, bursts, transfers, pairs.take(~plain), rules)
+        for match in walk.run()
     ]
-    pieces = _pieces(series, bursts, matches)
-    return _segments(series, transfers, pieces, matches)
+    matches = Matches.of(pairs.take(plain), walked)
+    return _segments(ports, transfers, Pieces.of(ports, bursts, matches), matches)
 
 
-def _pairs(bursts: Bursts, transfers: Transfers) -> Iterator[tuple[slice, slice]]:
-    """The transfers and the bursts of each pair of ranks that has both; both are sorted by pair."""
-    begins = np.flatnonzero(
-        (np.diff(transfers.source, prepend=UNKNOWN) != 0) | (np.diff(transfers.destination, prepend=UNKNOWN) != 0)
-    )
+def _pairs(ports: Ports, bursts: Bursts, transfers: Transfers, lanes_between: Ints, rules: SegmentationRules) -> Pairs:
+    """The pairs of ranks that have both transfers and bursts; both are sorted by pair."""
+    first = np.flatnonzero(_fresh(transfers))
+    end = np.append(first, len(transfers))[1:]
     keys = bursts.source << 32 | bursts.destination
-    wanted = transfers.source[begins] << 32 | transfers.destination[begins]
+    wanted = transfers.source[first] << 32 | transfers.destination[first]
     low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, side="right")
-    ends = np.append(begins, len(transfers))[1:]
-    for own_from, own_to, seen_from, seen_to in zip(*(c.tolist() for c in (begins, ends, low, high)), strict=True):
-        if seen_to > seen_from:
-            yield slice(own_from, own_to), slice(seen_from, seen_to)
-
-
-def _walk(
-    series: EpochSeries,
-    bursts: Bursts,
-    transfers: Transfers,
-    lanes_between: Ints,
-    own: slice,
-    seen: slice,
-    rules: SegmentationRules,
-) -> Walk:
-    expected, size = transfers.expected[own], bursts.size[seen]
-    return Walk(
-        launch=transfers.launch_ns[own].tolist(),
-        expected=expected.tolist(),
-        start=bursts.start_ns[seen].tolist(),
-        last=bursts.last_ns[seen].tolist(),
-        size=size.tolist(),
-        epochs=lambda low, high: _epochs(series, bursts, low + seen.start, high + seen.start),
-        coverage=Coverage(series.covered[:, 0].tolist(), series.covered[:, 1].tolist()),
-        allowed=Tolerances(
-            # a NIC whose clock is not known tells nothing of calls
-            error=series.clock_error_ns + series.epoch_ns + rules.early_ns if series.aligned else _FAR,
-            slack=int(lanes_between[own.start]) * (series.aggregation_bytes - 1),
-            pause=2 * series.epoch_ns,
-            delta=rules.delta(series.epoch_ns),
-            opening=rules.opening,
-            tail=rules.tail_ns,
-            loose=rules.loose,
-            resent=rules.resent_bytes,
-            snap=rules.snap,
-        ),
-        inflation=min(max(float(size.sum() / expected.sum()), 1.0), MOST_INFLATION),
+    seen = high > low
+    first, end, low, high = (column[seen] for column in (first, end, low, high))
+    nic = nic_of(transfers.source[first])
+    error = ports.clock_error_ns[nic] + ports.epoch_ns + rules.early_ns
+    sent = np.append(0, np.cumsum(bursts.size))
+    expected = np.append(0, np.cumsum(transfers.expected))
+    inflation = (sent[high] - sent[low]) / (expected[end] - expected[first])
+    return Pairs(
+        first=first,
+        end=end,
+        low=low,
+        high=high,
+        nic=nic,
+        # a NIC whose clock is not known tells nothing of calls
+        error=error if ports.aligned else np.full(len(nic), _FAR),
+        slack=lanes_between[first] * (ports.aggregation_bytes - 1),
+        inflation=np.clip(inflation, 1.0, MOST_INFLATION),
     )
 
 
-def _epochs(series: EpochSeries, bursts: Bursts, low: int, high: int) -> tuple[Ints, Ints]:
-    """When something was sent in bursts ``low`` to ``high``, ascending, and bytes up to then."""
-    span = slice(bursts.pieces(low).start, bursts.pieces(high - 1).stop)
-    spans = [slice(*rows) for rows in zip(bursts.low[span].tolist(), bursts.high[span].tolist(), strict=True)]
-    times = np.concatenate([series.start_ns[rows] for rows in spans])
-    units = np.concatenate([series.units[rows] for rows in spans])
-    order = np.argsort(times, kind="stable")
-    return times[order], np.cumsum(units[order], dtype=np.int64) * series.unit_bytes
+def _walks(
+    ports: Ports, bursts: Bursts, transfers: Transfers, pairs: Pairs, rules: SegmentationRules
+) -> Iterator[tuple[Walk, int, int]]:
+    """A walk for each pair of ranks, with the numbers of its first transfer and its first burst."""
+    coverage = [Coverage(one.covered[:, 0].tolist(), one.covered[:, 1].tolist()) for one in ports.series]
+    columns = (pairs.first, pairs.end, pairs.low, pairs.high, pairs.nic, pairs.error, pairs.slack, pairs.inflation)
+    for first, end, low, high, nic, error, slack, inflation in zip(*(c.tolist() for c in columns), strict=True):
+        walk = Walk(
+            launch=transfers.launch_ns[first:end].tolist(),
+            expected=transfers.expected[first:end].tolist(),
+            start=bursts.start_ns[low:high].tolist(),
+            last=bursts.last_ns[low:high].tolist(),
+            size=bursts.size[low:high].tolist(),
+            epochs=partial(_epochs, ports, bursts, low),
+            coverage=coverage[nic],
+            allowed=Tolerances(
+                error=error,
+                slack=slack,
+                pause=2 * ports.epoch_ns,
+                delta=rules.delta(ports.epoch_ns),
+                opening=rules.opening,
+                tail=rules.tail_ns,
+                loose=rules.loose,
+                resent=rules.resent_bytes,
+                snap=rules.snap,
+            ),
+            inflation=inflation,
+        )
+        yield walk, first, low
 
 
-def _pieces(series: EpochSeries, bursts: Bursts, matches: Sequence[Match]) -> Pieces:
-    first = np.append(bursts.first_piece, len(bursts.low))
-    low, high = (np.array([getattr(match, name) for match in matches], dtype=np.int64) for name in ("low", "high"))
-    lengths = first[high] - first[low]
-    of_match = np.repeat(np.arange(len(matches)), lengths)
-    begins = np.cumsum(lengths) - lengths
-    taken = np.arange(len(of_match)) + np.repeat(first[low] - begins, lengths)
-    lane, row_low, row_high = bursts.lane[taken], bursts.low[taken], bursts.high[taken]
-    for at, match in enumerate(matches):
-        if match.from_ns is not None or match.to_ns is not None:
-            own = slice(int(begins[at]), int(begins[at] + lengths[at]))
-            bounds = row_low[own], row_high[own]
-            row_low[own] = _rows_from(series, *bounds, match.from_ns, 0)
-            row_high[own] = _rows_from(series, *bounds, match.to_ns, 1)
-    transfer = np.array([match.transfer for match in matches], dtype=np.int64)[of_match]
-    kept = np.flatnonzero(row_high > row_low)
-    kept = kept[np.lexsort((row_low[kept], transfer[kept]))]
-    transfer, lane, row_low, row_high = (column[kept] for column in (transfer, lane, row_low, row_high))
-    size = np.zeros(len(kept), dtype=np.int64)
-    if len(kept):
-        by_row = np.argsort(row_low)
-        size[by_row] = sums(series.units, row_low[by_row], row_high[by_row]) * series.unit_bytes
-    return Pieces(transfer, lane, row_low, row_high, size)
+def _epochs(ports: Ports, bursts: Bursts, first: int, low: int, high: int) -> tuple[Ints, Ints]:
+    """When something was sent in bursts ``low`` to ``high`` after a first one, ascending, and bytes up to then."""
+    own = slice(bursts.first[first + low], bursts.first[first + high])
+    spans = zip(
+        *(column[own].tolist() for column in (bursts.spans.part, bursts.spans.low, bursts.spans.high)), strict=True
+    )
+    times, units = zip(*(ports.parts[part].rows(*rows) for part, *rows in spans), strict=True)
+    joined = np.concatenate(times)
+    order = np.argsort(joined, kind="stable")
+    return joined[order], np.cumsum(np.concatenate(units)[order], dtype=np.int64) * ports.unit_bytes
 
 
-def _rows_from(series: EpochSeries, low: Ints, high: Ints, at_ns: int | None, otherwise: int) -> Ints:
-    """The first row of each piece from a time on; without one the pieces' beginnings (0) or ends (1)."""
-    if at_ns is None:
-        return (low, high)[otherwise].copy()
-    found = [a + int(np.searchsorted(series.start_ns[a:b], at_ns)) for a, b in zip(low, high, strict=True)]
-    return np.array(found, dtype=np.int64)
-
-
-def _segments(series: EpochSeries, transfers: Transfers, pieces: Pieces, matches: Sequence[Match]) -> Segments:
-    count = len(transfers)
+def _segments(ports: Ports, transfers: Transfers, pieces: Pieces, matches: Matches) -> Segments:
+    """How far each transfer came: what telemetry does not cover is unknown, never missing."""
+    count, spans = len(transfers), pieces.spans
     start, end = np.full(count, UNKNOWN, dtype=np.int64), np.full(count, UNKNOWN, dtype=np.int64)
     sent = np.zeros(count, dtype=np.int64)
-    if len(pieces.low):
-        seen, at = np.unique(pieces.transfer, return_index=True)
-        start[seen] = np.minimum.reduceat(series.start_ns[pieces.low], at)
-        end[seen] = np.maximum.reduceat(series.start_ns[pieces.high - 1], at) + series.epoch_ns
-        sent[seen] = np.add.reduceat(pieces.size, at)
-    return _judged(series, transfers, start, end, sent, matches, pieces)
-
-
-def _judged(
-    series: EpochSeries,
-    transfers: Transfers,
-    start: Ints,
-    end: Ints,
-    sent: Ints,
-    matches: Sequence[Match],
-    pieces: Pieces,
-) -> Segments:
-    """How far each came: what telemetry does not cover is unknown, never missing."""
-    over = int(series.covered[-1, 1]) if len(series.covered) else 0
+    if len(spans):
+        at = np.flatnonzero(np.diff(pieces.transfer, prepend=UNKNOWN))
+        own = pieces.transfer[at]
+        start[own] = np.minimum.reduceat(spans.start_ns, at)
+        end[own] = np.maximum.reduceat(spans.last_ns, at) + ports.epoch_ns
+        sent[own] = np.add.reduceat(spans.size, at)
+    nic = nic_of(transfers.source)
+    over = ports.over_ns[nic]
     seen = start != UNKNOWN
-    complete, resumed = np.zeros(len(start), dtype=np.bool_), np.full(len(start), UNKNOWN, dtype=np.int64)
-    for match in matches:
-        complete[match.transfer] = match.reached
-        resumed[match.transfer] = UNKNOWN if match.resumed_ns is None else match.resumed_ns
+    complete, resumed = np.zeros(count, dtype=np.bool_), np.full(count, UNKNOWN, dtype=np.int64)
+    complete[matches.transfer], resumed[matches.transfer] = matches.reached, matches.resumed_ns
     complete &= seen
     since = np.where(complete, start, transfers.launch_ns)
     broken = resumed != UNKNOWN
     until = np.where(complete | broken, np.maximum(end, resumed), np.maximum(over, since))
-    coverage = series.coverage(since, until) if series.aligned else np.where(complete, 1.0, 0.0)
+    coverage = ports.coverage(nic, since, until) if ports.aligned else np.where(complete, 1.0, 0.0)
     covered = (coverage >= 1.0 - _ROUNDING) & (until > since)
     # what others between the same ranks have followed has run, too small or too near to them to be told
-    passed = np.arange(len(start)) < _last_seen(transfers, seen)
+    passed = np.arange(count) < _last_seen(transfers, seen)
     state = np.select(
         [complete, seen & covered & ~broken, ~seen & covered & ~passed],
         [COMPLETE, INCOMPLETE, MISSING_START],
@@ -253,9 +214,13 @@ def _judged(
 
 def _last_seen(transfers: Transfers, seen: Bools) -> Ints:
     """The last transfer between the ranks of each one that was seen; shape (transfers,)."""
-    pair = np.cumsum(
-        (np.diff(transfers.source, prepend=UNKNOWN) != 0) | (np.diff(transfers.destination, prepend=UNKNOWN) != 0)
-    )
+    pair = np.cumsum(_fresh(transfers)) - 1
     last = np.full(int(pair[-1]) + 1 if len(pair) else 0, UNKNOWN, dtype=np.int64)
-    np.maximum.at(last, pair[seen], np.flatnonzero(seen))
+    last[pair[seen]] = np.flatnonzero(seen)  # of several the last one stays
     return np.asarray(last[pair], dtype=np.int64)
+
+
+def _fresh(transfers: Transfers) -> Bools:
+    """Where the transfers between the next pair of ranks begin."""
+    source, destination = transfers.source, transfers.destination
+    return np.asarray((np.diff(source, prepend=UNKNOWN) != 0) | (np.diff(destination, prepend=UNKNOWN) != 0))

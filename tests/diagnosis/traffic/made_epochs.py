@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.traffic.epochs import EpochSeries, Poll
+from diagnosis.traffic.epochs import Poll
+from diagnosis.traffic.ports import Ports, Spans
 from diagnosis.traffic.queue_pairs import FOREVER, QueuePairs
+from diagnosis.traffic.series import EpochSeries
 
 Ints = npt.NDArray[np.int64]
 
@@ -87,6 +89,24 @@ def series(sent: Sequence[Sent], seconds: int = 1, lost: Sequence[int] = (), epo
     return EpochSeries.join(
         [poll(sent, i * whole, (i + 1) * whole, epoch_ns=epoch_ns) for i in range(seconds) if i not in lost]
     )
+
+
+def port(sent: Sequence[Sent], seconds: int = 1, lost: Sequence[int] = ()) -> Ports:
+    """Such a series of a NIC that is looked at alone."""
+    return Ports((series(sent, seconds, lost),))
+
+
+def rows(own: EpochSeries, *qpns: int) -> list[tuple[int, int, int]]:
+    """Queue pair, time and units of the epochs of some queue pairs, sorted."""
+    lanes = queue_pairs(*((qpn, 0, 1) for qpn in qpns))
+    spans = spans_of(Ports((own,)), lanes, own.epoch_ns)  # such that each epoch is a span of its own
+    columns = lanes.distinct(np.zeros(1, dtype=np.int64)).flow[spans.lane], spans.start_ns, spans.size // own.unit_bytes
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def spans_of(own: Ports, records: QueuePairs, quiet_ns: int = MS) -> Spans:
+    """What queue pairs sent between silences."""
+    return own.spans(records.distinct(own.clock_error_ns), quiet_ns)
 
 
 def queue_pairs(*records: tuple[int, int, int]) -> QueuePairs:

@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from diagnosis.traffic.association import Association, associate
 from diagnosis.traffic.calls import Calls
-from diagnosis.traffic.epochs import EpochSeries, Poll
+from diagnosis.traffic.epochs import Poll
+from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
 from diagnosis.traffic.results import metrics_table
+from diagnosis.traffic.series import EpochSeries
 from producers.simulation.nic.run import NicRun
 from schemas.catalogue import NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS, TRAFFIC_METRICS
 from schemas.message import decode
@@ -49,14 +51,14 @@ def seen(run: NicRun) -> Iterator[Seen]:
             series = EpochSeries.join(own)
             served = calls.take(np.isin(calls.rank, queue_pairs.source))
             found = associate(
-                series, queue_pairs, served, job.members, lambda a, b: job.place[a].host == job.place[b].host
+                Ports((series,)), queue_pairs, served, job.members, lambda a, b: job.place[a].host == job.place[b].host
             )
             yield Seen(nic, series, served, found)
 
 
 def metrics(run: NicRun) -> pa.Table:
     """The rows of analysis.traffic_metrics that come of a run."""
-    tables = [metrics_table(one.found, one.calls, one.series, one.nic) for one in seen(run)]
+    tables = [metrics_table(one.found, one.calls, [one.nic]) for one in seen(run)]
     columns = [{name: table.column(name).combine_chunks() for name in table.column_names} for table in tables]
     return _table([TRAFFIC_METRICS.batch(each) for each in columns])
 

@@ -10,11 +10,11 @@ import pytest
 
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.association import VISIBILITIES, Association, associate
+from diagnosis.traffic.calls import Kind
 from diagnosis.traffic.segmentation import STATES
-from diagnosis.traffic.transfers import Kind
 from diagnosis.traffic.volume import ring_bytes
 from tests.diagnosis.traffic.made_calls import Caller, calls
-from tests.diagnosis.traffic.made_epochs import EPOCH_NS, MB, MS, Sent, queue_pairs, series
+from tests.diagnosis.traffic.made_epochs import EPOCH_NS, MB, MS, Sent, port, queue_pairs
 
 HOST = 8
 """Ranks a host."""
@@ -39,7 +39,7 @@ def found(
     seconds: int = 1,
     lost: Sequence[int] = (),
 ) -> Association:
-    own = series(sent, seconds, lost)
+    own = port(sent, seconds, lost)
     return associate(own, queue_pairs(*LANES), calls(caller), MEMBERS, same_host, inferred)
 
 
@@ -104,7 +104,7 @@ def test_actual_time_leaves_out_silences_longer_than_an_epoch(p: float, share: f
         at += int(slices * 40_000 * p) + 10 * MS
     one = found(caller, sent)
     assert one.operators.duration_ns == pytest.approx(slices * 40_000 * p, rel=0.02)
-    actual = one.metrics.actual_time_ns / (slices * 40_000 * p)
+    actual = one.measured().actual_time_ns / (slices * 40_000 * p)
     assert actual == pytest.approx(share, abs=0.015)
 
 
@@ -116,8 +116,8 @@ def test_one_queue_pair_fills_the_silences_of_another_only_where_all_are_looked_
     sent = [Sent(80 + lane, 10 * MS + lane * 40_000, size, 25.1e9, 1_000_000, 40_000) for lane in (0, 1)]
     ring = {Kind(0, "dp", "all_gather", 2 * size // 3): Inference("ring", 0, 1.0, {8: 1.0})}
     one = found(caller, sent, ring)
-    assert one.metrics.actual_time_ns[0] / one.operators.duration_ns[0] == pytest.approx(0.89, abs=0.02)
-    assert one.metrics.longest_gap_ns[0] == 0
+    assert one.measured().actual_time_ns[0] / one.operators.duration_ns[0] == pytest.approx(0.89, abs=0.02)
+    assert one.measured().longest_gap_ns[0] == 0
 
 
 def test_silences_are_counted_by_length() -> None:
@@ -128,9 +128,9 @@ def test_silences_are_counted_by_length() -> None:
     assert [STATES[state] for state in one.operators.state] == ["complete"]
     gaps = [(b - a) // EPOCH_NS - 1 for a, b in itertools.pairwise(begins)]
     expected = np.bincount([gap.bit_length() - 1 for gap in gaps], minlength=16)
-    assert one.metrics.gaps[0].tolist() == expected.tolist()
-    assert one.metrics.longest_gap_ns[0] == max(gaps) * EPOCH_NS
-    assert one.metrics.actual_time_ns[0] == 4 * EPOCH_NS
+    assert one.measured().gaps[0].tolist() == expected.tolist()
+    assert one.measured().longest_gap_ns[0] == max(gaps) * EPOCH_NS
+    assert one.measured().actual_time_ns[0] == 4 * EPOCH_NS
 
 
 def test_a_send_that_does_not_end_leaves_its_collective_incomplete() -> None:
@@ -167,9 +167,9 @@ def test_what_a_nic_cannot_see_says_why() -> None:
 def test_ranks_whose_queue_pairs_are_not_known_are_unknown() -> None:
     caller = Caller(0, MEMBERS)
     caller.exchange("ep", {8: 8 * MB}, 10 * MS)
-    one = associate(series([]), queue_pairs((1, 0, 16)), calls(caller), MEMBERS, same_host)
+    one = associate(port([]), queue_pairs((1, 0, 16)), calls(caller), MEMBERS, same_host)
     assert [STATES[state] for state in one.operators.state] == ["unknown"]
-    mapped = associate(series([]), queue_pairs((1, 0, 8)), calls(caller), MEMBERS, same_host)
+    mapped = associate(port([]), queue_pairs((1, 0, 8)), calls(caller), MEMBERS, same_host)
     assert [STATES[state] for state in mapped.operators.state] == ["missing_start"]
 
 
@@ -182,7 +182,7 @@ def test_traffic_of_others_counts_for_nobody() -> None:
     busy = found(caller, [*sent, Sent(999, MS, 900 * MB, 10e9)])
     for name in ("start_ns", "end_ns", "sent", "state"):
         assert np.array_equal(getattr(quiet.operators, name), getattr(busy.operators, name))
-    assert np.array_equal(quiet.metrics.actual_time_ns, busy.metrics.actual_time_ns)
+    assert np.array_equal(quiet.measured().actual_time_ns, busy.measured().actual_time_ns)
 
 
 def test_slowness_that_leaves_no_epoch_empty_shows_in_what_full_epochs_hold() -> None:
@@ -191,6 +191,6 @@ def test_slowness_that_leaves_no_epoch_empty_shows_in_what_full_epochs_hold() ->
         caller = Caller(0, MEMBERS)
         caller.exchange("ep", {8: 200 * MB}, 10 * MS)
         one = found(caller, [Sent(80 + lane, 10 * MS, 100 * MB, rate, MB, gap) for lane in (0, 1)])
-        assert one.metrics.actual_time_ns[0] == pytest.approx(one.operators.duration_ns[0], rel=0.01)
-        busy.append(int(one.metrics.busy_epoch_bytes[0]))
+        assert one.measured().actual_time_ns[0] == pytest.approx(one.operators.duration_ns[0], rel=0.01)
+        busy.append(int(one.measured().busy_epoch_bytes[0]))
     assert busy[0] / busy[1] == pytest.approx(1.25, abs=0.03)

@@ -8,7 +8,7 @@ from schemas.operators import TOPIC as OPERATORS
 from schemas.topic import Topic
 from schemas.traffic_metrics import TOPIC as TRAFFIC_METRICS
 from tests.diagnosis.traffic.made_calls import Caller, calls
-from tests.diagnosis.traffic.made_epochs import MB, MS, SECOND, Sent, queue_pairs, series
+from tests.diagnosis.traffic.made_epochs import MB, MS, SECOND, Sent, port, queue_pairs
 
 MEMBERS = {"dp": (0, 8), "ep": (0, 8, 16), "tp": (0, 1)}
 
@@ -28,10 +28,10 @@ def test_rows_are_what_the_topics_hold() -> None:
     caller.call("dp", "all_gather", 16 * MB, 30 * MS)
     caller.call("ep", "send", 8 * MB, 40 * MS, peer=16)
     sent = [Sent(5, 11 * MS, 4 * MB), Sent(6, 11 * MS, 3 * MB), Sent(5, 31 * MS, 17 * MB)]
-    own, made = series(sent), calls(caller)
+    own, made = port(sent), calls(caller)
     found = associate(own, queue_pairs((5, 0, 8), (6, 0, 16)), made, MEMBERS, lambda a, b: a // 8 == b // 8)
 
-    metrics = checked(TRAFFIC_METRICS, metrics_table(found, made, own, "mlx5_0", {"ep": "ep"}))
+    metrics = checked(TRAFFIC_METRICS, metrics_table(found, made, ["mlx5_0"], parallelism={"ep": "ep"}))
     assert [(row["op"], row["state"]) for row in metrics] == [
         ("custom", "incomplete"),
         ("all_gather", "complete"),
@@ -47,7 +47,7 @@ def test_rows_are_what_the_topics_hold() -> None:
     assert send["start_ns"] is send["actual_time_ns"] is None
     assert (send["incomplete_peers"], send["sent_bytes"]) == ([16], 0)
 
-    operators = checked(OPERATORS, operators_table(found, made, "mlx5_0"))
+    operators = checked(OPERATORS, operators_table(found, made, ["mlx5_0"]))
     told = {(row["call_id"], row["visibility"], row["state"], str(row["qpns"])) for row in operators}
     assert told == {
         (0, "network", "complete", "[5]"),
@@ -62,7 +62,7 @@ def test_rows_are_what_the_topics_hold() -> None:
 
 
 def test_nothing_found_is_no_rows() -> None:
-    own, made = series([Sent(5, SECOND // 2, MB)]), calls(Caller(0, MEMBERS))
+    own, made = port([Sent(5, SECOND // 2, MB)]), calls(Caller(0, MEMBERS))
     found = associate(own, queue_pairs((5, 0, 8)), made, MEMBERS, lambda a, b: a // 8 == b // 8)
-    assert checked(TRAFFIC_METRICS, metrics_table(found, made, own, "mlx5_0")) == []
-    assert checked(OPERATORS, operators_table(found, made, "mlx5_0")) == []
+    assert checked(TRAFFIC_METRICS, metrics_table(found, made, ["mlx5_0"])) == []
+    assert checked(OPERATORS, operators_table(found, made, ["mlx5_0"])) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnosis.traffic.bursts import find_bursts
-from diagnosis.traffic.epochs import EpochSeries
+from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.segmentation import STATES, SegmentationRules, Segments, segment
 from diagnosis.traffic.transfers import Transfers
-from tests.diagnosis.traffic.made_epochs import EPOCH_NS, MB, MS, SECOND, UNIT, Sent, end_ns, queue_pairs, series
+from tests.diagnosis.traffic.made_epochs import EPOCH_NS, MB, MS, SECOND, UNIT, Sent, end_ns, port, queue_pairs, rows
 
 DELTA = SegmentationRules().quiet_ns
 LANES = (1, 2)
@@ -54,7 +54,7 @@ def in_turn(sizes: Sequence[int], pauses: Sequence[int], first_ns: int = 5 * MS,
     return runs
 
 
-def segmented(own: EpochSeries, runs: Sequence[Run], rules: SegmentationRules | None = None) -> Segments:
+def segmented(own: Ports, runs: Sequence[Run], rules: SegmentationRules | None = None) -> Segments:
     count = len(runs)
     transfers = Transfers(
         np.arange(count),
@@ -63,13 +63,13 @@ def segmented(own: EpochSeries, runs: Sequence[Run], rules: SegmentationRules | 
         np.array([one.expected for one in runs]),
         np.array([one.call_ns for one in runs]),
     )
-    lanes = queue_pairs(*((lane, 0, 8) for lane in LANES)).lanes(own)
+    lanes = queue_pairs(*((lane, 0, 8) for lane in LANES)).distinct(own.clock_error_ns)
     rules = rules or SegmentationRules()
     return segment(own, find_bursts(own, lanes, rules.delta(own.epoch_ns)), transfers, np.full(count, 2), rules)
 
 
-def told(runs: Sequence[Run], seconds: int = 1, lost: Sequence[int] = (), more: Sequence[Sent] = ()) -> EpochSeries:
-    return series([*(one for own in runs for one in own.sent), *more], seconds, lost)
+def told(runs: Sequence[Run], seconds: int = 1, lost: Sequence[int] = (), more: Sequence[Sent] = ()) -> Ports:
+    return port([*(one for own in runs for one in own.sent), *more], seconds, lost)
 
 
 def assert_found(found: Segments, runs: Sequence[Run], chosen: Sequence[int] | None = None) -> None:
@@ -96,11 +96,10 @@ def test_operators_with_silence_between_them(operators: list[tuple[int, int]], i
     assert found.sent.tolist() == sent
 
 
-def algorithm_1(own: EpochSeries, size: int) -> tuple[list[int], list[int]]:
+def algorithm_1(own: Ports, size: int) -> tuple[list[int], list[int]]:
     """As published: one size, epoch by epoch; the last end is never found."""
     starts, ends, last, volume = [], [], 0, 0
-    order = np.argsort(own.start_ns, kind="stable")
-    for at, sent in zip(own.start_ns[order].tolist(), (own.units[order] * UNIT).tolist(), strict=True):
+    for at, sent in sorted((at, units * UNIT) for _, at, units in rows(own.series[0], *LANES)):
         if at - last >= DELTA and volume >= size:
             ends.append(last)
             volume = 0
@@ -165,9 +164,9 @@ def test_volume_alone_drifts() -> None:
     """What is left over of each operator adds up, so that the silences between them end up within operators."""
     runs = in_turn([20 * MB] * 30, [3 * DELTA] * 30, inflation=1.05)
     own = told(runs)
-    order = np.argsort(own.start_ns, kind="stable")
-    sent = np.cumsum(own.units[order].astype(np.int64)) * UNIT
-    starts = own.start_ns[order][np.searchsorted(sent, np.arange(30) * 20 * MB, side="right")]
+    start_ns, units = np.array(sorted((at, units) for _, at, units in rows(own.series[0], *LANES))).T
+    sent = np.cumsum(units) * UNIT
+    starts = start_ns[np.searchsorted(sent, np.arange(30) * 20 * MB, side="right")]
     drift = np.abs(starts - [one.start_ns for one in runs])
     assert drift[-1] > 100 * EPOCH_NS
     assert_found(segmented(own, runs), runs)
@@ -242,19 +241,17 @@ def test_every_row_belongs_to_one_operator_at_most(seed: int) -> None:
     runs = in_turn(random.integers(MB, 60 * MB, count).tolist(), pauses.tolist())
     own = told(runs)
     found = segmented(own, runs)
-    taken = np.zeros(len(own), dtype=np.int64)
-    for low, high in zip(found.pieces.low, found.pieces.high, strict=True):
+    spans, [part] = found.pieces.spans, own.parts
+    taken = np.zeros(len(part.poll.units), dtype=np.int64)
+    for low, high in zip(spans.low, spans.high, strict=True):
         taken[low:high] += 1
     assert taken.max() == 1
-    by_piece = [int(own.units[a:b].sum()) * UNIT for a, b in zip(found.pieces.low, found.pieces.high, strict=True)]
+    by_piece = [int(part.poll.units[a:b].sum()) * UNIT for a, b in zip(spans.low, spans.high, strict=True)]
     assert np.bincount(found.pieces.transfer, weights=by_piece, minlength=count).tolist() == found.sent.tolist()
 
 
 def test_a_nic_whose_clock_is_not_known_says_so_but_finds_operators_by_volume() -> None:
     runs = in_turn([50 * MB] * 4, [20 * MS] * 4)
     moved = [Run(one.expected, one.call_ns + 10 * SECOND, one.sent) for one in runs]
-    own = told(runs)
-    unaligned = EpochSeries(
-        own.qpns, own.offsets, own.start_ns, own.units, own.covered, own.epoch_ns, 32, 4096, False, 0
-    )
-    assert_found(segmented(unaligned, moved), runs)
+    unaligned = replace(told(runs).series[0], aligned=False)
+    assert_found(segmented(Ports((unaligned,)), moved), runs)

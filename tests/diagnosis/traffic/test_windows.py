@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from diagnosis.traffic.telling import Served, Surroundings, tell
 from diagnosis.traffic.volume import ring_bytes
-from diagnosis.traffic.windows import NicWindow, Surroundings, WindowRules
+from diagnosis.traffic.windows import NicWindow, WindowRules
 from tests.diagnosis.traffic.made_calls import Caller, calls
 from tests.diagnosis.traffic.made_epochs import MB, MS, SECOND, Sent, poll, queue_pairs
 
@@ -45,9 +47,7 @@ def test_an_algorithm_is_known_no_longer_once_more_is_sent_than_it_can_explain()
 
 def told(window: NicWindow, caller: Caller) -> list[dict[str, Any]]:
     """Rows of analysis.traffic_metrics of the first four seconds, step by step."""
-    called, rows = calls(caller), list[dict[str, Any]]()
-    for until_ns in range(STEP, 4 * SECOND + 1, STEP):
-        since_then = (called.launch_ns >= window.from_ns) & (called.launch_ns < until_ns)
-        found = window.tell(until_ns, called.take(since_then), queue_pairs((7, 0, 1)), AROUND)
-        rows += found.metrics.to_pylist() if found is not None else []
-    return rows
+    called = calls(caller)
+    served = Served(window, np.arange(len(called)), queue_pairs((7, 0, 1)))
+    steps = [tell(until_ns, called, [served], AROUND) for until_ns in range(STEP, 4 * SECOND + 1, STEP)]
+    return [row for told in steps for one in told for row in one.metrics.to_pylist()]

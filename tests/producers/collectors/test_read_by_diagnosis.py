@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from diagnosis.traffic.calls import Calls
-from diagnosis.traffic.epochs import EpochSeries, Poll
+from diagnosis.traffic.epochs import Poll
 from diagnosis.traffic.queue_pairs import FOREVER, QueuePairs
+from diagnosis.traffic.series import EpochSeries
 from producers.collectors.call_log import CONNECTED, GROUP_END, MEMBER
 from producers.collectors.host import HostCollector
 from schemas.catalogue import ADDRESSES, NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS
@@ -59,12 +60,12 @@ def test_what_a_host_tells_is_what_its_nics_and_processes_did(tmp_path: Path) ->
 
     series = EpochSeries.join(Poll.by_nic(table(told, NIC_EPOCHS))["mlx5_0"])
     assert (series.aligned, series.epoch_ns, series.unit_bytes) == (True, 32_000, 32)
-    assert series.qpns.tolist() == [7, 9]
-    assert np.add.reduceat(series.units, series.offsets[:-1]).tolist() == [309, 3]
+    told_of = [{int(qpn) for qpn in part.poll.qpn} for part in series.parts if part.poll.qpn is not None]
+    assert told_of == [{7, 9}] * 3
     starts = np.array([epoch * 32_000 + second * S + OFFSET for second in range(3) for epoch in (10, 12)])
-    assert (
-        np.abs(series.start_ns[:6] - starts).max() <= series.clock_error_ns < 200_000
-    )  # the first poll knows no drift
+    rows = np.concatenate([part.rows(0, 2)[0] for part in series.parts])
+    assert np.abs(rows - starts).max() <= series.clock_error_ns < 200_000  # the first poll knows no drift
+    assert [int(part.poll.units.sum()) for part in series.parts] == [104] * 3
     assert (series.covered[:, 1] - series.covered[:, 0]).tolist() == [S, S]  # lost counts cover nothing
 
     read = Calls.from_arrow(table(told, OP_CALLS))
@@ -74,5 +75,5 @@ def test_what_a_host_tells_is_what_its_nics_and_processes_did(tmp_path: Path) ->
     assert read.launch_ns.tolist() == [NOW - 100, NOW - 80, NOW - 80]  # of a group from its first call on
 
     pairs = QueuePairs.from_arrow(table(told, QUEUE_PAIRS))
-    assert [values.tolist() for values in (pairs.qpn, pairs.source, pairs.destination)] == [[7], [3], [4]]
+    assert [values.tolist() for values in (pairs.flow, pairs.source, pairs.destination)] == [[7], [3], [4]]
     assert (pairs.valid_from_ns.tolist(), pairs.valid_to_ns.tolist()) == ([NOW - 200], [FOREVER])

@@ -1,0 +1,42 @@
+"""Numbers that hold for one NIC, made to hold for several that are looked at together.
+
+What a step of time costs hardly depends on how much there is to find, so the NICs of a host share it: queue pairs and
+ranks go by numbers that say on which NIC they are. On the first NIC, or the only one, they are the plain numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from diagnosis.traffic.epochs import Ints
+
+Numbers = TypeVar("Numbers", int, Ints)
+
+_QPN_BITS = 24
+_RANK_BITS = 20
+"""No queue pair and no rank has a higher number."""
+
+
+def flow_of(nic: Ints | int, qpn: Ints) -> Ints:
+    """The number of a queue pair on one of several NICs."""
+    return qpn | (nic << _QPN_BITS)
+
+
+def qpn_of(flow: Ints) -> Ints:
+    """A queue pair's own number."""
+    return flow & ((1 << _QPN_BITS) - 1)
+
+
+def sender_of(nic: Ints | int, rank: Ints) -> Ints:
+    """The number of a rank that sends by one of several NICs."""
+    return rank | (nic << _RANK_BITS)
+
+
+def rank_of(sender: Numbers) -> Numbers:
+    """A sender's rank."""
+    return sender & ((1 << _RANK_BITS) - 1)
+
+
+def nic_of(sender: Numbers) -> Numbers:
+    """The NIC that a sender sends by."""
+    return sender >> _RANK_BITS

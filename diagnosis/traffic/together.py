@@ -1,0 +1,110 @@
+"""What operators sent in each epoch, all queue pairs together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from diagnosis.traffic.epochs import Ints
+from diagnosis.traffic.ports import Ports, Spans
+
+Floats = npt.NDArray[np.float64]
+
+_AT_ONCE = 1 << 22
+"""Epochs that are added up at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Together:
+    """The active epochs of some ``operators`` (numbers): which of them each belongs to (its place), the operator's
+    epoch that it is, and the units sent in it; shape (active,), sorted by operator and time."""
+
+    operators: Ints
+    place: Ints
+    epoch: Ints
+    units: Floats
+
+    @property
+    def active(self) -> Ints:
+        """How many active epochs each operator has; shape (operators,)."""
+        return np.bincount(self.place, minlength=len(self.operators))
+
+    def silences(self) -> tuple[Ints, Ints]:
+        """The operator's place, and length in epochs, of each silence inside of one."""
+        silent = np.diff(self.epoch) - 1
+        inside = (np.diff(self.place) == 0) & (silent > 0)
+        return self.place[1:][inside], silent[inside]
+
+    def quantile(self, share: float) -> Floats:
+        """A quantile of the units in each operator's active epochs, with linear interpolation; shape (operators,)."""
+        ordered = self.units[np.lexsort((self.units, self.place))]
+        count = self.active
+        at = (count - 1) * share
+        below = np.floor(at)
+        first = np.cumsum(count) - count
+        low = ordered[first + below.astype(np.int64)]
+        high = ordered[first + np.minimum(below.astype(np.int64) + 1, count - 1)]
+        part = at - below
+        return np.asarray(np.where(part < 0.5, low + (high - low) * part, high - (high - low) * (1 - part)))
+
+
+def together(ports: Ports, spans: Spans, operator: Ints, start_ns: Ints, end_ns: Ints) -> Iterator[Together]:
+    """What operators sent in their ``spans``, of each of which ``operator`` is told: some operators at a time.
+
+    ``start_ns`` and ``end_ns``: of the first and the last traffic of each operator; shape (operators,).
+    """
+    order = np.argsort(operator, kind="stable")
+    spans, operator = spans.take(order), operator[order]
+    begins = np.flatnonzero(np.diff(operator, prepend=-1))
+    names = operator[begins]
+    # clocks are aligned anew at each poll, so epochs lie on one grid only up to their half
+    first_ns = start_ns[names] - ports.epoch_ns // 2
+    lengths = (end_ns[names] - first_ns) // ports.epoch_ns + 1
+    ends = np.append(begins, len(operator))[1:]
+    low = 0
+    while low < len(names):
+        high = max(low + 1, int(np.searchsorted(np.cumsum(lengths[low:]), _AT_ONCE, side="right")) + low)
+        rows = slice(int(begins[low]), int(ends[high - 1]))
+        place = np.repeat(np.arange(high - low), (ends - begins)[low:high])
+        some = spans.take(rows)
+        offset = np.cumsum(lengths[low:high]) - lengths[low:high]
+        units = _added_up(ports, some, offset[place], first_ns[low:high][place], int(lengths[low:high].sum()))
+        active = np.flatnonzero(units)
+        own = np.searchsorted(offset, active, side="right") - 1
+        yield Together(names[low:high], own, active - offset[own], units[active])
+        low = high
+
+
+def _added_up(ports: Ports, spans: Spans, offset: Ints, first_ns: Ints, length: int) -> Floats:
+    """Units by epoch: ``offset`` is the place of the epoch that begins at ``first_ns``, of each span."""
+    order = np.lexsort((spans.low, spans.part))
+    spans, offset, first_ns = spans.take(order), offset[order], first_ns[order]
+    shift = offset + (ports.began_ns[spans.part] - first_ns) // ports.epoch_ns
+    first = offset + (spans.start_ns - first_ns) // ports.epoch_ns
+    last = offset + (spans.last_ns - first_ns) // ports.epoch_ns
+    units = np.zeros(length)
+    bounds = [*np.flatnonzero(np.diff(spans.part, prepend=-1)).tolist(), len(spans)]
+    for low, high in pairwise(bounds):
+        own = slice(low, high)
+        begin, end = int(first[own].min()), int(last[own].max()) + 1
+        epoch, sent = _rows(ports, int(spans.part[low]), spans.low[own], spans.high[own])
+        place = np.repeat(shift[own] - begin, (spans.high - spans.low)[own])
+        place += epoch
+        units[begin:end] += np.bincount(place, weights=sent, minlength=end - begin)
+    return units
+
+
+def _rows(ports: Ports, part: int, low: Ints, high: Ints) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """Epoch and units of ascending, disjoint rows of a part."""
+    poll, whole = ports.parts[part].poll, slice(int(low[0]), int(high[-1]))
+    epoch, units = poll.epoch[whole], poll.units[whole]
+    edges = np.stack((low, high), axis=1).ravel()
+    lengths = np.diff(edges)
+    if lengths[1::2].any():
+        inside = np.repeat(np.arange(len(lengths)) % 2 == 0, lengths)
+        return epoch[inside], units[inside]
+    return epoch, units
