@@ -6,7 +6,7 @@ Its queue pairs are in no map. It goes at rates of its own, and leaves the job's
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,7 +34,15 @@ class Burst:
 
 
 def bursts(scenario: NicScenario, second: int) -> Iterator[Burst]:
-    """What others send in one second of the run."""
+    """What others send in one second of the run; through a NIC that is down nothing."""
+    down_s = {fault.rank: fault.at_s for fault in scenario.faults if fault.injection is Injection.NIC_DOWN}
+    for burst in _wanted(scenario, second):
+        until = min(burst.end_s, down_s.get(burst.nic, burst.end_s))
+        if burst.begin_s < until:
+            yield replace(burst, end_s=until)
+
+
+def _wanted(scenario: NicScenario, second: int) -> Iterator[Burst]:
     for nic in range(scenario.world):
         chance = stream(scenario.seed, Purpose.BACKGROUND, nic, second)
         often = scenario.noise.background

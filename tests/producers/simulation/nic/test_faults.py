@@ -168,6 +168,19 @@ def test_a_nic_that_is_gone_offers_nothing_to_its_predecessor() -> None:
     assert sent.max() < truth.faults[0].at_ns
 
 
+def test_a_nic_that_is_gone_sends_for_nobody() -> None:
+    """Neither for the job nor for others, whose flows go on through the other NICs."""
+    busy = dataclasses.replace(QUIET_JOB, noise=dataclasses.replace(QUIET, background=40.0))
+    heard = broken(Injection.NIC_DOWN, base=busy)
+    down_ns = heard.run.truth.faults[0].at_ns
+    clocks = {heard.rank_of(p["host"], p["nic"]): p["host_minus_nic_ns"] for p in heard.polls}
+    last = dict.fromkeys(clocks, 0)
+    for (rank, _), (times, _) in heard.counted.items():
+        last[rank] = max(last[rank], int(times.max(initial=0)) + clocks[rank])
+    assert last[RANK] < down_ns
+    assert min(at for rank, at in last.items() if rank != RANK) > down_ns
+
+
 @pytest.mark.parametrize("injection", [Injection.GPU_ERROR, Injection.CUDA_ERROR])
 def test_a_gpu_that_fails_starts_nothing_more_on_its_host(injection: Injection) -> None:
     """Its neighbours' processes, and its own unless the error ended it, still call what comes next."""
