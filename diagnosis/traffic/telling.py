@@ -128,11 +128,11 @@ class _Step:
         """Which calls were told before; shape (calls,)."""
         before = [(sender_of(nic, window.told[:, 0]), window.told[:, 1]) for nic, window in enumerate(self.windows)]
         sender, call = (np.concatenate(column) for column in zip(*before, strict=True))
-        count = len(self.calls)
-        code = joint_codes(np.append(self.calls.source, sender), np.append(self.calls.call_id, call))
-        known = np.zeros(int(code.max(initial=0)) + 1, dtype=np.bool_)
-        known[code[count:]] = True
-        return known[code[:count]]
+        told = np.zeros(len(self.calls), dtype=np.bool_)
+        near = np.flatnonzero(np.isin(self.calls.call_id, call))  # few, if any: ranks may call by the same numbers
+        code = joint_codes(np.append(self.calls.source[near], sender), np.append(self.calls.call_id[near], call))
+        told[near] = np.isin(code[: len(near)], code[len(near) :])
+        return told
 
     def _over(self, found: Association) -> Bools:
         """Which calls nothing is to be waited for of any more; shape (calls,)."""

@@ -88,14 +88,14 @@ def infer_algorithms(
         if kind.op not in DIRECT and kind not in known:
             wanted.setdefault(kind.rank, []).append(kind)
     for sender, kinds in wanted.items():
-        sending = _Sending.of(calls, sender, bursts, int(slack_ns[nic_of(sender)]))
-        for kind in kinds:
-            rank = rank_of(sender)
-            ranks = [peer for peer in members.get(kind.communicator, ()) if peer != rank]
-            about = kind.op, kind.payload, len(ranks) + 1
-            inference = infer(*about, sending.after_calls(kind, ranks)) or infer(*about, sending.in_all(kind, ranks))
-            if inference is not None:
-                found[kind] = inference
+        low, high = np.searchsorted(bursts.source, [sender, sender + 1])
+        reached = set(bursts.destination[low:high].tolist())
+        peers = {
+            kind: [rank for rank in members.get(kind.communicator, ()) if rank != rank_of(sender)] for kind in kinds
+        }
+        sent_to = {kind: ranks for kind, ranks in peers.items() if not reached.isdisjoint(ranks)}
+        if sent_to:
+            found |= _Sending.of(calls, sender, bursts, int(slack_ns[nic_of(sender)])).inferred(sent_to)
     return found
 
 
@@ -123,6 +123,16 @@ class _Sending:
         window = np.searchsorted(calls.launch_ns[begins], bursts.start_ns[low:high] + slack_ns, side="right") - 1
         return cls(calls, kind, kinds, begins, window, bursts.destination[low:high], bursts.size[low:high])
 
+    def inferred(self, peers: Mapping[Kind, Sequence[int]]) -> dict[Kind, Inference]:
+        """The algorithms of some kinds of calls, among the sender and its ``peers``, as far as they show."""
+        found = {}
+        for kind, ranks in peers.items():
+            about = kind.op, kind.payload, len(ranks) + 1
+            inference = infer(*about, self.after_calls(kind, ranks)) or infer(*about, self.in_all(kind, ranks))
+            if inference is not None:
+                found[kind] = inference
+        return found
+
     def after_calls(self, kind: Kind, peers: Sequence[int]) -> dict[int, float]:
         """Bytes that one call usually sends to each peer; nothing where most runs are followed by none."""
         runs = np.flatnonzero(self.kind[self.begins] == self.kinds.index(kind))
@@ -141,8 +151,7 @@ class _Sending:
         in_rings = [_in_a_ring(one, size) if one.communicator == kind.communicator else 0 for one in self.kinds]
         rings = sum(each * calls for each, calls in zip(in_rings, np.bincount(self.kind).tolist(), strict=True))
         sends = self.calls.is_op("send") & (self.calls.peer >= 0)
-        least = max(peers, default=0) + 1
-        direct = np.bincount(self.calls.peer[sends], weights=self.calls.payload[sends], minlength=least)
+        direct = np.bincount(self.calls.peer[sends], weights=self.calls.payload[sends], minlength=max(peers) + 1)
         share = _in_a_ring(kind, size) / max(rings, 1)
         volume = {peer: float(self.size[self.destination == peer].sum() - direct[peer]) for peer in peers}
         return {peer: sent * share for peer, sent in volume.items() if sent > 0}
