@@ -58,7 +58,9 @@ def localise_slow(
     stages = [set(ranks) for ranks in pipelines]
     stages += [set(grid.rank.tolist()) for grid in own if in_turn(grid, table)]
     within = [grid for grid in own if not any(set(grid.rank.tolist()) <= ranks for ranks in stages)]
-    late, imbalance = _late(within, table, job, rules)
+    # in pipelines the sends tell who computes for long: replicas with unlike microbatches are through at unlike times
+    staged = set().union(*stages)
+    late, imbalance = _late([grid for grid in within if not staged & set(grid.rank.tolist())], table, job, rules)
     straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
     straggling += [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
     computing = [pipeline] if pipeline is not None else late

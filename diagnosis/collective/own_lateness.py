@@ -24,11 +24,16 @@ METHOD = "own_lateness"
 _ALIKE = 2 / 3
 """A neighbour that is late of itself by this part of the latest one's lateness may be the culprit as well."""
 
+_FIRST = 1 / 3
+"""The same of the first stage. On the way back it only gets, so that what it computes too long there shows in how late
+the stage after it gets rid of its sends."""
+
 
 def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Verdict | None:
     """The machine whose sends are late of themselves by most, all together, and its neighbour if it is about as late.
 
-    Two that send to each other at once wait for each other, so that either may have computed too long.
+    Two that send to each other at once wait for each other, so that either may have computed too long. Nobody is named
+    whose lateness is like that of others: microbatches are not alike.
     """
     expected = pipelines.expected()
     late = pipelines.start - expected
@@ -38,7 +43,10 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
     each = late - np.fmax(way.causes(late), 0.0)
     own = np.nansum(each, axis=1)
     worst = int(np.argmax(own))
+    if own[worst] < rules.spread * _deviation(own, worst, way):
+        return None
     alike = [at for at in way.neighbours(worst) if own[at] >= _ALIKE * own[worst]]
+    alike += [at for at in way.neighbours(worst) if way.before[at] == UNKNOWN and own[at] >= _FIRST * own[worst]]
     evidence = {
         "stage": float(pipelines.stage[worst]),
         "send": float(np.argmax(np.nan_to_num(each[worst]))),
@@ -60,7 +68,7 @@ def missing_of_itself(pipelines: Pipelines, job: Job) -> Verdict | None:
         return None
     way = _Way.of(pipelines)
     lacking = pipelines.lacking & ~np.isnan(expected)
-    first = lacking & ~(way.causes(lacking.astype(np.float64)) > 0)
+    first = _without_cause(way, lacking)
     if not first.any():
         return None
     order = np.where(first, expected, np.inf)
@@ -73,6 +81,38 @@ def missing_of_itself(pipelines: Pipelines, job: Job) -> Verdict | None:
     alike = [at for at in way.neighbours(machine) if (first[at] & pipelines.absent[at] & near[at]).any()]
     evidence = {"stage": float(pipelines.stage[machine]), "send": float(send)}
     return computing_too_long(pipelines, job, sorted((machine, *alike[:1])), METHOD, evidence, hang=True)
+
+
+def _without_cause(way: _Way, lacking: Bools) -> Bools:
+    """The first lacking sends of machines that wait for nothing that is lacking; shape as ``lacking``.
+
+    Whose receiver is held up by somebody else waits for that one: it may have had to get something from the receiver
+    first. Two that so wait for each other are left.
+    """
+    send = np.argmax(lacking, axis=1)
+    machines = np.arange(len(lacking))
+    awaited = np.where(lacking.any(axis=1), way.awaited(lacking)[machines, send], UNKNOWN)
+
+    def held_by(machine: int) -> int:
+        seen = set()
+        while awaited[machine] != UNKNOWN and machine not in seen:
+            seen.add(machine)
+            machine = int(awaited[machine])
+        return machine
+
+    free = [int(m) for m in np.flatnonzero(lacking.any(axis=1) & (awaited == UNKNOWN))]
+    to = {m: int(way.receiver[m, send[m]]) for m in free}
+    by = {m: held_by(to[m]) if to[m] != UNKNOWN and lacking[to[m]].any() else m for m in free}
+    left = [m for m in free if by[m] == m or by.get(by[m]) == m]
+    chosen = np.zeros_like(lacking)
+    chosen[left, send[left]] = True
+    return chosen
+
+
+def _deviation(own: Floats, worst: int, way: _Way) -> float:
+    """By how much the machines of other pipelines are late of themselves: the mean."""
+    others = np.delete(own, way.pipeline(worst))
+    return float(np.mean(np.abs(others))) if len(others) else 0.0
 
 
 def _together(pipelines: Pipelines, job: Job, first: Bools) -> Verdict | None:
@@ -125,20 +165,48 @@ class _Way:
             ordinal=np.where(forward, np.cumsum(forward, axis=1), np.cumsum(back, axis=1)) - 1,
         )
 
+    def pipeline(self, machine: int) -> list[int]:
+        """The machines of all stages of the pipeline that one belongs to."""
+        found = [machine]
+        for to in (self.before, self.after):
+            at = to[machine]
+            while at != UNKNOWN and at not in found:
+                found.append(int(at))
+                at = to[at]
+        return found
+
     def neighbours(self, machine: int) -> list[int]:
         """The machines of the stages around one."""
         return [int(at) for at in (self.before[machine], self.after[machine]) if at != UNKNOWN]
 
+    @property
+    def receiver(self) -> Ints:
+        """The machine that each send goes to; shape (machines, sends)."""
+        return np.where(self.forward, self.after[:, None], np.where(self.back, self.before[:, None], UNKNOWN))
+
+    def awaited(self, lacking: Bools) -> Ints:
+        """The machine whose lacking send each one waits for, ``UNKNOWN`` where none is; shape as ``lacking``."""
+        _, same, emptied = self._of_causes(lacking.astype(np.float64))
+        came = np.where(self.forward | self._turns, self.before[:, None], self.after[:, None])
+        return np.where(same > 0, came, np.where(emptied > 0, self.receiver, UNKNOWN))
+
     def causes(self, values: Floats) -> Floats:
         """The largest of the values that belong to the sends which each one waits for; NaN where there is none."""
+        own, same, emptied = self._of_causes(values)
+        return np.asarray(np.fmax(own, np.fmax(same, emptied)))
+
+    @property
+    def _turns(self) -> Bools:
+        """The last stage sends back what it got."""
+        return np.asarray(self.after == UNKNOWN)[:, None]
+
+    def _of_causes(self, values: Floats) -> tuple[Floats, Floats, Floats]:
+        """Values of each one's causes: the send before it, that of the microbatch it sends on, and its receiver's."""
         forward, back = self._by_ordinal(values, self.forward), self._by_ordinal(values, self.back)
-        last = (self.after == UNKNOWN)[:, None]
-        same = np.where(
-            self.forward | last, self._of(forward, self.before, 0), self._of(back, self.after, 0)
-        )  # the last stage turns round
+        same = np.where(self.forward | self._turns, self._of(forward, self.before, 0), self._of(back, self.after, 0))
         emptied = np.where(self.forward, self._of(forward, self.after, -1), self._of(back, self.before, -1))
         own = np.concatenate((np.full((len(values), 1), np.nan), values[:, :-1]), axis=1)
-        return np.asarray(np.fmax.reduce((own, same, emptied)))
+        return own, same, emptied
 
     def _by_ordinal(self, values: Floats, direction: Bools) -> Floats:
         """Values of the sends in one direction by their ordinal; a row more than machines, of ``UNKNOWN``."""

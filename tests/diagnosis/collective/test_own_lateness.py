@@ -1,0 +1,60 @@
+"""Who is late of itself in pipelines, whatever the clocks of their stages say."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diagnosis.collective.grid import ComparisonRules
+from diagnosis.collective.own_lateness import late_of_itself, missing_of_itself
+from diagnosis.job import Job, Place
+from tests.diagnosis.collective.one_f_one_b import pipelines, replica, schedule
+
+RULES = ComparisonRules()
+REPLICAS = 3
+
+layouts = st.tuples(st.integers(2, 5), st.integers(4, 10))
+"""Stages and microbatches."""
+
+
+def job(stages: int) -> Job:
+    """A rank on each machine."""
+    return Job("j", tuple(Place(rank, f"h{rank}", 0, ("mlx5_0",)) for rank in range(stages * REPLICAS)), ())
+
+
+@settings(deadline=None, max_examples=60)
+@given(layouts, st.data(), st.floats(1.8, 3.0))
+def test_a_machine_that_computes_for_longer_is_named_whatever_the_clocks_say(
+    layout: tuple[int, int], data: st.DataObject, times: float
+) -> None:
+    stages, microbatches = layout
+    slow, at = data.draw(st.integers(0, stages - 1)), data.draw(st.integers(0, REPLICAS - 1))
+    apart = data.draw(st.lists(st.floats(-1e9, 1e9), min_size=stages, max_size=stages))
+    told = [replica(stages, microbatches, {slow: times} if one == at else {}) for one in range(REPLICAS)]
+    found = late_of_itself(pipelines(told, apart), job(stages), RULES)
+    assert found is not None
+    culprit = slow * REPLICAS + at
+    assert culprit in found.ranks
+    assert set(found.ranks) <= {culprit, culprit - REPLICAS, culprit + REPLICAS}
+
+
+@settings(deadline=None, max_examples=60)
+@given(layouts, st.data())
+def test_a_machine_that_computes_no_more_is_named(layout: tuple[int, int], data: st.DataObject) -> None:
+    """Whoever only waits for it is not, unless both hold up the same exchange."""
+    stages, microbatches = layout
+    stage, at = data.draw(st.integers(0, stages - 1)), data.draw(st.integers(0, REPLICAS - 1))
+    computing = [i for i, step in enumerate(schedule(stage, stages, microbatches)) if step.computes and step.transfers]
+    stops = stage, data.draw(st.sampled_from(computing))
+    told = [replica(stages, microbatches, {}, stops if one == at else None) for one in range(REPLICAS)]
+    found = missing_of_itself(pipelines(told, [0.0] * stages), job(stages))
+    assert found is not None
+    culprit = stage * REPLICAS + at
+    assert culprit in found.ranks
+    assert set(found.ranks) <= {culprit, culprit - REPLICAS, culprit + REPLICAS}
+
+
+def test_nobody_is_late_where_all_compute_alike() -> None:
+    told = [replica(4, 8, {}) for _ in range(REPLICAS)]
+    assert late_of_itself(pipelines(told, [0.0] * 4), job(4), RULES) is None
+    assert missing_of_itself(pipelines(told, [0.0] * 4), job(4)) is None
