@@ -21,7 +21,7 @@ from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
 from diagnosis.traffic.results import metrics_table, operators_table
-from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, MOST_INFLATION, UNKNOWN_STATE
+from diagnosis.traffic.segmentation import COMPLETE, MOST_INFLATION, UNKNOWN_STATE
 from diagnosis.traffic.series import EpochSeries
 from diagnosis.traffic.volume import POINT_TO_POINT
 from diagnosis.traffic.windows import NicWindow, WindowRules
@@ -140,16 +140,29 @@ class _Step:
         settled = self.rules.settled_ns(found.ports.epoch_ns)
         over = calls.launch_ns < self.until_ns - settled
         over &= ~self._awaiting_inference(found)
-        open_ = np.isin(operators.state, (INCOMPLETE, MISSING_START))
+        complete, unknown = operators.state == COMPLETE, operators.state == UNKNOWN_STATE
+        followed = _followed(found, calls)
+        halfway = complete & ~followed & self._newly_along_trees(found)
         limit = np.select(
-            [operators.state == COMPLETE, operators.state == UNKNOWN_STATE, open_ & _followed(found, calls)],
-            [settled, self.rules.unknown_ns, self.rules.overdue_ns],
+            [halfway, complete, unknown, followed],
+            [self.rules.overdue_ns, settled, self.rules.unknown_ns, self.rules.overdue_ns],
             default=self.rules.give_up_ns,
         )
         done, on_network = np.zeros(len(calls), dtype=np.bool_), np.zeros(len(calls), dtype=np.bool_)
         done[operators.key] = operators.silent_ns >= limit
         on_network[operators.key] = True
         return np.where(on_network[calls.unit], done[calls.unit], over)
+
+    def _newly_along_trees(self, found: Association) -> Bools:
+        """Operators of kinds that go along trees only by what was sent so far: a late receiver may have held one up
+        that goes around a ring, when it had sent what it would have along a tree. Shape (operators,)."""
+        code, kinds = self.calls.kinds
+        new = np.zeros(len(kinds), dtype=np.bool_)
+        for at, kind in enumerate(kinds):
+            inference = found.inferred.get(kind)
+            known = self.windows[nic_of(kind.rank)].inferred
+            new[at] = inference is not None and inference.algorithm == "tree" and _of_rank(kind) not in known
+        return new[code[found.operators.key]]
 
     def _awaiting_inference(self, found: Association) -> Bools:
         """Collectives between hosts whose algorithm does not show yet are not over for a while; shape (calls,)."""

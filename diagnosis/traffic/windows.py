@@ -24,7 +24,8 @@ class WindowRules:
     """When an operator is told.
 
     ``unknown_ns``: one that telemetry has lost is not waited for any longer. ``overdue_ns``: one that is silent for as
-    long is told while it is open, as it stands; ``give_up_ns``: it is closed so. ``infer_ns``: how long calls are kept
+    long is told while it is open, as it stands, and one that has sent all it had to by an algorithm that nothing else
+    confirms is over; ``give_up_ns``: it is closed so. ``infer_ns``: how long calls are kept
     whose algorithm does not show. ``sure``: confidence from which on an algorithm counts as known.
     """
 

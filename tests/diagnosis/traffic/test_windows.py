@@ -31,16 +31,45 @@ def test_an_algorithm_is_not_told_by_an_operator_that_still_runs(rate_bytes_per_
     assert row["sent_bytes"] == ring.size
 
 
+@pytest.mark.parametrize("held_up_ns", [22 * MS, 50 * MS, 700 * MS])
+def test_what_a_late_receiver_holds_up_is_not_told_before_it_goes_on(held_up_ns: int) -> None:
+    """Right when it has sent what it would have along a tree, and for longer than operators are silent in between."""
+    payload, part = 24 * MB, 24 * MB
+    whole = ring_bytes("all_reduce", payload, 4)
+    caller = Caller(0, MEMBERS)
+    caller.call("data", "all_reduce", payload, 450 * MS)
+    sent = [Sent(7, 451 * MS, part), Sent(7, 453 * MS + held_up_ns, whole - part)]
+    window = NicWindow("mlx5_0", WindowRules(), polls=[poll(sent, at * SECOND, (at + 1) * SECOND) for at in range(4)])
+    [row] = told(window, caller)
+    assert (row["algorithm"], row["state"], row["sent_bytes"]) == ("ring", "complete", whole)
+
+
+def test_the_first_operators_along_a_tree_are_told_once_others_follow_or_nothing_does() -> None:
+    payload = 24 * MB
+    caller = Caller(0, MEMBERS)
+    for at in (100, 200, 300):
+        caller.call("data", "all_reduce", payload, at * MS)
+    sent = [Sent(7 + peer, at * MS, payload) for peer in (0, 1) for at in (100, 200, 300)]
+    window = NicWindow("mlx5_0", WindowRules(), polls=[poll(sent, at * SECOND, (at + 1) * SECOND) for at in range(4)])
+    served = Served(window, np.arange(3), queue_pairs((7, 0, 1), (8, 0, 2)))
+    steps = [tell(until_ns, calls(caller), [served], AROUND) for until_ns in range(STEP, 4 * SECOND + 1, STEP)]
+    assert [sum(one.metrics.num_rows for one in told) for told in steps[:4]] == [2, 1, 0, 0]
+    rows = [row for told in steps for one in told for row in one.metrics.to_pylist()]
+    assert [(row["algorithm"], row["state"]) for row in rows] == 3 * [("tree", "complete")]
+
+
 def test_an_algorithm_is_known_no_longer_once_more_is_sent_than_it_can_explain() -> None:
-    """The first operator waits for a late receiver, right when it has sent what it would have along a tree."""
+    """The first operator waits for a late receiver for longer than anything is waited for, right when it has sent what
+    it would have along a tree."""
     payload, part = 24 * MB, 16 * MB
     whole = ring_bytes("all_reduce", payload, 4)
-    caller, sent = Caller(0, MEMBERS), [Sent(7, 470 * MS, part), Sent(7, 520 * MS, whole - part)]
-    for second in range(3):
-        caller.call("data", "all_reduce", payload, second * SECOND + 469 * MS)
-    sent += [Sent(7, second * SECOND + 470 * MS, whole) for second in (1, 2)]
+    caller, sent = Caller(0, MEMBERS), [Sent(7, 470 * MS, part), Sent(7, 1700 * MS, whole - part)]
+    for at in (469, 2469, 3269):
+        caller.call("data", "all_reduce", payload, at * MS)
+    sent += [Sent(7, at * MS, whole) for at in (2470, 3270)]
     window = NicWindow("mlx5_0", WindowRules(), polls=[poll(sent, at * SECOND, (at + 1) * SECOND) for at in range(4)])
     rows = told(window, caller)
+    assert rows[0]["algorithm"] == "tree"
     assert [(row["algorithm"], row["expected_bytes"]) for row in rows[1:]] == 2 * [("ring", whole)]
     assert [row["sent_bytes"] for row in rows[1:]] == 2 * [whole]
 
