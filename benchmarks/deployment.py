@@ -124,7 +124,9 @@ class Deployment:
 
 
 @contextmanager
-def deployment(folder: Path, set_to: Mapping[str, str] | None = None) -> Iterator[Deployment]:
+def deployment(
+    folder: Path, set_to: Mapping[str, str] | None = None, roles: Mapping[str, tuple[str, ...]] = ROLES
+) -> Iterator[Deployment]:
     """Start everything, and stop it in the end; ``folder`` keeps what the roles say. ``set_to``: further settings.
 
     Raises ``LocalServiceError`` where something does not start.
@@ -148,10 +150,10 @@ def deployment(folder: Path, set_to: Mapping[str, str] | None = None) -> Iterato
         }
         for prepared in (("topics", "apply"), ("store", "migrate")):
             _once(prepared, environment)
-        roles = {
-            name: stack.enter_context(Role(arguments, environment, folder / name)) for name, arguments in ROLES.items()
+        started = {
+            name: stack.enter_context(Role(arguments, environment, folder / name)) for name, arguments in roles.items()
         }
-        yield Deployment(roles, kafka, clickhouse, on_call, rings)
+        yield Deployment(started, kafka, clickhouse, on_call, rings)
 
 
 def _once(arguments: Sequence[str], environment: Mapping[str, str]) -> None:

@@ -13,9 +13,11 @@ from local.service import LocalService
 from schemas.tables import TABLES
 from schemas.topic import Topic
 from sinks.webhook.sink import WebhookSink
+from streams.compare import Compare
 from streams.incidents import Incidents
 from streams.monitor import Monitor
 from streams.search import Search
+from streams.segment import Segment
 from tests.integration.recordings import Recorded
 from tests.offbeat.command_line import command
 
@@ -36,6 +38,12 @@ KINDS = {
     "page": Kind(("alert",), WebhookSink.reads),
 }
 """By the name of the role's consumer group, in the order in which evidence passes them."""
+
+TRAFFIC_KINDS = {
+    "segment": Kind(("worker", "segment"), Segment.reads),
+    "compare": Kind(("worker", "compare"), Compare.reads),
+}
+"""The same of those that look at NIC traffic, of which the logs of operators tell nothing."""
 
 
 class Fate(Protocol):

@@ -1,14 +1,18 @@
-"""NIC telemetry through a real broker and the workers that look at it: what is found is what is found in process."""
+"""NIC telemetry through a real broker and the workers that look at it, each of which is killed on the way: what is
+found is what is found in process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from diagnosis.traffic.host import StepRules
 from local.kafka import LocalKafka
 from offbeat import wiring
 from offbeat.settings import Settings
@@ -18,10 +22,9 @@ from producers.simulation.nic import simulate_nics
 from schemas import catalogue
 from schemas.message import Message, decode
 from streams.bus import Bus
-from streams.compare import Compare
 from streams.follower import Follower
-from streams.segment import Segment
-from tests.integration.roles import Kind, Role
+from tests.integration.doomed import End, Fate
+from tests.integration.roles import TRAFFIC_KINDS, Role
 from tests.offbeat.command_line import offbeat, own_environment
 from tests.offbeat.test_traffic_in_process import NEIGHBOURS
 from tests.streams.examples import Listener
@@ -39,35 +42,47 @@ def named(messages: Iterable[Message]) -> Found:
     return {(row["iteration"], row["cause"], tuple(row["ranks"])) for row in rows if row["cause"]}
 
 
-def test_workers_find_what_is_found_in_process(local_kafka: LocalKafka, tmp_path: Path) -> None:
+def fates(job: str) -> dict[str, Fate]:
+    """Both die with nothing committed that they have told: what comes of it is told twice."""
+    return {
+        "segment": Fate(job, catalogue.NIC_EPOCHS.name, 5, End.ALL_SAFE),
+        "compare": Fate(job, catalogue.TRAFFIC_METRICS.name, 8, End.ALL_SAFE),
+    }
+
+
+def test_workers_that_are_killed_find_what_is_found_in_process(local_kafka: LocalKafka, tmp_path: Path) -> None:
     run = simulate_nics(replace(NEIGHBOURS, seed=77, iterations=16, faults=(replace(SLOW_NIC, at_s=0.03),)))
     heard = Listener((catalogue.FINDINGS,))
-    wiring.run_traffic_in_process(run.job, run.messages(), Settings(), [heard])
+    steps = StepRules(step_ns=40_000_000)  # small ones, so that more than one message comes of it
+    wiring.run_traffic_in_process(run.job, run.messages(), Settings(segment=steps), [heard])
     expected = named(heard.heard)
     assert {ranks for _, cause, ranks in expected if cause == "communication_slow"} == {(2,)}
 
     servers = local_kafka.bootstrap_servers
-    settings = {"OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": servers}
+    settings = {"OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": servers, "OFFBEAT_SEGMENT__STEP_NS": str(steps.step_ns)}
     assert offbeat("topics", "apply", settings=settings).exit_code == 0
     publisher = Publisher({"bootstrap.servers": servers}, "test")
     for message in (job_message(run.job), *run.messages()):
         publisher.send(message)
     publisher.flush()
     environment = {**own_environment(settings), "PYTHONPATH": str(Path(__file__).parents[2])}
-    kinds = [Kind(("worker", step.name), step.reads) for step in (Segment, Compare)]
-    with (
-        Role(kinds[0], environment, tmp_path / "segment") as segment,
-        Role(kinds[1], environment, tmp_path / "compare") as compare,
-        Follower(Bus(servers), catalogue.FINDINGS.name) as follower,
-    ):
+    with ExitStack() as stack:
+        roles = {name: Role(kind, environment, tmp_path / name) for name, kind in TRAFFIC_KINDS.items()}
+        for name, role in roles.items():
+            role.fates.append(fates(run.job.job)[name])
+            stack.enter_context(role)
+        follower = stack.enter_context(Follower(Bus(servers), catalogue.FINDINGS.name))
         seen: list[Message] = []
 
         def all_is_found() -> None:
-            for role in (segment, compare):
+            for role in roles.values():
                 if not role.running:
-                    pytest.fail(role.last_words())
+                    if role.fate is None:
+                        pytest.fail(role.last_words())
+                    role.start()
             seen.extend(message for message in follower.catch_up() if message.job == run.job.job)
             assert named(seen) == expected
+            assert all(role.fate is None for role in roles.values()), "somebody is yet to be killed"
 
         Retrying(
             retry=retry_if_exception_type(AssertionError),
