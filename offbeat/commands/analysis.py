@@ -90,7 +90,7 @@ def simulate(
     force: Annotated[bool, typer.Option("--force", help="Replace a recording that was simulated before.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Simulate a training job and write what is logged of it, or what its NICs tell, as a recording."""
+    """Simulate a training job and write it as a recording."""
     from offbeat import options
     from producers.simulation.recording import require_room
 

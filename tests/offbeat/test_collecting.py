@@ -1,20 +1,26 @@
 """The agent collects what the settings say, and tells Kafka of it; ``offbeat preload`` builds the library."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from diagnosis.job import Job, Place
 from offbeat.collecting import Collecting
 from offbeat.settings import CollectSettings, LiveSettings, Settings
 from producers.collectors.call_log import MEMBER
+from producers.importers.traffic import load
+from producers.job_source import job_message
+from producers.publisher import Publisher
 from schemas.catalogue import ADDRESSES, NIC_EPOCHS, OP_CALLS
 from schemas.message import Message, decode
 from schemas.topic import Topic
 from streams.bus import Bus
 from streams.follower import Follower
-from tests.offbeat.command_line import offbeat
+from tests.offbeat.command_line import offbeat, refusal
 from tests.offbeat.test_agent import running
 from tests.producers.collectors.dumps import dump
 from tests.producers.collectors.rings import record, write
@@ -33,7 +39,7 @@ def unknown(_: str) -> None:
     """No job is described."""
 
 
-def awaited(found: Iterator[list[Message]]) -> list[Message]:
+def awaited(found: Iterator[Any]) -> Any:
     deadline = time.monotonic() + WITHIN_S
     while not (messages := next(found)):
         assert time.monotonic() < deadline
@@ -109,6 +115,49 @@ def test_what_is_collected_reaches_kafka(kafka: str, tmp_path: Path) -> None:
     assert [row["number"] for row in decode(addresses[0], ADDRESSES).to_pylist()] == [1]
     assert not (tmp_path / "calls" / "3-a").exists()
     assert list((tmp_path / "dumps").iterdir()) == []
+
+
+@pytest.mark.kafka
+def test_at_the_edge_epochs_stay_until_somebody_asks(kafka: str, tmp_path: Path) -> None:
+    job = Job(f"edge-{tmp_path.name}", (Place(3, "h0", 0, ("mlx5_0",)), Place(4, "h1", 0, ("mlx5_0",))), ())
+    dumps, out = tmp_path / "dumps", tmp_path / "slow.nic_epochs.jsonl"
+    dumps.mkdir()
+    settings = {
+        "OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": kafka,
+        "OFFBEAT_LIVE__RINGS": str(tmp_path / "rings"),
+        "OFFBEAT_LIVE__FOLDER": str(tmp_path / "agent"),
+        "OFFBEAT_LIVE__HOST": "h0",
+        "OFFBEAT_COLLECT__CALLS": str(tmp_path / "calls"),
+        "OFFBEAT_COLLECT__DUMPS": str(dumps),
+        "OFFBEAT_COLLECT__JOB": job.job,
+        "OFFBEAT_COLLECT__SEGMENT_AT": "edge",
+    }
+    assert offbeat("topics", "apply", settings=settings).exit_code == 0
+    publisher = Publisher({"bootstrap.servers": kafka}, "test")
+    publisher.send(job_message(job))
+    publisher.flush()
+    (dumps / "1.epochs").write_bytes(dump([(7, 1, [3])], from_ns=10**9, to_ns=2 * 10**9))
+    (dumps / "2.epochs").write_bytes(dump([(7, 1, [4])], from_ns=2 * 10**9, to_ns=3 * 10**9))
+    fetch = ("epochs", job.job, "--out", out, "--from-ns", 2 * 10**9, "--json")
+
+    def fetched() -> Iterator[Any]:
+        while True:
+            told = json.loads(offbeat(*fetch, "--rank", 3, settings=settings).stdout)
+            yield told if told["polls"] else []
+
+    with running(settings, tmp_path):
+        told = awaited(fetched())
+        of_all = json.loads(offbeat(*fetch, "--within", 1, settings=settings).stdout)
+    assert (told["outcomes"], told["silent"]) == ({"h0": "complete"}, [])
+    assert (of_all["outcomes"], of_all["silent"]) == ({"h0": "complete"}, [4])
+    assert [row["units"] for row in load([out]).nic_epochs.to_pylist()] == [[4]]
+    with Follower(Bus(kafka), NIC_EPOCHS.name) as follower:
+        assert all("request_id" in m.headers for m in follower.catch_up() if m.job == job.job)
+
+
+def test_epochs_that_cannot_be_written_are_not_asked_for(tmp_path: Path) -> None:
+    said = refusal(offbeat("epochs", "j", "--out", tmp_path / "epochs.json"))
+    assert said.endswith("give a file whose name ends in .nic_epochs.jsonl")
 
 
 def test_the_library_is_built_where_it_is_wanted(tmp_path: Path) -> None:

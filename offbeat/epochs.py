@@ -1,0 +1,96 @@
+"""Raw NIC epochs that agents keep where they find operators themselves: asked for over Kafka, and gathered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from offbeat import wiring
+from offbeat.settings import Settings
+from schemas.catalogue import JOBS, LOG_REQUESTS, NIC_EPOCHS
+from schemas.errors import InputError
+from schemas.log_requests import EPOCHS, REQUEST_ID
+from schemas.message import Message, decode, encode
+from streams import topics
+from streams.control_view import FollowedJobs
+from streams.follower import Follower
+
+_LOOK_EVERY_S = 0.05
+_BROKER_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Epochs of a job's ranks (none: of all), of all their NICs or one, in a stretch of time by the hosts' clocks."""
+
+    job: str
+    ranks: Sequence[int] = ()
+    nic: str | None = None
+    from_ns: int | None = None
+    to_ns: int | None = None
+
+
+@dataclass
+class Fetched:
+    """Rows of telemetry.nic_epochs with their ``host``, and how complete each host's are; ``silent`` are the ranks for
+    which nobody answered."""
+
+    silent: set[int]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    _parts: dict[str, set[int]] = field(default_factory=dict)
+
+    def take(self, answer: Message) -> None:
+        """Take a part of an answer; one that comes twice counts once."""
+        headers = answer.headers
+        host, part = headers["host"], int(headers["part"])
+        seen = self._parts.setdefault(host, set())
+        if part in seen:
+            return
+        seen.add(part)
+        self.rows += [{**row, "host": host} for row in decode(answer, NIC_EPOCHS).to_pylist()]
+        if len(seen) == int(headers["parts"]):
+            self.outcomes[host] = headers["outcome"]
+            self.silent -= {int(rank) for rank in headers["ranks"].split(",")}
+
+
+def fetch(settings: Settings, asked: Asked, *, within_s: float) -> Fetched:
+    """Ask, and wait until all have answered or ``within_s`` seconds have passed.
+
+    Raises ``InputError`` for a job or rank that ``control.jobs`` does not tell of, ``BusError`` without Kafka.
+    """
+    bus = wiring.bus(settings.kafka)
+    topics.check(bus, (LOG_REQUESTS,), (JOBS, NIC_EPOCHS), within_s=_BROKER_WITHIN_S)
+    with Follower(bus, JOBS.name, within_s=_BROKER_WITHIN_S) as described:
+        job = FollowedJobs(described).get(asked.job)
+    if job is None:
+        raise InputError(f"{asked.job}: control.jobs tells of no such job")
+    if strange := set(asked.ranks) - set(job.ranks):
+        raise InputError(f"{asked.job} has no rank {min(strange)}")
+    fetched = Fetched(set(asked.ranks or job.ranks))
+    now_ns, deadline = time.time_ns(), time.monotonic() + within_s
+    request_id = uuid4().hex[:20]
+    row = {
+        "request_id": request_id,
+        "ranks": sorted(fetched.silent),
+        "iteration_from": 0,
+        "iteration_to": 0,
+        "what": EPOCHS,
+        "nic": asked.nic,
+        "from_ns": asked.from_ns,
+        "to_ns": asked.to_ns,
+        "deadline_ns": now_ns + round(within_s * 1e9),
+    }
+    with Follower(bus, NIC_EPOCHS.name, since_ns=now_ns, within_s=_BROKER_WITHIN_S) as answers:
+        publisher = wiring.publisher(settings.kafka, "epochs")
+        publisher.send(encode(LOG_REQUESTS, LOG_REQUESTS.from_rows([row]), job=job.job))
+        publisher.flush()
+        while fetched.silent and time.monotonic() < deadline:
+            for message in answers.poll():
+                if message.headers.get(REQUEST_ID) == request_id:
+                    fetched.take(message)
+            time.sleep(_LOOK_EVERY_S)
+    return fetched
