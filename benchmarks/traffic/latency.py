@@ -69,7 +69,10 @@ def measure(run: NicRun, settings: Settings, running: Deployment) -> list[Delay]
     Raises ``LocalServiceError`` where what was found is not stored in a minute.
     """
     kafka = running.reached_by(settings.kafka)
-    messages = [job_message(replace(run.job, ended_ns=None)), *run.messages()]
+    ended_ns = run.job.ended_ns or 0
+    before = [message for message in run.messages() if message.watermark_ns < ended_ns]
+    after = [message for message in run.messages() if message.watermark_ns >= ended_ns]
+    messages = [job_message(replace(run.job, ended_ns=None)), *before, job_message(run.job), *after]
     publisher = wiring.publisher(kafka, "agents")
     since_ns = time.time_ns()
     topics = (catalogue.TRAFFIC_METRICS, catalogue.FINDINGS)
@@ -87,8 +90,6 @@ def measure(run: NicRun, settings: Settings, running: Deployment) -> list[Delay]
             publisher.send(message)
             publisher.flush()
             watched.published(message)
-        publisher.send(job_message(run.job))
-        publisher.flush()
         deadline = time.monotonic() + SETTLES_WITHIN_S
         while not watched.is_over:
             if time.monotonic() > deadline:
