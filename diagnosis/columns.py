@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
+_MOST_CODES = 1 << 62
+
 
 def integers(table: pa.Table, name: str) -> Ints:
     """An integer column; -1 where it is null."""
@@ -32,12 +34,26 @@ def codes(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
 
 def joint_codes(*columns: Ints) -> Ints:
     """A small code a row that is the same where all columns are; in order of first appearance."""
-    joint = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        own = pa.array(column).dictionary_encode().indices.to_numpy().astype(np.int64)
-        mixed = pa.array(joint * (int(own.max(initial=0)) + 1) + own)
-        joint = mixed.dictionary_encode().indices.to_numpy().astype(np.int64)
-    return joint
+    joint, count = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns if len(joint) else ():
+        own, span = _from_zero(column)
+        if count * span > _MOST_CODES:
+            joint, count = _from_zero(_appearance(joint))
+        if count * span > _MOST_CODES:
+            own, span = _from_zero(_appearance(column))
+        joint, count = joint * span + own, count * span
+    return _appearance(joint)
+
+
+def _from_zero(column: Ints) -> tuple[Ints, int]:
+    """The column less its least value, and how many values that leaves room for."""
+    least = int(column.min())
+    return column - least, int(column.max()) - least + 1
+
+
+def _appearance(column: Ints) -> Ints:
+    """The same values numbered in order of first appearance."""
+    return np.asarray(pa.array(column).dictionary_encode().indices.to_numpy(), dtype=np.int64)
 
 
 def nullable(values: NDArray[np.int64], known: NDArray[np.bool_], target: pa.DataType) -> pa.Array:
