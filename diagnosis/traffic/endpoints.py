@@ -16,6 +16,9 @@ _QPN_BITS = 24
 _RANK_BITS = 20
 """No queue pair and no rank has a higher number."""
 
+MOST_NICS = 1 << 10
+"""NICs whose numbers fit, together with two ranks, in 63 bits."""
+
 
 def flow_of(nic: Ints | int, qpn: Ints) -> Ints:
     """The number of a queue pair on one of several NICs."""

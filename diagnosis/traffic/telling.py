@@ -16,7 +16,7 @@ from diagnosis.columns import joint_codes
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.association import Association, associate
 from diagnosis.traffic.calls import Calls, Kind
-from diagnosis.traffic.endpoints import nic_of, rank_of, sender_of
+from diagnosis.traffic.endpoints import MOST_NICS, nic_of, rank_of, sender_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
@@ -75,7 +75,7 @@ def tell(until_ns: int, calls: Calls, served: Sequence[Served], around: Surround
         else:
             alike.setdefault((series.scale, window.rules), []).append((one, series, rows))
     told = []
-    for group in alike.values():
+    for group in (own[at : at + MOST_NICS] for own in alike.values() for at in range(0, len(own), MOST_NICS)):
         pairs = QueuePairs.beside([one.queue_pairs for one, *_ in group])
         windows = [one.window for one, *_ in group]
         step = _Step(until_ns, windows, calls.on_nics([own for *_, own in group]), around)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -75,28 +75,41 @@ def together(ports: Ports, spans: Spans, operator: Ints, start_ns: Ints, end_ns:
         place = np.repeat(np.arange(high - low), (ends - begins)[low:high])
         some = spans.take(rows)
         offset = np.cumsum(lengths[low:high]) - lengths[low:high]
-        units = _added_up(ports, some, offset[place], first_ns[low:high][place], int(lengths[low:high].sum()))
-        active = np.flatnonzero(units)
+        sent = _sent(ports, some, offset[place], first_ns[low:high][place])
+        active, units = _added_up(sent, int(lengths[low:high].sum()))
         own = np.searchsorted(offset, active, side="right") - 1
-        yield Together(names[low:high], own, active - offset[own], units[active])
+        yield Together(names[low:high], own, active - offset[own], units)
         low = high
 
 
-def _added_up(ports: Ports, spans: Spans, offset: Ints, first_ns: Ints, length: int) -> Floats:
-    """Units by epoch: ``offset`` is the place of the epoch that begins at ``first_ns``, of each span."""
+def _added_up(sent: Iterable[tuple[Ints, Floats]], length: int) -> tuple[Ints, Floats]:
+    """The places, of ``length``, that anything was sent in, ascending, and how much."""
+    if length <= _AT_ONCE:
+        units = np.zeros(length)
+        for place, own in sent:
+            np.add.at(units, place, own)
+        active = np.flatnonzero(units)
+        return active, units[active]
+    # one operator that lasts so long: what it takes is bounded by what was told, not by how long that is said to be
+    places, parts = (np.concatenate(column) for column in zip(*sent, strict=True))
+    active, which = np.unique(places, return_inverse=True)
+    added = np.bincount(which, weights=parts)
+    return active[added > 0], added[added > 0]
+
+
+def _sent(ports: Ports, spans: Spans, offset: Ints, first_ns: Ints) -> Iterator[tuple[Ints, Floats]]:
+    """Place and units of the rows of spans; ``offset`` is the place of the epoch that begins at ``first_ns``."""
     order = np.lexsort((spans.low, spans.part))
     spans = spans.take(order)
     shift = offset[order] + (ports.began_ns[spans.part] - first_ns[order]) // ports.epoch_ns
     rows = spans.high - spans.low
-    units = np.zeros(length)
-    some = np.diff(spans.part, prepend=-1) | np.diff(np.cumsum(rows) // _BLOCK, prepend=-1)
-    for low, high in pairwise([*np.flatnonzero(some).tolist(), len(spans)]):
+    fresh = np.diff(spans.part, prepend=-1) | np.diff(np.cumsum(rows) // _BLOCK, prepend=-1)
+    for low, high in pairwise([*np.flatnonzero(fresh).tolist(), len(spans)]):
         own = slice(low, high)
-        epoch, sent = _rows(ports, int(spans.part[low]), spans.low[own], spans.high[own])
+        epoch, units = _rows(ports, int(spans.part[low]), spans.low[own], spans.high[own])
         place = np.repeat(shift[own], rows[own])
         place += epoch
-        np.add.at(units, place, sent.astype(np.float64))
-    return units
+        yield place, units.astype(np.float64)
 
 
 def _rows(ports: Ports, part: int, low: Ints, high: Ints) -> tuple[Words, Words]:
