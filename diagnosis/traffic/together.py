@@ -93,7 +93,7 @@ def _added_up(sent: Iterable[tuple[Ints, Floats]], length: int) -> tuple[Ints, F
     # one operator that lasts so long: what it takes is bounded by what was told, not by how long that is said to be
     places, parts = (np.concatenate(column) for column in zip(*sent, strict=True))
     active, which = np.unique(places, return_inverse=True)
-    added = np.bincount(which, weights=parts)
+    added = np.asarray(np.bincount(which, weights=parts), dtype=np.float64)
     return active[added > 0], added[added > 0]
 
 
