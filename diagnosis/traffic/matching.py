@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from diagnosis.traffic.epochs import Ints
+from diagnosis.traffic.series import Coverage
 
 NEVER = -(1 << 62)
 EXACT = 1.002
@@ -34,21 +35,6 @@ class Match(NamedTuple):
     to_ns: int | None = None
     reached: bool = True
     resumed_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """What telemetry tells everything of: covered intervals ``start`` to ``end``, ascending and disjoint."""
-
-    start: Sequence[int]
-    end: Sequence[int]
-
-    def resumed(self, from_ns: int, to_ns: int) -> int | None:
-        """When telemetry came back for the last time in between; None if it was never away."""
-        at = bisect_right(self.start, to_ns) - 1
-        if at < 0 or to_ns > self.end[at]:
-            return to_ns
-        return self.start[at] if self.start[at] > from_ns else None
 
 
 @dataclass(frozen=True, slots=True)

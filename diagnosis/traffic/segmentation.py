@@ -26,9 +26,10 @@ from diagnosis.traffic.bursts import Bursts
 from diagnosis.traffic.endpoints import nic_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.in_turn import Pairs, in_turn
-from diagnosis.traffic.matching import Coverage, Tolerances, Walk
+from diagnosis.traffic.matching import Tolerances, Walk
 from diagnosis.traffic.pieces import UNKNOWN, Matches, Pieces
 from diagnosis.traffic.ports import Ports
+from diagnosis.traffic.series import Coverage
 from diagnosis.traffic.transfers import Transfers
 
 State = Literal["complete", "incomplete", "missing_start", "unknown"]

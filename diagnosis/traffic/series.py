@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +34,21 @@ class Part:
     def first_from(self, at_ns: int, low: int, high: int) -> int:
         """The first of rows ``low`` to ``high``, of one queue pair, whose epoch begins at a time or later."""
         return bisect_left(self.poll.epoch.data, -((self.began_ns - at_ns) // self.poll.epoch_ns), low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What telemetry tells everything of: covered intervals ``start`` to ``end``, ascending and disjoint."""
+
+    start: Sequence[int]
+    end: Sequence[int]
+
+    def resumed(self, from_ns: int, to_ns: int) -> int | None:
+        """When telemetry came back for the last time in between; None if it was never away."""
+        at = bisect_right(self.start, to_ns) - 1
+        if at < 0 or to_ns > self.end[at]:
+            return to_ns
+        return self.start[at] if self.start[at] > from_ns else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
