@@ -63,6 +63,12 @@ def nullable(values: NDArray[np.int64], known: NDArray[np.bool_], target: pa.Dat
 
 def named(code: Ints, names: Sequence[str | None]) -> pa.DictionaryArray:
     """A dictionary-encoded column from what each row's code stands for: of the names those that occur."""
-    present = np.bincount(code, minlength=len(names)) > 0
-    used = pa.array([name for name, there in zip(names, present.tolist(), strict=True) if there], pa.string())
-    return used.dictionary_encode().take(pa.array((np.cumsum(present) - 1)[code]))
+    used = np.flatnonzero(np.bincount(code, minlength=len(names))).tolist()
+    places: dict[str, int] = {}
+    index = np.full(len(names), -1, dtype=np.int32)
+    for at in used:
+        name = names[at]
+        if name is not None:
+            index[at] = places.setdefault(name, len(places))
+    rows = index[code]
+    return pa.DictionaryArray.from_arrays(pa.array(rows, mask=rows < 0), pa.array(list(places), pa.string()))

@@ -44,15 +44,16 @@ class Together:
 
     def quantile(self, share: float) -> Floats:
         """A quantile of the units in each operator's active epochs, with linear interpolation; shape (operators,)."""
-        ordered = self.units[np.lexsort((self.units, self.place))]
-        count = self.active
+        count, ordered = self.active, self.units.copy()
+        first = np.cumsum(count) - count
+        for low, high in zip(first.tolist(), (first + count).tolist(), strict=True):
+            ordered[low:high].sort()  # one by one: a sort of all by two keys takes ten times as long
         at = (count - 1) * share
         below = np.floor(at)
-        first = np.cumsum(count) - count
-        low = ordered[first + below.astype(np.int64)]
-        high = ordered[first + np.minimum(below.astype(np.int64) + 1, count - 1)]
+        lower = ordered[first + below.astype(np.int64)]
+        upper = ordered[first + np.minimum(below.astype(np.int64) + 1, count - 1)]
         part = at - below
-        return np.asarray(np.where(part < 0.5, low + (high - low) * part, high - (high - low) * (1 - part)))
+        return np.asarray(np.where(part < 0.5, lower + (upper - lower) * part, upper - (upper - lower) * (1 - part)))
 
 
 def together(ports: Ports, spans: Spans, operator: Ints, start_ns: Ints, end_ns: Ints) -> Iterator[Together]:
