@@ -62,7 +62,10 @@ def localise_slow(
     staged = set().union(*stages)
     late, imbalance = _late([grid for grid in within if not staged & set(grid.rank.tolist())], table, job, rules)
     straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
-    straggling += [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
+    hot = {rank for verdict in imbalance for rank in verdict.ranks}
+    custom = [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
+    # whoever has more to send sends it at another rate
+    straggling += [v for v in custom if not hot & set(v.ranks) or _strength(v) >= 2 * rules.custom_margin]
     computing = [pipeline] if pipeline is not None else late
     communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, job, rules, usual))
     if computing and communicating and _prolonged(within, usual) > _lateness(computing):

@@ -51,7 +51,7 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
         "stage": float(pipelines.stage[worst]),
         "send": float(np.argmax(np.nan_to_num(each[worst]))),
         "late_ns": float(np.nanmax(late[worst])),
-        "own_ns": float(own[worst]),
+        "lost_ns": float(own[worst]),
     }
     return computing_too_long(pipelines, job, sorted((worst, *alike[:1])), METHOD, evidence, hang=False)
 

@@ -97,18 +97,21 @@ def slow_in_custom(
 ) -> Verdict | None:
     """The straggler of a communicator's last ``recent`` custom collectives, if there is one.
 
-    First by the rank-level actual rate, each against what is usual for the rank where that is known. Where all who
-    send to one rank are slow to it alone, that rank's own way in is slow: rates of senders cannot show it.
+    First by the rank-level actual rate, each against what is usual for the rank; where that is not known it has to
+    differ by twice as much, since ranks send unlike volumes. Where all who send to one rank are slow to it alone, that
+    rank's own way in is slow: rates of senders cannot show it.
     """
     chosen = grid.choose(np.flatnonzero(grid.complete & grid.custom)[-rules.recent :])
     if not len(chosen.instance):
         return None
     rate = np.nanmean(rates(chosen), axis=1)
+    least = 2 * rules.custom_margin
     if usual is not None:
         rate = rate / np.array([usual.rate.get((grid.communicator, int(r)), np.nan) for r in grid.rank])
+        least = rules.custom_margin
     towards, to_peer = _towards(chosen, table)
     for method, who, speed, margin in (
-        ("actual_rate", grid.rank, rate, rules.custom_margin),
+        ("actual_rate", grid.rank, rate, least),
         ("rate_to_peer", towards, to_peer, 2 * rules.custom_margin),  # single sends jitter more
     ):
         ratio, deviation = over_others(speed)

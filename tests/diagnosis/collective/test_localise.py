@@ -85,6 +85,13 @@ def test_a_slow_host_shows_in_groups_that_last_longer_than_usual() -> None:
     assert (found.cause, found.level, found.ranks) == ("host_slow", "group", tuple(range(RANKS)))
 
 
+def test_devices_of_one_machine_that_are_slow_share_what_is_slow() -> None:
+    """Both NICs of the second host, each in a group of its own."""
+    (found,) = localise_slow(iterations(actual={2: 9.9, 3: 9.7}).table, job())
+    assert (found.cause, found.level, found.ranks) == ("communication_slow", "machine", (2, 3))
+    assert len(found.weaker) == 1
+
+
 def experts(received: Sequence[int], computed_ms: Sequence[float], count: int = 6) -> Told:
     """Dispatch and combine among four hosts of a GPU: what each gets in the dispatch, in MB, and how long it
     computes."""

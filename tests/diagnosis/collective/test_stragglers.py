@@ -104,7 +104,7 @@ def exchanges(rate: Mapping[int, float], noise: int = 0, times: int = 12, spread
 
 
 @settings(max_examples=30)
-@given(rank=st.integers(0, 3), noise=st.integers(0, 99), share=st.floats(0.2, 0.8))
+@given(rank=st.integers(0, 3), noise=st.integers(0, 99), share=st.floats(0.2, 0.75))
 def test_the_straggler_of_custom_collectives_has_the_lowest_actual_rate(rank: int, noise: int, share: float) -> None:
     told = exchanges({rank: share}, noise)
     found = slow_in_custom(told.grid, told.table, RULES)
@@ -118,6 +118,15 @@ def test_the_straggler_of_custom_collectives_has_the_lowest_actual_rate(rank: in
 def test_equal_rates_have_no_straggler(noise: int) -> None:
     told = exchanges({}, noise)
     assert slow_in_custom(told.grid, told.table, RULES) is None
+
+
+def test_where_nothing_usual_is_known_rates_must_differ_by_more() -> None:
+    """Ranks send unlike volumes."""
+    told = exchanges({1: 0.85}, noise=1)
+    assert slow_in_custom(told.grid, told.table, RULES) is None
+    found = slow_in_custom(told.grid, told.table, RULES, Usual.of(grids(exchanges({}).table)))
+    assert found is not None
+    assert found.ranks == (1,)
 
 
 def test_a_rank_that_is_always_slower_is_compared_with_itself() -> None:
