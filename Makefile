@@ -44,6 +44,7 @@ bench: setup ## throughput through a real Kafka and ClickHouse, accuracy on simu
 	$(BIN)/offbeat bench segmentation --json
 	$(BIN)/offbeat bench traffic_latency --json
 	$(BIN)/offbeat bench granularity --json
+	$(BIN)/offbeat bench parallelism --json
 	$(BIN)/offbeat bench namespaces --json
 
 fuzz: setup ## a million damaged inputs against every decoder and importer, which takes half an hour

@@ -1,182 +1,138 @@
 """Which parallelism a communicator serves, told by what is called on it (Pulse 5.2, figure 5).
 
-Collectives serve data or tensor parallelism, sends serve pipelines or experts. Gradients are synchronised in few large
-operators an iteration, activations at every layer; what is small gathers losses and the like and serves none. Sends
-that go to one neighbour after the other are a pipeline's, a mesh of them is the experts'.
+Collectives serve data or tensor parallelism, sends serve pipelines or experts. Activations are synchronised at every
+layer, gradients once an iteration, in few large operators; what is small gathers losses and the like and serves none.
+Sends that go to one neighbour at a time, and come back, are a pipeline's; a mesh of them is the experts'.
 
-The tree has no leaf for context parallelism: rings of sends that all begin together, and a second family of
-collectives at every layer, are ``unknown``.
+The tree has no leaf for context parallelism: rings of sends that all begin together, and what is called at every layer
+by ranks that share their gradients, and so their parameters, are ``unknown``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from diagnosis.traffic.calls import Calls
-from diagnosis.traffic.epochs import Ints
+from diagnosis.traffic.uses import RankUses, Sends, Use, uses_of_ranks
 
 Parallelism = Literal["dp", "tp", "pp", "ep", "none", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelismRules:
-    """``small_bytes``: collectives with less serve no parallelism. ``layer_calls``: calls of one size, an iteration and
-    rank, from which on they are made at every layer. ``mesh``: share of the other members that a group of sends has to
-    reach to be part of a full mesh, since experts that nobody chooses get none.
+    """``small_bytes``: collectives with less serve no parallelism.
+
+    ``every_pass``: what is called in more than this share of the intervals between sends is called in every pass, since
+    about half of them hold one; gradients are synchronised in one of several. ``every_layer``: the same of intervals
+    between exchanges of tokens, every other of which holds nothing but experts. Without either it is the share of
+    spells, beside what has most of them, where that has ``alternates`` times as many as another. ``few_calls``: what
+    is alone, and called no more often an iteration, is no layers'; ``rest``: nor is what rests for so much of an
+    iteration at once, as gradients do in all passes but the last.
+
+    ``mesh``: share of the other members that a group of sends reaches in a full mesh, and of groups that receive as
+    well, since experts that nobody chooses get none.
     """
 
-    small_bytes: int = 1 << 20
-    layer_calls: float = 8.0
+    small_bytes: int = 1 << 16
+    every_pass: float = 0.4
+    every_layer: float = 0.25
+    alternates: float = 4.0
+    few_calls: float = 8.0
+    rest: float = 0.5
     mesh: float = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Sends:
-    """Sends and receives of one rank on one communicator, group by group.
+class Parallelisms:
+    """The tree for a job: ranks of each communicator, and whether two ranks share a host."""
 
-    ``begins``: the first group sends and receives nothing. ``first_peer``: whom the first send goes to.
-    ``reach``: mean number of other ranks that a group with sends sends to. ``mutual``: every group that sends also
-    receives. ``uneven``: sizes differ, or something is sent to the rank itself, as in an all-to-all of tokens.
-    """
+    members: Mapping[str, Sequence[int]]
+    same_host: Callable[[int, int], bool]
+    rules: ParallelismRules = ParallelismRules()
 
-    begins: bool
-    first_peer: int
-    reach: float
-    mutual: bool
-    uneven: bool
+    def identify(self, calls: Calls) -> dict[str, Parallelism]:
+        """What each communicator serves, by what most of the ranks that call show.
 
+        ``calls``: all of those ranks, of an iteration at least; one host's ranks show the same as all do.
+        """
+        votes: dict[str, Counter[Parallelism]] = {}
+        for own in uses_of_ranks(calls, self.members, self.rules.small_bytes).values():
+            for name, leaf in self._of_rank(own).items():
+                votes.setdefault(name, Counter())[leaf] += 1
+        return {name: leaves.most_common(1)[0][0] for name, leaves in votes.items()}
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What is called on one communicator: ``repeated`` calls of the commonest size that is not small, an iteration and
-    rank (0: all are small); ``exchanges``: whether all-to-alls are called; ``sends`` of each rank seen."""
+    def _of_rank(self, own: RankUses) -> dict[str, Parallelism]:
+        leaves: dict[str, Parallelism] = {}
+        collectives: list[Use] = []
+        for use in own.uses:
+            if use.sends is not None:
+                leaves[use.communicator] = self._of_sends(use.sends, len(self.members.get(use.communicator, ())))
+            elif use.exchanged_bytes > use.large_bytes:
+                leaves[use.communicator] = "ep"
+            elif not use.calls:
+                leaves[use.communicator] = "none"
+            else:
+                collectives.append(use)
+        return leaves | self._of_collectives(collectives, own, "ep" in leaves.values())
 
-    communicator: str
-    members: tuple[int, ...]
-    one_host: bool
-    repeated: float
-    collective: bool
-    exchanges: bool
-    sends: Mapping[int, Sends]
+    def _of_sends(self, sends: Sends, members: int) -> Parallelism:
+        others = members - 1
+        mutual = sends.two_way >= self.rules.mesh * sends.sending > 0
+        uneven = sends.to_self or sends.sizes > 2
+        # between two ranks a ring reaches all others as well
+        if mutual and sends.reach >= self.rules.mesh * others * sends.sending and (others > 1 or uneven):
+            return "ep"
+        neighbours = sends.sent_to == sends.received_from and 0 < len(sends.sent_to) <= 2
+        # stages send before anything can come back; in a ring all send and receive together
+        return "pp" if neighbours and not sends.to_self and sends.two_way < sends.groups else "unknown"
 
+    def _of_collectives(self, uses: Sequence[Use], own: RankUses, experts: bool) -> dict[str, Parallelism]:
+        at_layers = self._at_every_layer(uses, own, experts)
+        gradients = [use for use in uses if use not in at_layers]
+        shared = [set(self.members.get(use.communicator, ())) for use in gradients]
+        leaves: dict[str, Parallelism] = {use.communicator: "dp" for use in gradients}
+        # ranks with the same gradients hold the same parameters, which tensor parallelism splits
+        split = [use for use in at_layers if not any(set(self._members(use)) <= ranks for ranks in shared)]
+        busiest = max(split, key=lambda use: use.calls, default=None)
+        return leaves | {use.communicator: "tp" if use is busiest else "unknown" for use in at_layers}
 
-def identify(
-    calls: Calls,
-    members: Mapping[str, Sequence[int]],
-    same_host: Callable[[int, int], bool],
-    iterations: int = 1,
-    rules: ParallelismRules | None = None,
-) -> dict[str, Parallelism]:
-    """What each communicator serves.
+    def _at_every_layer(self, uses: Sequence[Use], own: RankUses, experts: bool) -> list[Use]:
+        rules = self.rules
+        if own.between:
+            share = rules.every_layer if experts else rules.every_pass
+            return [use for use in uses if use.intervals > share * own.between]
+        if len(uses) == 1:
+            return [] if self._alone_of_gradients(uses[0], own) else list(uses)
+        most, least = (pick((use.spells for use in uses), default=0) for pick in (max, min))
+        if most >= rules.alternates * least:
+            return [use for use in uses if use.spells > rules.every_layer * most]
+        return [use for use in uses if not any(self._are_gradients(use, other) for other in uses if other is not use)]
 
-    ``calls`` are those of all its ranks, in ``iterations`` iterations. ``members``: ranks of each communicator.
-    """
-    rules = rules or ParallelismRules()
-    uses = [_use(calls, code, members, same_host, iterations, rules) for code in np.unique(calls.communicator).tolist()]
-    most: dict[int, float] = {}
-    for use in uses:
-        if use.repeated >= rules.layer_calls:
-            for rank in use.members:
-                most[rank] = max(most.get(rank, 0.0), use.repeated)
-    return {use.communicator: _leaf(use, most, rules) for use in uses}
+    def _alone_of_gradients(self, use: Use, own: RankUses) -> bool:
+        """Whether the one family of collectives of a rank synchronises gradients; also where it does so at every layer,
+        as sharded parameters are, which no tensor parallelism does between hosts without any other."""
+        few = max(use.large.values()) <= self.rules.few_calls * own.turns
+        rests = use.longest_pause_ns * own.turns > self.rules.rest * own.span_ns
+        return few or rests or not self._one_host(use)
 
+    def _are_gradients(self, use: Use, other: Use) -> bool:
+        """Whether the first of two is the one of gradients: fewer calls, and larger ones. Where these disagree, ranks
+        with the same gradients include those with the same activations; tensor parallelism stays on a host; else size
+        decides."""
+        fewer, larger = use.calls < other.calls, use.large_bytes * other.calls > other.large_bytes * use.calls
+        ranks, others = set(self._members(use)), set(self._members(other))
+        if fewer != larger and (ranks < others or others < ranks):
+            return others < ranks
+        if fewer != larger and self._one_host(use) != self._one_host(other):
+            return self._one_host(other)
+        return larger
 
-def pipeline(calls: Calls, communicator: str, members: Sequence[int]) -> tuple[int, ...] | None:
-    """The members in order of stages; None if their sends are no sequence.
+    def _members(self, use: Use) -> Sequence[int]:
+        return self.members.get(use.communicator, ())
 
-    The first stage alone begins with a send. Each one's first send goes to the next stage, but for that of the last,
-    which goes back.
-    """
-    code = calls.communicators.index(communicator)
-    sends = {rank: own for rank in members if (own := _sends(calls, code, rank)) is not None}
-    return _sequence(sends, members)
-
-
-def _leaf(use: Use, most: Mapping[int, float], rules: ParallelismRules) -> Parallelism:
-    """The decision tree of figure 5."""
-    if use.exchanges:
-        return "ep"
-    if use.sends:
-        if _sequence(use.sends, use.members) is not None:
-            return "pp"
-        return "ep" if _mesh(use, rules) else "unknown"
-    if not use.collective or use.repeated == 0:
-        return "none"
-    if use.repeated < rules.layer_calls:
-        return "dp"
-    if use.repeated >= max(most[rank] for rank in use.members):
-        return "tp" if use.one_host or len(set(most.values())) > 1 else "dp"
-    return "unknown"
-
-
-def _mesh(use: Use, rules: ParallelismRules) -> bool:
-    others = len(use.members) - 1
-    reached = all(own.mutual and own.reach >= rules.mesh * others for own in use.sends.values())
-    # between two ranks a ring reaches all others as well
-    return reached and (others > 1 or any(own.uneven for own in use.sends.values()))
-
-
-def _sequence(sends: Mapping[int, Sends], members: Sequence[int]) -> tuple[int, ...] | None:
-    first = [rank for rank, own in sends.items() if own.begins]
-    if len(first) != 1 or set(sends) != set(members) or any(own.reach > 1 for own in sends.values()):
-        return None
-    order = [first[0]]
-    while (following := sends[order[-1]].first_peer) not in order and following in sends:
-        order.append(following)
-    return tuple(order) if len(order) == len(members) else None
-
-
-def _use(
-    calls: Calls,
-    code: int,
-    members: Mapping[str, Sequence[int]],
-    same_host: Callable[[int, int], bool],
-    iterations: int,
-    rules: ParallelismRules,
-) -> Use:
-    name = calls.communicators[code]
-    ranks = tuple(members.get(name, ()))
-    own = (calls.communicator == code) & ~calls.point_to_point
-    large = own & (calls.payload >= rules.small_bytes)
-    seen = max(len(np.unique(calls.rank[own])), 1)
-    _, counts = np.unique(calls.payload[large], return_counts=True)
-    sends = {rank: told for rank in ranks if (told := _sends(calls, code, rank)) is not None}
-    return Use(
-        communicator=name,
-        members=ranks,
-        one_host=all(same_host(ranks[0], rank) for rank in ranks[1:]),
-        repeated=float(counts.max(initial=0)) / seen / max(iterations, 1),
-        collective=bool(own.any()),
-        exchanges=bool((own & calls.is_op("all_to_all")).any()),
-        sends=sends,
-    )
-
-
-def _sends(calls: Calls, code: int, rank: int) -> Sends | None:
-    """What one rank sends and receives; None where it does neither."""
-    rows = np.flatnonzero((calls.communicator == code) & (calls.rank == rank) & calls.point_to_point)
-    sending = calls.is_op("send")[rows]
-    if not sending.any():
-        return None
-    unit, peer = calls.unit[rows], calls.peer[rows]
-    sends, receives = unit[sending], unit[~sending]
-    to_others = sending & (peer != rank)
-    first = rows[np.argmax(to_others)]
-    return Sends(
-        begins=bool(sending[0]) and not bool((receives == unit[0]).any()),
-        first_peer=int(calls.peer[first]),
-        reach=_reach(unit[to_others], peer[to_others]),
-        mutual=bool(np.isin(np.unique(sends), receives).all()),
-        uneven=bool((peer == rank).any()) or len(np.unique(calls.payload[rows][to_others])) > 2,
-    )
-
-
-def _reach(unit: Ints, peer: Ints) -> float:
-    if not len(unit):
-        return 0.0
-    pairs = np.unique(np.stack((unit, peer)), axis=1)
-    return int(pairs.shape[1]) / len(np.unique(unit))
+    def _one_host(self, use: Use) -> bool:
+        ranks = self._members(use)
+        return all(self.same_host(ranks[0], rank) for rank in ranks[1:])

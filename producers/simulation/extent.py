@@ -62,4 +62,4 @@ def _finishing(scenario: Scenario) -> int:
         buckets += scenario.layers * 8 * layer // BUCKET_PARAMETERS + scenario.pp
     embedding = 2 * (scenario.pp > 1)
     norm = scenario.pp * (scenario.tp * scenario.pp > 1)
-    return 2 * buckets + embedding + norm + (scenario.dp * scenario.cp > 1)
+    return (1 + scenario.distributed_optimizer) * buckets + embedding + norm + (scenario.dp * scenario.cp > 1)

@@ -42,10 +42,11 @@ class Scenario:
     makes every layer a mixture of experts: over the data-parallel ranks, every tensor rank holding a part of an
     expert, or, where ``fold_experts``, over neighbouring ranks of tensor, context and data parallelism alike, each
     holding whole experts (Megatron-LM's expert tensor degree of 1). ``sequence_parallel`` splits every all-reduce of
-    a layer into an all-gather and a reduce-scatter. ``compute_ms`` is what the compute of an iteration takes without
-    noise; communication and noise come on top. ``fabric`` None: one switch a rail, of which the job says nothing.
-    ``age_days`` is how long the job has run before the first iteration: it drifts, and what varies over time is
-    drawn anew.
+    a layer into an all-gather and a reduce-scatter. With ``distributed_optimizer`` gradients are reduce-scattered and
+    parameters gathered, without it gradients are all-reduced. ``compute_ms`` is what the compute of an iteration takes
+    without noise; communication and noise come on top. ``fabric`` None: one switch a rail, of which the job says
+    nothing. ``age_days`` is how long the job has run before the first iteration: it drifts, and what varies over time
+    is drawn anew.
     Raises ``SettingsError`` for a job that cannot be laid out.
     """
 
@@ -57,6 +58,7 @@ class Scenario:
     ep: int = 1
     fold_experts: bool = False
     sequence_parallel: bool = False
+    distributed_optimizer: bool = True
     microbatches: int = 8
     layers: int = 8
     hidden: int = 8192

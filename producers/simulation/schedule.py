@@ -273,14 +273,15 @@ class _Writer:
         """Exchange gradients, step the optimizer, gather parameters."""
         scenario = self.scenario
         exchanged = self._exchanged()
+        reduction = "reduce_scatter" if scenario.distributed_optimizer else "all_reduce"
         for scope, parameters in exchanged:
-            self._collective("reduce_scatter", scope, parameters * 4, GRADIENT, None, "float32")
+            self._collective(reduction, scope, parameters * 4, GRADIENT, None, "float32")
         if scenario.pp > 1 and (self.first or self.last):
             self._collective("all_reduce", Scope.EMBEDDING, self._embedding() * 4, GRADIENT, None, "float32")
         if scenario.tp * scenario.pp > 1:
             self._collective("all_reduce", Scope.MODEL, 4, OTHER, None, "float32")
         self.program.compute(OPTIMIZER_WORK, OTHER)
-        for scope, parameters in exchanged:
+        for scope, parameters in exchanged if scenario.distributed_optimizer else ():
             self._collective("all_gather", scope, parameters * 2, GRADIENT, None, "bfloat16")
         if self.last and scenario.dp * scenario.cp > 1:
             self._collective("all_reduce", Scope.DATA, 4, OTHER, None, "float32")

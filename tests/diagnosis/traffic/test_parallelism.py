@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diagnosis.traffic.calls import Calls
-from diagnosis.traffic.parallelism import identify, pipeline
+from diagnosis.traffic.parallelism import Parallelisms
 from tests.diagnosis.traffic.made_calls import Caller, calls
 from tests.diagnosis.traffic.made_epochs import MB, MS
 
@@ -40,8 +40,9 @@ class Training:
     def expected(self) -> dict[str, str]:
         return {name: name.split("-")[1][:2].replace("cp", "unknown") for name in self.members}
 
-    def same_host(self, one: int, other: int) -> bool:
-        return one // self.per_host == other // self.per_host
+    @property
+    def tree(self) -> Parallelisms:
+        return Parallelisms(self.members, lambda one, other: one // self.per_host == other // self.per_host)
 
     def calls(self, microbatches: int = 4, context: str = "ring") -> Calls:
         random = np.random.default_rng(0)
@@ -145,18 +146,34 @@ LAYOUTS = [
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_all_layouts_are_told(layout: dict[str, int]) -> None:
     training = Training(**layout, per_host=layout["tp"])
-    made = training.calls()
-    assert identify(made, training.members, training.same_host) == training.expected()
-    for name, group in training.members.items():
-        if "-pp" in name:
-            assert pipeline(made, name, group) == group
+    assert training.tree.identify(training.calls()) == training.expected()
+
+
+@pytest.mark.parametrize("layout", [{"tp": 2, "dp": 4, "pp": 2}, {"dp": 8, "ep": 4}, {"tp": 2, "pp": 4}], ids=str)
+def test_each_host_tells_what_all_do(layout: dict[str, int]) -> None:
+    training = Training(**layout, per_host=2)
+    made, expected = training.calls(), training.expected()
+    for first in range(0, 8, 2):
+        own = made.take(np.isin(made.rank, (first, first + 1)))
+        told = training.tree.identify(own)
+        assert told == {name: expected[name] for name in told}
+        assert set(told) == {name for name, ranks in training.members.items() if {first, first + 1} & set(ranks)}
 
 
 @pytest.mark.parametrize("context", ["ring", "gather"])
 @pytest.mark.parametrize(("tp", "cp"), [(2, 2), (2, 4), (4, 3)])
 def test_context_parallelism_is_neither_data_nor_expert_parallelism(tp: int, cp: int, context: str) -> None:
     training = Training(tp=tp, cp=cp, dp=2, per_host=tp)
-    assert identify(training.calls(context=context), training.members, training.same_host) == training.expected()
+    assert training.tree.identify(training.calls(context=context)) == training.expected()
+
+
+def apart(one: int, other: int) -> bool:
+    return one == other
+
+
+def alone(caller: Caller) -> dict[str, str]:
+    """What one rank's calls show, each rank on a host of its own."""
+    return dict(Parallelisms(caller.members, apart).identify(calls(caller)))
 
 
 def test_several_iterations_are_told_as_one_is() -> None:
@@ -164,20 +181,20 @@ def test_several_iterations_are_told_as_one_is() -> None:
     one = Caller(0, {"dp": (0, 8)})
     for i in range(100):
         one.call("dp", "all_reduce", 500 * MB, i)
-    assert identify(calls(one), one.members, lambda a, b: a == b, iterations=50) == {"dp": "dp"}
+    assert alone(one) == {"dp": "dp"}
 
 
 def test_what_is_small_serves_none() -> None:
     one = Caller(0, {"loss": (0, 8)})
     for i in range(1000):
         one.call("loss", "all_reduce", 8, i)
-    assert identify(calls(one), one.members, lambda a, b: a == b) == {"loss": "none"}
+    assert alone(one) == {"loss": "none"}
 
 
 def test_an_all_to_all_serves_experts() -> None:
     one = Caller(0, {"ep": (0, 8)})
     one.call("ep", "all_to_all", 64 * MB, 5)
-    assert identify(calls(one), one.members, lambda a, b: a == b) == {"ep": "ep"}
+    assert alone(one) == {"ep": "ep"}
 
 
 def test_neighbours_that_exchange_all_at_once_are_no_pipeline() -> None:
@@ -186,6 +203,4 @@ def test_neighbours_that_exchange_all_at_once_are_no_pipeline() -> None:
     for caller in callers:
         for i in range(4):
             caller.exchange("grid", dict.fromkeys((caller.rank ^ 1, caller.rank ^ 2), 64 * MB), i)
-    made = calls(*callers)
-    assert identify(made, members, lambda a, b: a == b) == {"grid": "unknown"}
-    assert pipeline(made, "grid", members["grid"]) is None
+    assert Parallelisms(members, apart).identify(calls(*callers)) == {"grid": "unknown"}

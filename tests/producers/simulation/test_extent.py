@@ -19,7 +19,7 @@ def test_the_estimate_is_that_of_the_programs(
 ) -> None:
     if tp * pp * cp * dp == 1:
         return
-    for fold in (False, True) if experts else (False,):
+    for fold, sharded in product((False, True) if experts else (False,), (False, True)):
         scenario = Scenario(
             seed=0,
             tp=tp,
@@ -29,6 +29,7 @@ def test_the_estimate_is_that_of_the_programs(
             ep=(tp * cp * dp if fold else dp) if experts else 1,
             fold_experts=fold,
             sequence_parallel=sequence_parallel,
+            distributed_optimizer=sharded,
             microbatches=microbatches,
             layers=7,
             iterations=3,

@@ -35,6 +35,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "all of them": {"tp": 2, "pp": 4, "dp": 4, "cp": 2, "ep": 8, "fold_experts": True, "sequence_parallel": True},
     "no tensor groups": {"tp": 1, "pp": 4, "dp": 16},
     "one stage": {"tp": 4, "pp": 1, "dp": 16},
+    "gradients all-reduced": {"tp": 4, "pp": 2, "dp": 8, "distributed_optimizer": False},
 }
 """64 ranks each."""
 

@@ -1,0 +1,1 @@
+"""Parts of the benchmark that identifies what communicators serve."""
