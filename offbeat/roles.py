@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -27,6 +28,10 @@ from streams.worker import WorkerSettings, run_worker
 
 _STORE_AWAY_S = 60.0
 """How long a store may be away before its sink stops, with its offsets held."""
+
+_PACE = Pace()
+_PACE_OF_STORE = Pace(cycle_s=0.5)
+"""Somebody may be looking at what is stored. Oftener would make many small parts in ClickHouse."""
 
 
 def run_step(name: str, settings: Settings) -> None:
@@ -65,7 +70,17 @@ def run_store_sink(settings: Settings) -> None:
         sink = ClickHouseSink(store, comm_ops=settings.store.comm_ops)
         outbox = wiring.publisher(settings.kafka, sink.name)
         try:
-            _run("offbeat sink", sink.name, make, sink.reads, sink.writes, outbox, settings, figures)
+            _run(
+                "offbeat sink",
+                sink.name,
+                make,
+                sink.reads,
+                sink.writes,
+                outbox,
+                settings,
+                figures,
+                pace=_PACE_OF_STORE,
+            )
         finally:
             store.tell()
 
@@ -116,6 +131,7 @@ def _run(
     *,
     at_once: bool = False,
     before_batch: Callable[[], None] = lambda: None,
+    pace: Pace = _PACE,
 ) -> None:
     worker = settings.worker
     run_worker(
@@ -129,7 +145,7 @@ def _run(
         settings=WorkerSettings(
             group_prefix=worker.group_prefix,
             instance=worker.instance,
-            pace=Pace(session_timeout_s=worker.session_timeout_s),
+            pace=replace(pace, session_timeout_s=worker.session_timeout_s),
             stop_within_s=worker.stop_within_s,
             health_port=worker.health_port,
             health_host=worker.health_host,
