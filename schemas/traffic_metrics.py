@@ -133,6 +133,11 @@ TOPIC = Topic(
             minimum=0,
             maximum=LATEST_NS,
         ),
+        _time(
+            "nic_sent_ns",
+            "Last traffic of the NIC, for whomever, when an operator that has not ended was told; host clock. Null: "
+            "none was seen, or it has ended.",
+        ),
         _size("busy_epoch_bytes", "What full epochs hold: the 95th percentile of those with traffic."),
         Column("epoch_ns", DURATION, "Length of an epoch.", "ns", minimum=1, maximum=LATEST_NS),
         Column("coverage", pa.float64(), "Share of its time that telemetry covers.", minimum=0, maximum=1),

@@ -18,6 +18,7 @@ from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_
 from diagnosis.collective.own_lateness import late_of_itself, missing_of_itself
 from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN_STATE, Floats, Ints, Participation
 from diagnosis.collective.pipelines import Pipelines, common_moment, in_turn
+from diagnosis.collective.silence import alive, heard
 from diagnosis.collective.stragglers import (
     Metric,
     slow_in_collective,
@@ -120,7 +121,13 @@ def localise_hang(
 
     ``table`` ends with operators that have been silent for longer than the time-out.
     """
-    rules = rules or ComparisonRules()
+    sending = alive(table)
+    return [heard(verdict, sending) for verdict in _hanging(table, job, pipelines, rules or ComparisonRules())]
+
+
+def _hanging(
+    table: Participation, job: Job, pipelines: Sequence[Sequence[int]], rules: ComparisonRules
+) -> list[Verdict]:
     own = grids(table)
     sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
     published = rules.pipeline_order == "first_late"

@@ -27,7 +27,8 @@ class Participation:
 
     ``instance`` is the same for rows of one communicator exactly where they are one operator. ``communicator`` and
     ``op`` index ``communicators`` and ``ops``. Times are of the rank's host; ``UNKNOWN`` where not seen.
-    ``busy_epoch_bytes`` is ``UNKNOWN`` where it was not measured. Rows ``peer_offset[i]`` to ``peer_offset[i + 1]``
+    ``busy_epoch_bytes`` is ``UNKNOWN`` where it was not measured; ``nic_sent_ns``, when the NIC last sent for anyone,
+    where the operator has ended. Rows ``peer_offset[i]`` to ``peer_offset[i + 1]``
     hold the peers of row i: what was sent to each (``peer_sent``), in how long (``peer_time_ns``, of epochs with
     traffic) and whether that was all of it (``peer_done``).
     """
@@ -44,6 +45,7 @@ class Participation:
     expected: Ints
     sent: Ints
     busy_epoch_bytes: Ints
+    nic_sent_ns: Ints
     coverage: Floats
     peer_offset: Ints
     peer: Ints
@@ -111,6 +113,7 @@ class Participation:
             expected=integers(table, "expected_bytes"),
             sent=integers(table, "sent_bytes"),
             busy_epoch_bytes=integers(table, "busy_epoch_bytes"),
+            nic_sent_ns=integers(table, "nic_sent_ns"),
             coverage=np.asarray(table.column("coverage").to_numpy(), dtype=np.float64),
             **_peers(table),
             communicators=tuple(communicators),

@@ -88,6 +88,11 @@ class Ports:
         """Up to when the telemetry of each NIC covers anything, 0 where it does not."""
         return np.array([one.covered[-1, 1] if len(one.covered) else 0 for one in self.series], dtype=np.int64)
 
+    @cached_property
+    def last_sent_ns(self) -> Ints:
+        """When each NIC last sent anything, for whomever, 0 where nothing was seen."""
+        return np.array([max((part.last_ns for part in one.parts), default=0) for one in self.series])
+
     def coverage(self, nic: Ints, start_ns: Ints, end_ns: Ints) -> npt.NDArray[np.float64]:
         """Share of each time from ``start_ns`` to ``end_ns`` that the telemetry of a NIC covers; shape as given."""
         covered = np.zeros(len(nic))

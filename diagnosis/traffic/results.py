@@ -16,7 +16,7 @@ from diagnosis.traffic.endpoints import qpn_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.metrics import Metrics
 from diagnosis.traffic.pieces import UNKNOWN
-from diagnosis.traffic.segmentation import COMPLETE, STATES, UNKNOWN_STATE
+from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, STATES, UNKNOWN_STATE
 from diagnosis.traffic.transfers import DIRECT
 from diagnosis.traffic.volume import Algorithm
 
@@ -43,7 +43,8 @@ def metrics_table(
     seen = operators.start_ns[at] != UNKNOWN
     duration = np.where(seen, operators.duration_ns[at], 0)
     sent, actual = operators.sent[at], metrics.actual_time_ns[at]
-    aligned = np.full(len(at), ports.aligned)
+    aligned, nic = np.full(len(at), ports.aligned), calls.nic[rows]
+    open_ = np.isin(operators.state[at], (INCOMPLETE, MISSING_START))
     return pa.table(
         {
             **_named(found, calls, rows, nics, parallelism or {}),
@@ -51,7 +52,7 @@ def metrics_table(
             "call_ns": calls.call_ns[rows],
             "start_ns": nullable(operators.start_ns[at], seen, pa.int64()),
             "end_ns": nullable(operators.end_ns[at], seen, pa.int64()),
-            "clock_error_ns": nullable(ports.clock_error_ns[calls.nic[rows]], aligned, pa.int64()),
+            "clock_error_ns": nullable(ports.clock_error_ns[nic], aligned, pa.int64()),
             "state": named(operators.state[at], STATES),
             "visibility": named(np.zeros(len(at), dtype=np.int64), VISIBILITIES),
             "duration_ns": nullable(duration, seen, pa.int64()),
@@ -65,6 +66,7 @@ def metrics_table(
             "p2p_expected": nullable(operators.sends[at], custom, pa.int32()),
             "p2p_completed": nullable(operators.completed[at], custom, pa.int32()),
             **_peers(found, metrics, chosen),
+            "nic_sent_ns": nullable(ports.last_sent_ns[nic], open_ & (ports.last_sent_ns[nic] > 0), pa.int64()),
             "busy_epoch_bytes": nullable(metrics.busy_epoch_bytes[at], seen, pa.int64()),
             "epoch_ns": np.full(len(at), ports.epoch_ns),
             "coverage": operators.coverage[at],

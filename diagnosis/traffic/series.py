@@ -31,6 +31,12 @@ class Part:
         start_ns += self.began_ns
         return start_ns, self.poll.units[low:high]
 
+    @property
+    def last_ns(self) -> int:
+        """When the last epoch with traffic begins, 0 where there is none."""
+        epoch = self.poll.epoch[(self.poll.epoch >= self.low) & (self.poll.epoch < self.high)]
+        return self.began_ns + int(epoch.max()) * self.poll.epoch_ns if len(epoch) else 0
+
     def first_from(self, at_ns: int, low: int, high: int) -> int:
         """The first of rows ``low`` to ``high``, of one queue pair, whose epoch begins at a time or later."""
         return bisect_left(self.poll.epoch.data, -((self.began_ns - at_ns) // self.poll.epoch_ns), low, high)

@@ -1,0 +1,50 @@
+"""Which NICs are alive while an operator hangs: one that is down sends nothing, for anyone (a step beyond Pulse).
+
+Storage, checkpoints and other jobs go through the NICs as well, and whoever gets no answer sends again. So a NIC that
+has sent anything since its rank's operator should have begun is not down, and of several ends the one whose NIC has
+not is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from diagnosis.collective.participation import INCOMPLETE, MISSING_START, UNKNOWN, Participation
+from diagnosis.collective.verdict import Verdict
+
+_SETTLED_NS = 100_000_000
+"""What is sent for as long after a call may be of the time before the NIC went down."""
+
+_MOST = 2 / 3
+"""Share of the other NICs that must be alive for the silence of one to say anything."""
+
+
+def alive(table: Participation) -> dict[int, bool]:
+    """Whether the NIC of each rank whose operators did not end has sent anything since; no entry: not known."""
+    lacking = np.isin(table.state, (INCOMPLETE, MISSING_START)) & (table.nic_sent_ns != UNKNOWN)
+    return {
+        rank: bool(table.nic_sent_ns[own].max() >= table.call_ns[own].min() + _SETTLED_NS)
+        for rank in np.unique(table.rank[lacking]).tolist()
+        for own in (lacking & (table.rank == rank),)
+    }
+
+
+def heard(verdict: Verdict, sending: Mapping[int, bool]) -> Verdict:
+    """A verdict on an operator that hangs, beside which NICs are alive (``alive``).
+
+    Of candidates the only one with a silent NIC is left. Whose NIC is alive did not begin for another reason, and who
+    alone is on its host did not begin because of its NIC if that is silent and most others are not.
+    """
+    silent = [rank for rank in verdict.ranks if not sending.get(rank, True)]
+    if verdict.cause == "hang_hardware" and verdict.candidates and len(silent) == 1:
+        return replace(verdict, level="device", ranks=tuple(silent), candidates=())
+    if verdict.cause == "hang_hardware" and verdict.method == "missing_start":
+        return replace(verdict, cause="hang_not_entered") if all(map(sending.get, verdict.ranks)) else verdict
+    others = [sends for rank, sends in sending.items() if rank not in verdict.ranks]
+    alone = verdict.cause == "hang_not_entered" and len(verdict.ranks) == len(silent) == 1
+    if alone and others and sum(others) >= _MOST * len(others):
+        return replace(verdict, cause="hang_hardware", level="device")
+    return verdict

@@ -1,0 +1,71 @@
+"""Which NICs are alive while an operator hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from diagnosis.collective.localise import localise_hang
+from diagnosis.collective.participation import Participation
+from diagnosis.collective.silence import alive
+from tests.diagnosis.collective.made_metrics import MB, MS, SECOND, Told, job
+
+
+def stuck(
+    sent_ms: Mapping[int, float | None], state: Mapping[int, str], peers: Mapping[int, tuple[int, ...]]
+) -> Participation:
+    """One exchange of single ranks on hosts; ``sent_ms``: when each one's NIC last sent, None: it was not seen to."""
+    told = Told(per_host=1)
+    for rank, at in sent_ms.items():
+        to = peers[rank]
+        lacking = to if state.get(rank) else ()
+        told.tell(
+            "c", 0, rank, 10 * MS, MS, op="custom", state=state.get(rank, "complete"),
+            peers=dict.fromkeys(to, MB), incomplete=lacking, call_ns=10 * MS,
+        )  # fmt: skip
+        call = told.rows[-1]["call_ns"]
+        told.rows[-1]["nic_sent_ns"] = None if at is None or not state.get(rank) else call + int(at * MS)
+    return told.table
+
+
+RING = {rank: ((rank + 1) % 4,) for rank in range(4)}
+
+
+def test_a_nic_that_sends_for_anyone_is_alive() -> None:
+    state = dict.fromkeys(range(4), "incomplete")
+    table = stuck({0: 900.0, 1: 3.0, 2: None, 3: 150.0}, state, RING)
+    assert alive(table) == {0: True, 1: False, 3: True}, "what was not seen is not known"
+
+
+def test_of_candidates_the_one_with_a_silent_nic_is_left() -> None:
+    """Ranks 1 and 2 do not get through to each other."""
+    pairs = {rank: (3 - rank,) for rank in range(4)}
+    state = {1: "incomplete", 2: "incomplete"}
+    (either,) = localise_hang(stuck({0: None, 1: None, 2: None, 3: None}, state, pairs), job(4, 1))
+    assert either.candidates == ((1,), (2,))
+    (found,) = localise_hang(stuck({0: 900.0, 1: 2.0, 2: 800.0, 3: 900.0}, state, pairs), job(4, 1))
+    assert (found.cause, found.level, found.ranks, found.candidates) == ("hang_hardware", "device", (1,), ())
+
+
+def test_who_never_begins_has_a_nic_that_is_down_where_it_is_silent_alone() -> None:
+    state = {0: "incomplete", 1: "incomplete", 2: "missing_start", 3: "incomplete"}
+    silent = stuck({0: 900.0, 1: 700.0, 2: 2.0, 3: 400.0}, state, RING)
+    (found,) = localise_hang(silent, job(4, 1))
+    assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (2,))
+    sending = stuck({0: 900.0, 1: 700.0, 2: 300.0, 3: 400.0}, state, RING)
+    (found,) = localise_hang(sending, job(4, 1))
+    assert (found.cause, found.ranks) == ("hang_not_entered", (2,))
+    quiet = stuck({0: 1.0, 1: 700.0, 2: 2.0, 3: 3.0}, state, RING)
+    (found,) = localise_hang(quiet, job(4, 1))
+    assert found.cause == "hang_not_entered", "where most are silent, silence says nothing"
+
+
+def test_a_nic_that_sends_for_others_is_not_down() -> None:
+    """One of a host's ranks does not begin, and its NIC goes on with other traffic."""
+    told = Told(per_host=4)
+    for gpu in range(4):
+        for host in range(4):
+            rank, state = 4 * host + gpu, "missing_start" if (host, gpu) == (2, 1) else "incomplete"
+            told.tell(f"dp{gpu}", 3, rank, 50 * MS, state=state, sent=60 * MB, peers={(rank + 4) % 16: 60 * MB})
+            told.rows[-1]["nic_sent_ns"] = told.rows[-1]["call_ns"] + SECOND
+    (found,) = localise_hang(told.table, job(4, 4))
+    assert (found.cause, found.ranks) == ("hang_not_entered", (9,))
