@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _MOST_ITERATIONS = 1_000_000
 _MOST_DIGITS = 18
 _HANG_S = 40.0
+_MOST_DOWN_TO_NICS = 4096
+"""Ranks times iterations: a few minutes, and a few gigabytes."""
 _FABRIC = ("hosts_per_pod", "spines")
 """Sizes of the simulated fabric; with any of them the job has one."""
 
@@ -117,7 +119,7 @@ def nic_scenario(text: str, faults: list[str]) -> NicScenario:
         hardware["channels"] = _whole(given["channels"], option, "channels")
     if "omit" in given:
         _one_of(given["omit"], option, "omission", ("layout",))
-    return replace(
+    made = replace(
         healthy(setup, fields.pop("seed", 0), noise),
         **fields,
         hardware=Hardware(**hardware),
@@ -125,6 +127,12 @@ def nic_scenario(text: str, faults: list[str]) -> NicScenario:
         describe_layout="omit" not in given,
         hang_s=_HANG_S,
     )
+    if made.world * made.iterations > _MOST_DOWN_TO_NICS:
+        raise SettingsError(
+            f"scenario: {made.world} ranks x {made.iterations} iterations are more than {_MOST_DOWN_TO_NICS}, what is "
+            "simulated down to NICs at most; give fewer"
+        )
+    return made
 
 
 def _nic_fault(text: str) -> NicFault:

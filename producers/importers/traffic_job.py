@@ -82,10 +82,13 @@ def _communicators(calls: pa.Table) -> list[Communicator]:
     keys = ["communicator", "communicator_rank", "rank"]
     for row in calls.select(keys).group_by(keys).aggregate([]).to_pylist():
         members.setdefault(row["communicator"], {})[row["communicator_rank"]] = row["rank"]
-    return [
-        Communicator(name, tuple(rank for _, rank in sorted(of.items())) if max(of) == len(of) - 1 else ())
-        for name, of in sorted(members.items())
-    ]
+    return [Communicator(name, _in_order(places)) for name, places in sorted(members.items())]
+
+
+def _in_order(places: dict[int, int]) -> tuple[int, ...]:
+    """The ranks in a communicator's places; none where a place, or a rank's own, is not known."""
+    ranks = tuple(rank for _, rank in sorted(places.items()))
+    return ranks if max(places) == len(places) - 1 and len(set(ranks)) == len(ranks) else ()
 
 
 def _ranks(traffic: Traffic) -> set[int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,20 +31,35 @@ def messages(job: Job, traffic: Traffic) -> Iterator[Message]:
         (NIC_EPOCHS, epochs, pc.add(epochs.column("poll_to_ns"), offset)),
         (OP_CALLS, traffic.op_calls, traffic.op_calls.column("call_ns")),
     )
-    seconds = [np.asarray(at.combine_chunks()) // _SECOND_NS for _, _, at in tables]
     hosts = sorted({host for _, table, _ in tables for host in pc.unique(table.column("host")).to_pylist()})
-    own = {
-        host: [
-            (topic, table.filter(here), at[np.asarray(here)])
-            for (topic, table, _), at in zip(tables, seconds, strict=True)
-            for here in [pc.equal(table.column("host").cast(pa.string()), host)]
-        ]
-        for host in hosts
-    }
-    for second in np.unique(np.concatenate(seconds)).tolist():
-        for host in hosts:
-            for topic, table, at in own[host]:
-                yield from _told(job, host, topic, table.filter(pa.array(at == second)), second)
+    own = {host: [_OfHost.of(host, *one) for one in tables] for host in hosts}
+    for second in sorted(
+        {second for told in own.values() for one in told for second in np.unique(one.seconds).tolist()}
+    ):
+        for host, told in own.items():
+            for one in told:
+                yield from _told(job, host, one.topic, one.within(second), second)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OfHost:
+    """A host's rows of a topic, and the second of each, ascending."""
+
+    topic: Topic
+    rows: pa.Table
+    seconds: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, host: str, topic: Topic, table: pa.Table, at_ns: pa.ChunkedArray) -> _OfHost:
+        here = np.flatnonzero(np.asarray(pc.equal(table.column("host").cast(pa.string()), host)))
+        seconds = np.asarray(at_ns)[here] // _SECOND_NS
+        order = np.argsort(seconds, kind="stable")
+        return cls(topic, table.take(pa.array(here[order])), seconds[order])
+
+    def within(self, second: int) -> pa.Table:
+        """The rows of a second."""
+        first, last = np.searchsorted(self.seconds, [second, second + 1])
+        return self.rows.slice(first, last - first)
 
 
 def _told(job: Job, host: str, topic: Topic, rows: pa.Table, second: int) -> Iterator[Message]:
