@@ -20,7 +20,7 @@ from schemas.message import Message, decode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 
-FORMAT = "segment/1"
+FORMAT = "segment/2"
 SAVE_EVERY_NS = 10_000_000_000
 _GONE_NS = 600_000_000_000
 """A host of which nothing has come for as long is forgotten: it would hold offsets for ever."""
@@ -51,8 +51,9 @@ class _Followed:
 
     def save(self, until_ns: int) -> SavedState:
         """The state, with the offsets from which on what is not in it is to be read again."""
-        before = self.traffic.needed_from_ns
         for topic, held in self.held.items():
+            of_calls = topic == catalogue.OP_CALLS.name
+            before = self.traffic.calls_needed_from_ns if of_calls else self.traffic.needed_from_ns
             self.held[topic] = {offset: newest for offset, newest in held.items() if newest >= before}
         offsets = {topic: min(self.held.get(topic, {}), default=next_) for topic, next_ in self.following.items()}
         self.needed, self.saved_ns = offsets, until_ns

@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from diagnosis.job import Job
 from diagnosis.traffic.calls import Calls
 from diagnosis.traffic.epochs import Poll
+from diagnosis.traffic.identification import Identification
+from diagnosis.traffic.parallelism import Parallelisms
 from diagnosis.traffic.queue_pairs import QueuePairs
 from diagnosis.traffic.telling import Served, Surroundings, Told, tell
 from diagnosis.traffic.windows import NicWindow, WindowRules, host_ns
@@ -64,6 +66,7 @@ class HostTraffic:
     polled_ns: dict[str, int] = field(default_factory=dict)
     calls: list[pa.Table] = field(default_factory=list)
     pairs: dict[tuple[str, int, int], dict[str, Any]] = field(default_factory=dict)
+    serving: Identification = field(default_factory=Identification)
     _of_nic: dict[str, QueuePairs] | None = field(default=None, init=False, repr=False)
     _known_calls: Calls | None = field(default=None, init=False, repr=False)
 
@@ -72,10 +75,22 @@ class HostTraffic:
         """Since when telemetry is kept."""
         return min((window.from_ns for window in self.windows.values()), default=0)
 
+    @property
+    def calls_needed_from_ns(self) -> int:
+        """Since when calls are kept."""
+        needed, looked_at = self.needed_from_ns, self.serving.from_ns
+        return needed if looked_at is None else min(needed, looked_at)
+
     def to_state(self) -> dict[str, Any]:
-        """All but polls and calls since ``needed_from_ns``, in a form that JSON can carry."""
-        windows = {nic: window.to_state() for nic, window in self.windows.items()}
-        return {"host": self.host, "at_ns": self.at_ns, "windows": windows, "pairs": list(self.pairs.values())}
+        """All but polls since ``needed_from_ns`` and calls since ``calls_needed_from_ns``, in a form that JSON can
+        carry."""
+        return {
+            "host": self.host,
+            "at_ns": self.at_ns,
+            "windows": {nic: window.to_state() for nic, window in self.windows.items()},
+            "pairs": list(self.pairs.values()),
+            "serving": self.serving.to_state(),
+        }
 
     @classmethod
     def from_state(cls, rules: StepRules, state: Mapping[str, Any]) -> HostTraffic:
@@ -86,6 +101,7 @@ class HostTraffic:
             at_ns=state["at_ns"],
             windows={nic: NicWindow.from_state(nic, rules.window, own) for nic, own in state["windows"].items()},
             pairs={_of_pair(row): row for row in state["pairs"]},
+            serving=Identification.from_state(state["serving"]),
         )
 
     def take_polls(self, table: pa.RecordBatch) -> int:
@@ -108,6 +124,7 @@ class HostTraffic:
         self.called_ns = max(self.called_ns, told_ns)
         if table.num_rows or not self.calls:
             self.calls.append(pa.Table.from_batches([table]))
+            self.serving.take(self.calls[-1])
             self._known_calls = None
         return _newest(table)
 
@@ -141,12 +158,15 @@ class HostTraffic:
         if self._known_calls is None:
             self._known_calls = Calls.from_arrow(pa.concat_tables(self.calls).unify_dictionaries())
         calls, queue_pairs = self._known_calls, self._queue_pairs()
-        around = Surroundings(job.members, lambda one, other: job.on_one_host((one, other)))
+        tree = Parallelisms(job.members, lambda one, other: job.on_one_host((one, other)))
+        self.serving.look(until_ns, tree)
+        around = Surroundings(job.members, tree.same_host, self.serving.known)
         served = []
         for nic, window in sorted(self.windows.items()):
             own = queue_pairs.get(nic, QueuePairs.none())
             served.append(Served(window, np.flatnonzero(np.isin(calls.rank, self._served(nic, job, own))), own))
         found = tell(until_ns, calls, served, around)
+        self.serving.look_again(self.at_ns or 0, calls, self.calls, tree)
         self.at_ns = until_ns
         self._forget()
         return found

@@ -7,7 +7,7 @@ share it.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +32,11 @@ _MOST_KINDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Ranks of each communicator, and whether two ranks share a host."""
+    """Ranks of each communicator, whether two ranks share a host, and what communicators serve, where that is known."""
 
     members: Mapping[str, Sequence[int]]
     same_host: Callable[[int, int], bool]
+    parallelism: Mapping[str, str] = field(default_factory=dict)
 
     def between_hosts(self, communicator: str) -> bool:
         """Whether any of a communicator's traffic crosses a NIC."""
@@ -210,8 +211,8 @@ class _Step:
         chosen = (over | overdue[self.calls.unit]) & ~told
         nics = [window.nic for window in self.windows]
         return Told(
-            operators_table(found, self.calls, nics, chosen),
-            metrics_table(found, self.calls, nics, chosen[operators.key]),
+            operators_table(found, self.calls, nics, chosen, self.around.parallelism),
+            metrics_table(found, self.calls, nics, chosen[operators.key], self.around.parallelism),
         )
 
     def _needed_from(self, found: Association, over: Bools) -> list[int]:

@@ -42,7 +42,8 @@ class Sends:
 class Use:
     """One rank's calls on one communicator.
 
-    ``large``: calls of collectives that are not small, all-to-alls aside, by operator; ``large_bytes``: their buffers
+    ``large``: calls of collectives that are not small, by operator, without all-to-alls, and without broadcasts, as
+    these spread parameters before the first iteration; ``large_bytes``: their buffers
     together; ``exchanged_bytes``: those of all-to-alls. ``intervals``: in how many of the intervals between the
     rank's sends and exchanges there are large calls. ``spells``: how often these come after something else.
     ``longest_pause_ns`` between two of them. ``sends``: None where there are none.
@@ -80,12 +81,18 @@ def uses_of_ranks(calls: Calls, members: Mapping[str, Sequence[int]], small_byte
     return _Columns.of(calls, members, small_bytes).by_rank() if len(calls) else {}
 
 
+def is_much(calls: Calls, members: Mapping[str, Sequence[int]], small_bytes: int) -> Bools:
+    """Which calls move gradients, activations or tokens rather than what is small; shape (calls,)."""
+    columns = _Columns.of(calls, members, small_bytes)
+    return columns.large | columns.between
+
+
 @dataclass(frozen=True, slots=True)
 class _Columns:
     """``key``: rank and communicator of each call as a code, of which ``keys`` there are; shape (calls,).
 
-    ``large``: collectives that are not small, all-to-alls aside, which ``exchange`` are; ``between``: what parts
-    intervals; ``size``: of whole buffers."""
+    ``large``: as in ``Use``; ``exchange``: all-to-alls that are not small; ``between``: what parts intervals;
+    ``size``: of whole buffers."""
 
     calls: Calls
     key: Ints
@@ -102,7 +109,8 @@ class _Columns:
         size = calls.payload * np.where(calls.is_op(*_SPLIT), ranks[calls.communicator], 1)
         of_group = np.bincount(calls.unit, weights=calls.payload * paired, minlength=len(calls))
         first = calls.unit == np.arange(len(calls))
-        much, exchanges = ~paired & (size >= small_bytes), calls.is_op("all_to_all")
+        much = ~paired & ~calls.is_op("broadcast") & (size >= small_bytes)
+        exchanges = calls.is_op("all_to_all")
         sends = paired & first & (of_group >= small_bytes)
         return cls(
             calls, key, int(key.max()) + 1, size, much & ~exchanges, much & exchanges, sends | (much & exchanges)

@@ -177,7 +177,7 @@ class EdgeJob:
         except (ValueError, KeyError, TypeError) as error:
             log.warning("%s cannot be used, operators are looked for in all that is kept: %s", path, error)
         self._saved_ns = traffic.at_ns or 0
-        for kept in self.ring.since(traffic.needed_from_ns):
+        for kept in self.ring.since(traffic.calls_needed_from_ns):
             _into(traffic, kept, decode(kept, TOPICS[kept.topic]))
         return traffic
 

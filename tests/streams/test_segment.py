@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from diagnosis.traffic.host import StepRules
+from producers.simulation.nic import NicScenario, simulate_nics
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.message import Message, decode, encode
@@ -98,3 +99,17 @@ def test_a_record_that_does_not_say_whose_it_is_is_refused() -> None:
     step = Segment({RUN.job.job: RUN.job}, STEPS)
     with pytest.raises(WrongSchema, match="expected job/host"):
         list(step.process(Message(message.topic, RUN.job.job, message.value, message.headers)))
+
+
+def test_rows_tell_what_their_communicator_serves() -> None:
+    """By the calls of each host's own ranks; a third of the rows are told before it is known."""
+    run = simulate_nics(NicScenario(30_001, tp=2, dp=2, pp=2, iterations=12, shrink=64, poll_s=0.2, forward_s=0.005))
+    step = Segment({run.job.job: run.job}, StepRules(step_ns=100_000_000))
+    outputs = [output for message in run.messages() for output in step.process(message)]
+    rows = [row for output in outputs for row in decode(output, catalogue.TOPICS[output.topic]).to_pylist()]
+    served = [(row["op"], row["parallelism"]) for row in rows if row["parallelism"] is not None]
+    assert len(served) * 3 > 2 * len(rows)
+    assert set(served) == {
+        *((op, "dp") for op in ("all_gather", "all_reduce", "reduce_scatter")),
+        *((op, "pp") for op in ("custom", "send")),
+    }
