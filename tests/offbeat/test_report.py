@@ -23,6 +23,8 @@ INCIDENT: dict[str, Any] = {
     "network": None,
     "methods": ["operator_graph"],
     "explanation": "Rank 2 computes slowly. Check it.",
+    "rule": None,
+    "measures": None,
 }
 
 
