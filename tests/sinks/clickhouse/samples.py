@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from schemas.catalogue import COMM_OPS, FINDINGS, INCIDENTS, ITERATIONS
+from schemas.catalogue import COMM_OPS, FINDINGS, INCIDENTS, ITERATIONS, TRAFFIC_METRICS
 from schemas.message import Message, encode
 from schemas.topic import Topic
 from sinks.clickhouse.sink import ClickHouseSink
@@ -209,9 +209,32 @@ def comm_ops(*, call_ns: int = START_NS, rows: int = 64) -> list[dict[str, Any]]
     ]
 
 
+def ran(rank: int, parallelism: str, start: int, end: int, seq: int = 0, peers: tuple[int, ...] = ()) -> dict[str, Any]:
+    """An operator of one rank, as analysis.traffic_metrics tells it; from and to milliseconds after the start."""
+    start_ns, end_ns = (START_NS + ms * 1_000_000 for ms in (start, end))
+    return {
+        "communicator": parallelism, "seq": seq, "rank": rank, "op": "custom" if peers else "all_reduce",
+        "parallelism": parallelism, "call_ns": start_ns, "start_ns": start_ns, "end_ns": end_ns,
+        "state": "complete", "visibility": "network", "peers": list(peers), "peer_sent_bytes": [1] * len(peers),
+        "peer_actual_time_ns": [1] * len(peers), "epoch_ns": 32_000, "coverage": 1.0,
+    }  # fmt: skip
+
+
+def traffic_metrics() -> list[dict[str, Any]]:
+    """Gradients and microbatches of one rank over three iterations."""
+    gradients = [ran(3, "dp", at, at + 80, seq) for seq, at in enumerate((900, 1_900, 2_900))]
+    return gradients + [ran(3, "pp", at, at + 5, at, (7,)) for at in range(0, 3_000, 100)]
+
+
 def story() -> list[Message]:
     """All of it, a record a topic and row set."""
-    told = ((ITERATIONS, iterations()), (COMM_OPS, comm_ops()), (FINDINGS, findings()), (INCIDENTS, incidents()))
+    told = (
+        (ITERATIONS, iterations()),
+        (COMM_OPS, comm_ops()),
+        (TRAFFIC_METRICS, traffic_metrics()),
+        (FINDINGS, findings()),
+        (INCIDENTS, incidents()),
+    )
     return [message(topic, rows) for topic, rows in told]
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.job import Job, Place
-from schemas.catalogue import INCIDENTS, ITERATION_SUMMARIES, ITERATIONS
+from schemas.catalogue import INCIDENTS, ITERATION_SUMMARIES, ITERATIONS, TRAFFIC_METRICS
 from schemas.message import decode, encode
 from schemas.tables import TABLES
 from schemas.topic import Topic
 from sinks.clickhouse.rows import stored_rows
 from sinks.clickhouse.store import Store
 from streams.monitor import Monitor
-from tests.sinks.clickhouse.samples import START_NS, incident, iterations
+from tests.sinks.clickhouse.samples import START_NS, incident, iterations, ran
 
 JOBS = ("one", "two")
 DEVICES = [
@@ -196,3 +196,32 @@ def test_the_time_shown_of_an_iteration_is_the_one_it_was_judged_by(migrated: St
     for row in judged_rows:
         assert (row["duration_ns"] > MonitorSettings().delta * row["expected_ns"]) == row["irregular"], row
         assert row["excess_ns"] == (row["duration_ns"] - row["expected_ns"] if row["irregular"] else None)
+
+
+def test_the_time_of_data_parallelism_is_told_by_iteration(migrated: Store) -> None:
+    """Operators that run together count once; the optimizer's pause ends no iteration, a checkpoint is one pause."""
+    began = [0, 1_000, 2_000, 4_500, 5_500, 6_500]
+    synced = [(at + begin, at + end) for at in began for begin, end in ((0, 50), (40, 70), (70, 90), (120, 180))]
+    rows = [ran(3, "dp", start, end, seq) for seq, (start, end) in enumerate(synced)]
+    others = [ran(3, "tp", 500, 600, 100), ran(3, "dp", 300, 310, 101) | {"end_ns": None}]
+    rows += [*others, ran(4, "dp", 0, 10, 0), ran(4, "dp", 1_000, 1_030, 1), ran(4, "dp", 2_000, 2_020, 2)]
+    store = stored(migrated, TRAFFIC_METRICS, {"one": rows, "two": [ran(3, "dp", 700, 900)]})
+    answer = store.query("SELECT * FROM data_parallel_time ORDER BY job, rank, iteration").to_pylist()
+    took = [(row["job"], row["rank"], row["iteration"], row["communicating_ns"] // 1_000_000) for row in answer]
+    assert took == [
+        *(("one", 3, iteration, 150) for iteration in range(6)),
+        *(("one", 4, iteration, ms) for iteration, ms in enumerate((10, 30, 20))),
+        ("two", 3, 0, 200),
+    ]
+    assert [row["operators"] for row in answer] == [4] * 6 + [1] * 4
+    assert (answer[1]["end_at"] - answer[1]["start_at"]).total_seconds() == 0.18
+
+
+def test_a_microbatch_takes_as_long_as_passes_between_sends_to_one_stage(migrated: Store) -> None:
+    sends = [(at + begin, peer) for at in (0, 1_000) for begin in range(0, 240, 30) for peer in (0, 8)]
+    rows = [ran(4, "pp", at + peer, at + 20, seq, (peer,)) for seq, (at, peer) in enumerate(sends)]
+    store = stored(
+        migrated, TRAFFIC_METRICS, {"one": [*rows, ran(0, "pp", 5, 9, 0, (4,)), ran(4, "ep", 7, 8, 0, (0,))]}
+    )
+    answer = store.query("SELECT job, rank, microbatch_ns, sends FROM microbatch_time").to_pylist()
+    assert answer == [{"job": "one", "rank": 4, "microbatch_ns": 30_000_000, "sends": len(sends) - 2}]
