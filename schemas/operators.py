@@ -65,7 +65,9 @@ TOPIC = Topic(
         ),
         Column("algorithm", ID, "Algorithm, told by the active peers.", nullable=True, choices=ALGORITHMS),
         Column("algorithm_confidence", pa.float64(), "How sure that is.", nullable=True, minimum=0, maximum=1),
-        Column("parallelism", ID, "Dimension that it serves.", nullable=True, choices=PARALLELISMS),
+        Column(
+            "parallelism", ID, "Dimension that it serves; null: not known yet.", nullable=True, choices=PARALLELISMS
+        ),
         Column(
             "expected_bytes",
             pa.int64(),

@@ -75,7 +75,9 @@ TOPIC = Topic(
         Column("iteration", pa.int32(), "Training iteration.", nullable=True, minimum=0),
         Column("op", ID, "What it does.", choices=(*OPS, CUSTOM)),
         Column("algorithm", ID, "Algorithm, told by the active peers.", nullable=True, choices=ALGORITHMS),
-        Column("parallelism", ID, "Dimension that it serves.", nullable=True, choices=PARALLELISMS),
+        Column(
+            "parallelism", ID, "Dimension that it serves; null: not known yet.", nullable=True, choices=PARALLELISMS
+        ),
         _time("call_ns", "The call was entered; host clock.", nullable=False),
         _time("start_ns", "First traffic; host clock. Null: none, or not seen."),
         _time("end_ns", "Last traffic; host clock. Null: not seen."),

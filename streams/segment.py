@@ -1,7 +1,8 @@
 """The step that finds operators in NIC traffic: epochs, calls and queue pairs of a host in, operators out (Pulse 4, 5).
 
-Epochs and calls are read again after a restart, from where open operators need them; the rest is saved: where each host
-is, whom its queue pairs serve, which algorithms are known.
+Epochs and calls are read again after a restart, from where open operators need them, and calls until it is known what
+communicators serve. The rest is saved: where each host is, whom its queue pairs serve, which algorithms are known, what
+communicators serve.
 """
 
 from __future__ import annotations

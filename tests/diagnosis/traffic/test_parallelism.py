@@ -197,6 +197,27 @@ def test_an_all_to_all_serves_experts() -> None:
     assert alone(one) == {"ep": "ep"}
 
 
+def test_an_interleaved_pipeline_is_one() -> None:
+    """Several chunks a stage: the last stage sends to the first, and groups go both ways, but for the first ones."""
+    members = {"stages": (0, 8, 16, 24)}
+    for at, rank in enumerate(members["stages"]):
+        one, ahead, behind = Caller(rank, members), members["stages"][(at + 1) % 4], members["stages"][at - 1]
+        one.call("stages", "recv", 8 * MB, 0, behind)
+        for forward in range(1, 4):
+            one.call("stages", "send", 8 * MB, forward, ahead, group=(forward, forward))
+            one.call("stages", "recv", 8 * MB, forward, behind, group=(forward, forward))
+        for both in range(4, 20):
+            one.exchange("stages", {ahead: 8 * MB, behind: 8 * MB}, both)
+        assert alone(one) == {"stages": "pp"}
+
+
+def test_what_is_broadcast_before_the_first_iteration_serves_none() -> None:
+    one = Caller(0, {"all": (0, 8)})
+    for i in range(20):
+        one.call("all", "broadcast", 500 * MB, i)
+    assert alone(one) == {"all": "none"}
+
+
 def test_neighbours_that_exchange_all_at_once_are_no_pipeline() -> None:
     members = {"grid": (0, 1, 2, 3)}
     callers = [Caller(rank, members) for rank in range(4)]
