@@ -166,7 +166,7 @@ class HostTraffic:
             own = queue_pairs.get(nic, QueuePairs.none())
             served.append(Served(window, np.flatnonzero(np.isin(calls.rank, self._served(nic, job, own))), own))
         found = tell(until_ns, calls, served, around)
-        self.serving.look_again(self.at_ns or 0, calls, self.calls, tree)
+        self.serving.look_again((self.at_ns or 0, until_ns), calls, self.calls, tree)
         self.at_ns = until_ns
         self._forget()
         return found

@@ -71,13 +71,17 @@ class Identification:
         else:
             self.next_ns = first_ns + 2 * span_ns
 
-    def look_again(self, from_ns: int, calls: Calls, told: Sequence[pa.Table], tree: Parallelisms) -> None:
-        """Look at calls again where those since a time show a communicator that was not known to serve anything.
-        ``told``: the rows of all that came since then, and maybe of others."""
+    def look_again(
+        self, between_ns: tuple[int, int], calls: Calls, told: Sequence[pa.Table], tree: Parallelisms
+    ) -> None:
+        """Look at calls again where those between two times show a communicator that was not known to serve anything.
+        ``told``: rows of all that have come of that time and later, and maybe of others."""
         strange = np.array([self.known.get(name, "none") == "none" for name in calls.communicators], dtype=np.bool_)
         if self.from_ns is not None or not strange.any():
             return
-        rows = np.flatnonzero(strange[calls.communicator] & (calls.launch_ns >= from_ns))
+        from_ns, to_ns = between_ns
+        within = (calls.launch_ns >= from_ns) & (calls.launch_ns < to_ns)
+        rows = np.flatnonzero(strange[calls.communicator] & within)
         if len(rows) and is_much(calls.take(rows), tree.members, tree.rules.small_bytes).any():
             self.from_ns, self.next_ns = from_ns, from_ns
             self.calls = [table for table in told if table.num_rows]

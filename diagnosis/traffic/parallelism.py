@@ -92,7 +92,7 @@ class Parallelisms:
     def _of_collectives(self, uses: Sequence[Use], own: RankUses, experts: bool) -> dict[str, Parallelism]:
         at_layers = self._at_every_layer(uses, own, experts)
         gradients = [use for use in uses if use not in at_layers]
-        shared = [set(self.members.get(use.communicator, ())) for use in gradients]
+        shared = [set(self._members(use)) for use in gradients]
         leaves: dict[str, Parallelism] = {use.communicator: "dp" for use in gradients}
         # ranks with the same gradients hold the same parameters, which tensor parallelism splits
         split = [use for use in at_layers if not any(set(self._members(use)) <= ranks for ranks in shared)]
@@ -124,11 +124,11 @@ class Parallelisms:
         decides."""
         fewer, larger = use.calls < other.calls, use.large_bytes * other.calls > other.large_bytes * use.calls
         ranks, others = set(self._members(use)), set(self._members(other))
-        if fewer != larger and (ranks < others or others < ranks):
+        if fewer == larger:
+            return larger
+        if ranks < others or others < ranks:
             return others < ranks
-        if fewer != larger and self._one_host(use) != self._one_host(other):
-            return self._one_host(other)
-        return larger
+        return self._one_host(other) if self._one_host(use) != self._one_host(other) else larger
 
     def _members(self, use: Use) -> Sequence[int]:
         return self.members.get(use.communicator, ())

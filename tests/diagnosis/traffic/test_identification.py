@@ -75,9 +75,11 @@ def test_what_serves_nothing_at_first_is_looked_at_again() -> None:
     known = looked(one, small, until=70 * ITERATION)
     assert (known[0], known[-1]) == ({}, {"data": "none"})
     later = table([trained(range(70, 90))])
-    one.look_again(69 * ITERATION, Calls.from_arrow(table([small])), [later], TREE)
+    one.look_again((69 * ITERATION, 70 * ITERATION), Calls.from_arrow(table([small])), [later], TREE)
     assert looked_at_since(one) is None
-    one.look_again(70 * ITERATION, Calls.from_arrow(later), [later], TREE)
+    one.look_again((60 * ITERATION, 70 * ITERATION), Calls.from_arrow(later), [later], TREE)
+    assert looked_at_since(one) is None
+    one.look_again((70 * ITERATION, 71 * ITERATION), Calls.from_arrow(later), [later], TREE)
     assert looked_at_since(one) == 70 * ITERATION
     for at in range(70, 80):
         one.look(at * ITERATION, TREE)
