@@ -104,22 +104,34 @@ def _shifts(grid: Grid, own: Sequence[Grid], job: Job) -> Floats:
 
 
 def not_entered(grid: Grid, table: Participation) -> tuple[int, tuple[int, ...]] | None:
-    """The first operator that some members began and others never did, and who these are; None if there is none.
+    """The first operator that some members began, or at least called, and others did not; None if there is none.
 
     A sender waits until its receiver is ready. So of those that sent nothing, the ones all of whose receivers sent
-    nothing either may only have waited for them, and are left out.
+    nothing either may only have waited for them, and are left out. What nobody began waits for those who never called
+    it, if it is the first that did not end; the table must tell of all ranks up to the same time.
     """
-    began = np.isin(grid.state, (COMPLETE, INCOMPLETE))
-    missing = grid.state == MISSING_START
-    for at in np.flatnonzero(began.any(axis=0) & missing.any(axis=0)).tolist():
+    begun = began(grid)
+    called = grid.row != UNKNOWN
+    last = called.shape[1] - 1 - np.argmax(called[:, ::-1], axis=1)
+    open_ = np.isin(grid.state, (INCOMPLETE, MISSING_START)).any(axis=0)
+    uncalled = (np.arange(called.shape[1]) > last[:, None]) & (np.cumsum(open_) - open_ == 0)
+    missing = (grid.state == MISSING_START) | uncalled
+    for at in np.flatnonzero((begun.any(axis=0) & missing.any(axis=0)) | (called & uncalled.any(axis=0)).any(axis=0)):
+        if not begun[:, at].any():
+            return int(at), tuple(grid.rank[uncalled[:, at]].tolist())
         silent = grid.rank[missing[:, at]].tolist()
         receivers = {
-            rank: table.peer[table.peers(int(row))].tolist()
+            rank: [] if row == UNKNOWN else table.peer[table.peers(int(row))].tolist()
             for rank, row in zip(silent, grid.row[missing[:, at], at], strict=True)
         }
         first = [rank for rank in silent if not receivers[rank] or not set(receivers[rank]) <= set(silent)]
-        return at, tuple(first or silent)
+        return int(at), tuple(first or silent)
     return None
+
+
+def began(grid: Grid) -> Bools:
+    """Which operators each rank is known to have begun; shape (ranks, instances)."""
+    return np.isin(grid.state, (COMPLETE, INCOMPLETE))
 
 
 def first_anomaly(pipelines: Pipelines, job: Job, rules: ComparisonRules, hang: bool) -> Verdict | None:

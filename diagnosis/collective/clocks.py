@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from diagnosis.collective.grid import Grid
+from diagnosis.collective.participation import UNKNOWN
 from diagnosis.job import Job
 
 Clocks = dict[str, float]
@@ -30,10 +31,10 @@ def _apart(own: Sequence[Grid], job: Job) -> dict[str, dict[str, float]]:
     """By how much each host is ahead of those that share a collective with it."""
     several: dict[str, dict[str, list[float]]] = {}
     for grid in own:
-        chosen = grid.choose(grid.complete & ~grid.custom)
+        chosen = grid.choose(grid.complete & ~grid.custom & (grid.row != UNKNOWN).all(axis=0))
         if not len(chosen.instance):
             continue
-        ahead = np.nanmedian(chosen.end - np.nanmedian(chosen.end, axis=0), axis=1)
+        ahead = np.median(chosen.end - np.median(chosen.end, axis=0), axis=1)
         told = [(job.clock(int(rank)), float(value)) for rank, value in zip(grid.rank, ahead, strict=True)]
         for host, value in told:
             others = several.setdefault(host, {})

@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from diagnosis.collective.bottleneck import slow_groups
-from diagnosis.collective.chronological import Late, computing, first_anomaly, late_members, not_entered
+from diagnosis.collective.chronological import Late, began, computing, first_anomaly, late_members, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_of
 from diagnosis.collective.own_lateness import late_of_itself, missing_of_itself
-from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN_STATE, Floats, Ints, Participation
+from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Floats, Ints, Participation
 from diagnosis.collective.pipelines import Pipelines, common_moment, in_turn
-from diagnosis.collective.silence import alive, heard
+from diagnosis.collective.silence import alive, heard, silent_alone
 from diagnosis.collective.stragglers import (
     Metric,
     slow_in_collective,
@@ -56,9 +56,8 @@ def localise_slow(
     sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
     published = rules.pipeline_order == "first_late"
     pipeline = first_anomaly(sends, job, rules, hang=False) if published else late_of_itself(sends, job, rules)
-    stages = [set(ranks) for ranks in pipelines]
-    stages += [set(grid.rank.tolist()) for grid in own if in_turn(grid, table)]
-    within = [grid for grid in own if not any(set(grid.rank.tolist()) <= ranks for ranks in stages)]
+    stages = _stages(own, table, pipelines)
+    within = _between_replicas(own, stages)
     # in pipelines the sends tell who computes for long: replicas with unlike microbatches are through at unlike times
     staged = set().union(*stages)
     late, imbalance = _late([grid for grid in within if not staged & set(grid.rank.tolist())], table, job, rules)
@@ -72,6 +71,16 @@ def localise_slow(
     if computing and communicating and _prolonged(within, usual) > _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]
+
+
+def _stages(own: Sequence[Grid], table: Participation, pipelines: Sequence[Sequence[int]]) -> list[set[int]]:
+    """The ranks of each pipeline, also of those that only their sends show."""
+    return [*map(set, pipelines), *(set(grid.rank.tolist()) for grid in own if in_turn(grid, table))]
+
+
+def _between_replicas(own: Sequence[Grid], stages: Sequence[set[int]]) -> list[Grid]:
+    """The communicators whose ranks are compared: not those within a pipeline, whose stages have unlike work."""
+    return [grid for grid in own if not any(set(grid.rank.tolist()) <= ranks for ranks in stages)]
 
 
 def _stronger(straggling: list[Verdict], groups: list[Verdict]) -> list[Verdict]:
@@ -122,7 +131,8 @@ def localise_hang(
     ``table`` ends with operators that have been silent for longer than the time-out.
     """
     sending = alive(table)
-    return [heard(verdict, sending) for verdict in _hanging(table, job, pipelines, rules or ComparisonRules())]
+    found = _hanging(table, job, pipelines, rules or ComparisonRules())
+    return [heard(verdict, sending) for verdict in found] or silent_alone(sending)
 
 
 def _hanging(
@@ -134,12 +144,13 @@ def _hanging(
     pipeline = first_anomaly(sends, job, rules, hang=True) if published else missing_of_itself(sends, job)
     if pipeline is not None:
         return [pipeline]
-    absent = _absent(own, table, job)
+    within = _between_replicas(own, _stages(own, table, pipelines))
+    absent = _absent(within, table, job)
     if absent:
         return absent
     built_in = [v for grid in own if (v := stopped_in_collective(grid, rules)) is not None]
     custom = [v for grid in own if (v := stopped_in_custom(grid, table)) is not None]
-    return distinct(_first(built_in) + _first(custom))
+    return distinct(_first(built_in) + _first(custom)) or _absent(within, table, job, begun=False)
 
 
 def _first(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -253,16 +264,17 @@ def _evidence(found: Sequence[tuple[Grid, Late]]) -> dict[str, float]:
     }
 
 
-def _absent(own: Sequence[Grid], table: Participation, job: Job) -> list[Verdict]:
-    """Who never began an operator that others began.
+def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = True) -> list[Verdict]:
+    """Who never began an operator that others began; or, not ``begun``, never called one that others only called.
 
     A tensor group waits for each of its GPUs, so that one which does not compute keeps all ranks of its host from
-    their next operators. Where the other ranks of the host began theirs, it was the NIC that did not send.
+    their next operators. Where the other ranks of the host began theirs, it was the NIC that did not send; of a rank
+    that alone has not called it may be that it is not told of yet.
     """
     silent: dict[tuple[int, ...], list[tuple[Grid, int, int]]] = {}
     for grid in own:
         at, ranks = not_entered(grid, table) or (0, ())
-        for rank in ranks:
+        for rank in ranks if began(grid)[:, at].any() == begun else ():
             silent.setdefault(_ranks_of(job, rank), []).append((grid, at, rank))
     verdicts = []
     for host, each in silent.items():
@@ -270,6 +282,8 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job) -> list[Verdict
         gone = {rank for *_, rank in each}  # of the host's ranks; the others began the same elsewhere
         others = {int(r) for g in own for r in _began(g, grid, at)} & set(host) - gone
         alone = len(others) >= len(gone)
+        if alone and (grid.row[np.isin(grid.rank, list(gone)), at] == UNKNOWN).any():
+            continue
         verdicts.append(
             Verdict(
                 cause="hang_hardware" if alone else "hang_not_entered",
@@ -279,7 +293,7 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job) -> list[Verdict
                 communicator=grid.communicator,
                 instance=int(grid.instance[at]),
                 evidence={"missing": float(len(gone)), "began": float(len(others))},
-                coverage=float(np.mean(grid.state[:, at] != UNKNOWN_STATE)),
+                coverage=float(np.mean((grid.state[:, at] != UNKNOWN_STATE) | (grid.row[:, at] == UNKNOWN))),
             )
         )
     most = max((verdict.evidence["missing"] for verdict in verdicts), default=0.0)
@@ -291,7 +305,7 @@ def _began(other: Grid, grid: Grid, at: int) -> Ints:
     same = np.flatnonzero(other.instance == grid.instance[at])
     if len(other.rank) != len(grid.rank) or not len(same) or other.op[same[0]] != grid.op[at]:
         return other.rank[:0]
-    return other.rank[np.isin(other.state[:, same], (COMPLETE, INCOMPLETE)).any(axis=1)]
+    return other.rank[began(other)[:, same].any(axis=1)]
 
 
 def _ranks_of(job: Job, rank: int) -> tuple[int, ...]:

@@ -18,13 +18,15 @@ from diagnosis.collective.verdict import Verdict
 _SETTLED_NS = 100_000_000
 """What is sent for as long after a call may be of the time before the NIC went down."""
 
-_MOST = 2 / 3
-"""Share of the other NICs that must be alive for the silence of one to say anything."""
+_LEAST = 2
+"""NICs that must be alive for the silence of another to say anything."""
 
 
 def alive(table: Participation) -> dict[int, bool]:
-    """Whether the NIC of each rank whose operators did not end has sent anything since; no entry: not known."""
-    lacking = np.isin(table.state, (INCOMPLETE, MISSING_START)) & (table.nic_sent_ns != UNKNOWN)
+    """Whether the NIC of each rank whose operators did not end has sent anything since; empty if none was seen to."""
+    lacking = np.isin(table.state, (INCOMPLETE, MISSING_START))
+    if (table.nic_sent_ns[lacking] == UNKNOWN).all():
+        return {}
     return {
         rank: bool(table.nic_sent_ns[own].max() >= table.call_ns[own].min() + _SETTLED_NS)
         for rank in np.unique(table.rank[lacking]).tolist()
@@ -35,16 +37,27 @@ def alive(table: Participation) -> dict[int, bool]:
 def heard(verdict: Verdict, sending: Mapping[int, bool]) -> Verdict:
     """A verdict on an operator that hangs, beside which NICs are alive (``alive``).
 
-    Of candidates the only one with a silent NIC is left. Whose NIC is alive did not begin for another reason, and who
+    Of several the only one with a silent NIC is left. Whose NIC is alive did not begin for another reason, and who
     alone is on its host did not begin because of its NIC if that is silent and most others are not.
     """
     silent = [rank for rank in verdict.ranks if not sending.get(rank, True)]
-    if verdict.cause == "hang_hardware" and verdict.candidates and len(silent) == 1:
+    if verdict.cause == "hang_hardware" and len(verdict.ranks) > len(silent) == 1:
         return replace(verdict, level="device", ranks=tuple(silent), candidates=())
     if verdict.cause == "hang_hardware" and verdict.method == "missing_start":
         return replace(verdict, cause="hang_not_entered") if all(map(sending.get, verdict.ranks)) else verdict
-    others = [sends for rank, sends in sending.items() if rank not in verdict.ranks]
-    alone = verdict.cause == "hang_not_entered" and len(verdict.ranks) == len(silent) == 1
-    if alone and others and sum(others) >= _MOST * len(others):
+    if verdict.cause == "hang_not_entered" and list(verdict.ranks) == silent == _silent_alone(sending):
         return replace(verdict, cause="hang_hardware", level="device")
     return verdict
+
+
+def silent_alone(sending: Mapping[int, bool]) -> list[Verdict]:
+    """The answer where operators show nobody: the only NIC that is silent, if most others are alive."""
+    return [
+        Verdict("hang_hardware", "device", (rank,), "silence", evidence={"alive": float(sum(sending.values()))})
+        for rank in _silent_alone(sending)
+    ]
+
+
+def _silent_alone(sending: Mapping[int, bool]) -> list[int]:
+    silent = [rank for rank, sends in sending.items() if not sends]
+    return silent if len(silent) == 1 and len(sending) > _LEAST else []

@@ -278,6 +278,16 @@ def test_who_only_waits_for_a_receiver_has_not_stopped() -> None:
     assert found.ranks == (4, 5)
 
 
+@pytest.mark.parametrize("others", ["incomplete", "missing_start"])
+def test_a_host_whose_ranks_never_call_what_others_wait_in_does_not_compute(others: str) -> None:
+    told = entering(dict.fromkeys(range(8), others))
+    told.rows = [row for row in told.rows if row["rank"] not in {4, 5}]
+    for rank in (4, 5):
+        told.tell(f"dp{rank % 2}", 2, rank, 10 * MS)
+    (found,) = localise_hang(told.table, job())
+    assert (found.cause, found.level, found.ranks, found.coverage) == ("hang_not_entered", "machine", (4, 5), 1.0)
+
+
 def test_lost_telemetry_of_a_rank_is_not_its_absence() -> None:
     found = localise_hang(entering({4: "unknown", 5: "unknown"}).table, job())
     assert all(not {4, 5} & set(one.ranks) for one in found)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from diagnosis.collective.localise import localise_hang
 from diagnosis.collective.participation import Participation
-from diagnosis.collective.silence import alive
+from diagnosis.collective.silence import alive, silent_alone
 from tests.diagnosis.collective.made_metrics import MB, MS, SECOND, Told, job
 
 
@@ -33,7 +33,8 @@ RING = {rank: ((rank + 1) % 4,) for rank in range(4)}
 def test_a_nic_that_sends_for_anyone_is_alive() -> None:
     state = dict.fromkeys(range(4), "incomplete")
     table = stuck({0: 900.0, 1: 3.0, 2: None, 3: 150.0}, state, RING)
-    assert alive(table) == {0: True, 1: False, 3: True}, "what was not seen is not known"
+    assert alive(table) == {0: True, 1: False, 2: False, 3: True}
+    assert alive(stuck(dict.fromkeys(range(4)), state, RING)) == {}, "nothing says that NICs were looked at"
 
 
 def test_of_candidates_the_one_with_a_silent_nic_is_left() -> None:
@@ -54,9 +55,9 @@ def test_who_never_begins_has_a_nic_that_is_down_where_it_is_silent_alone() -> N
     sending = stuck({0: 900.0, 1: 700.0, 2: 300.0, 3: 400.0}, state, RING)
     (found,) = localise_hang(sending, job(4, 1))
     assert (found.cause, found.ranks) == ("hang_not_entered", (2,))
-    quiet = stuck({0: 1.0, 1: 700.0, 2: 2.0, 3: 3.0}, state, RING)
+    quiet = stuck({0: 1.0, 1: 700.0, 2: 2.0, 3: 900.0}, state, RING)
     (found,) = localise_hang(quiet, job(4, 1))
-    assert found.cause == "hang_not_entered", "where most are silent, silence says nothing"
+    assert found.cause == "hang_not_entered", "where several are silent, silence says nothing"
 
 
 def test_a_nic_that_sends_for_others_is_not_down() -> None:
@@ -69,3 +70,20 @@ def test_a_nic_that_sends_for_others_is_not_down() -> None:
             told.rows[-1]["nic_sent_ns"] = told.rows[-1]["call_ns"] + SECOND
     (found,) = localise_hang(told.table, job(4, 4))
     assert (found.cause, found.ranks) == ("hang_not_entered", (9,))
+
+
+def test_of_a_group_that_has_sent_equally_little_the_silent_nic_is_down() -> None:
+    told = Told(per_host=1)
+    for rank in range(4):
+        told.tell("c", 0, rank, 10 * MS, MS, state="incomplete", sent=60 * MB, peers={(rank + 1) % 4: 60 * MB})
+        told.rows[-1]["nic_sent_ns"] = told.rows[-1]["call_ns"] + (2 * MS if rank == 2 else SECOND)
+    (found,) = localise_hang(told.table, job(4, 1))
+    assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (2,))
+
+
+def test_where_operators_show_nobody_a_nic_that_is_silent_alone_is_down() -> None:
+    (found,) = silent_alone({0: True, 1: True, 2: False})
+    assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (2,))
+    assert silent_alone({0: True, 2: False}) == [], "too few to compare with"
+    assert silent_alone({0: True, 1: True, 2: False, 3: False}) == []
+    assert silent_alone({0: True, 1: True, 2: True}) == []
