@@ -53,7 +53,7 @@ def identify(scenario: Scenario) -> Identified:
     truth = _truth(scenario)
     tree = Parallelisms(run.job.members, lambda one, other: run.job.on_one_host((one, other)))
     by_host: Counter[tuple[str, str]] = Counter()
-    bounds = np.searchsorted(calls.rank, np.arange(0, scenario.world + 1, scenario.gpus_per_host))
+    bounds = np.searchsorted(calls.rank, np.arange(0, scenario.world + scenario.gpus_per_host, scenario.gpus_per_host))
     for first, last in pairwise(bounds.tolist()):
         own = calls.take(np.arange(first, last))
         by_host += _compared(truth, tree.identify(own), {own.communicators[c] for c in np.unique(own.communicator)})
