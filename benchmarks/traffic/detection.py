@@ -15,7 +15,7 @@ from schemas.topic import Topic
 
 Row = Mapping[str, Any]
 
-HANG_NS = 3_000_000_000
+HANG_NS = 6_000_000_000
 """Silence that counts as a hang: iterations are as much shorter than real ones as their volumes are smaller."""
 
 

@@ -50,9 +50,12 @@ class Delay:
 
 
 def scenario(seed: int) -> NicScenario:
-    """16 ranks on 8 hosts that train with half a second an iteration; from about the fifth on one NIC is slow."""
+    """16 ranks on 8 hosts that train with half a second an iteration; from about the fifth on one NIC is slow.
+
+    It is one of the first stage: what gradients of the last one lose the pipeline hides.
+    """
     job = replace(healthy(Setup.GPT2_70B, seed), tp=2, dp=4, pp=2, forward_s=0.03, iterations=16)
-    slow = Fault(Injection.PCIE_DOWNGRADE, rank=seed * 5 % job.world, at_s=2.4, severity=0.15)
+    slow = Fault(Injection.PCIE_DOWNGRADE, rank=seed * 5 % (job.tp * job.dp), at_s=2.4, severity=0.15)
     return replace(job, faults=(slow,), describe_layout=True)
 
 

@@ -17,7 +17,7 @@ NOISES = {"default": DEFAULT, "hard": HARD}
 HEALTHY = "healthy"
 HEALTHY_SETUPS = (Setup.GPT2_70B, Setup.MIXTRAL, Setup.NEIGHBOURS)
 
-HANG_S = 6.0
+HANG_S = 9.0
 """How long a run that hangs is told of."""
 
 _BY_NAME = {str(combination): combination for combination in (*COMBINATIONS, *BEYOND)}
