@@ -115,6 +115,11 @@ class Job:
         host = self.place[rank].host if rank in self.place else None
         return host if host is not None else f"rank{rank}"
 
+    def ranks_beside(self, rank: int) -> tuple[int, ...]:
+        """All ranks of a rank's host, itself included; it alone where its host is not known."""
+        place = self.place.get(rank)
+        return (rank,) if place is None or place.host is None else self.ranks_of_host.get(place.host, (rank,))
+
     def on_one_host(self, ranks: Iterable[int]) -> bool:
         """Whether all ranks are known to run on one host, so that their traffic never meets a NIC."""
         hosts = {self.place[rank].host if rank in self.place else None for rank in ranks}

@@ -10,7 +10,8 @@ from typing import Any
 
 from diagnosis.collective.course import Iteration
 from diagnosis.collective.grid import ComparisonRules, Usual, grids
-from diagnosis.collective.localise import localise_hang, localise_slow
+from diagnosis.collective.hangs import localise_hang
+from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.participation import Participation
 from diagnosis.collective.pipelines import Stages, of_layout, of_traffic
 from diagnosis.collective.stragglers import Metric

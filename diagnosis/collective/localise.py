@@ -7,34 +7,27 @@ lost do not count beside it: proxies that a CPU delays make some, and so does a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
 from diagnosis.collective.bottleneck import slow_groups
-from diagnosis.collective.chronological import Late, began, computing, first_anomaly, late_members, not_entered
+from diagnosis.collective.chronological import Late, computing, first_anomaly, late_members
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_of
-from diagnosis.collective.own_lateness import late_of_itself, missing_of_itself
-from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Floats, Ints, Participation
-from diagnosis.collective.pipelines import Pipelines, common_moment, in_turn
-from diagnosis.collective.silence import alive, heard, silent_alone
+from diagnosis.collective.own_lateness import late_of_itself
+from diagnosis.collective.participation import Floats, Participation
+from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
 from diagnosis.collective.stragglers import (
     Metric,
     slow_in_collective,
     slow_in_custom,
-    stopped_in_collective,
-    stopped_in_custom,
 )
 from diagnosis.collective.traffic_map import combines, explained
-from diagnosis.collective.verdict import Verdict
+from diagnosis.collective.verdict import BESIDE, Verdict, by_machine, distinct, strength
 from diagnosis.job import Job
 
 _ALIKE = 2 / 3
 """Machines that are late by this part of the latest one's lateness are late of themselves, not because of it."""
-
-_BESIDE = 5.0
-"""A deviation that is this much smaller than another is its consequence."""
 
 
 def localise_slow(
@@ -56,16 +49,14 @@ def localise_slow(
     sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
     published = rules.pipeline_order == "first_late"
     pipeline = first_anomaly(sends, job, rules, hang=False) if published else late_of_itself(sends, job, rules)
-    stages = _stages(own, table, pipelines)
-    within = _between_replicas(own, stages)
+    within, staged = between_replicas(own, table, pipelines)
     # in pipelines the sends tell who computes for long: replicas with unlike microbatches are through at unlike times
-    staged = set().union(*stages)
     late, imbalance = _late([grid for grid in within if not staged & set(grid.rank.tolist())], table, job, rules)
     straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
     hot = {rank for verdict in imbalance for rank in verdict.ranks}
     custom = [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
     # whoever has more to send sends it at another rate
-    straggling += [v for v in custom if not hot & set(v.ranks) or _strength(v) >= 2 * rules.custom_margin]
+    straggling += [v for v in custom if not hot & set(v.ranks) or strength(v) >= 2 * rules.custom_margin]
     computing = [pipeline] if pipeline is not None else late
     communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, job, rules, usual))
     if computing and communicating and _prolonged(within, usual) > _lateness(computing):
@@ -73,21 +64,11 @@ def localise_slow(
     return [*(computing or communicating), *imbalance]
 
 
-def _stages(own: Sequence[Grid], table: Participation, pipelines: Sequence[Sequence[int]]) -> list[set[int]]:
-    """The ranks of each pipeline, also of those that only their sends show."""
-    return [*map(set, pipelines), *(set(grid.rank.tolist()) for grid in own if in_turn(grid, table))]
-
-
-def _between_replicas(own: Sequence[Grid], stages: Sequence[set[int]]) -> list[Grid]:
-    """The communicators whose ranks are compared: not those within a pipeline, whose stages have unlike work."""
-    return [grid for grid in own if not any(set(grid.rank.tolist()) <= ranks for ranks in stages)]
-
-
 def _stronger(straggling: list[Verdict], groups: list[Verdict]) -> list[Verdict]:
     """Stragglers, unless groups have grown by far more than these deviate: then it is not them that is waited for."""
     grown = max((verdict.evidence["duration_ratio"] - 1.0 for verdict in groups), default=0.0)
-    deviation = max((_strength(verdict) for verdict in straggling), default=0.0)
-    return straggling if straggling and deviation * _BESIDE >= grown else groups
+    deviation = max((strength(verdict) for verdict in straggling), default=0.0)
+    return straggling if straggling and deviation * BESIDE >= grown else groups
 
 
 def _lateness(verdicts: Sequence[Verdict]) -> float:
@@ -120,87 +101,6 @@ def _sent_for_longer(custom: Grid, usual: Usual | None) -> Floats:
     return np.asarray(custom.actual - custom.sent / np.array(known)[:, None] * 1e9)
 
 
-def localise_hang(
-    table: Participation,
-    job: Job,
-    pipelines: Sequence[Sequence[int]] = (),
-    rules: ComparisonRules | None = None,
-) -> list[Verdict]:
-    """Who keeps operators from ending: the culprits of the first rule that finds any.
-
-    ``table`` ends with operators that have been silent for longer than the time-out.
-    """
-    sending = alive(table)
-    found = _hanging(table, job, pipelines, rules or ComparisonRules())
-    return [heard(verdict, sending) for verdict in found] or silent_alone(sending)
-
-
-def _hanging(
-    table: Participation, job: Job, pipelines: Sequence[Sequence[int]], rules: ComparisonRules
-) -> list[Verdict]:
-    own = grids(table)
-    sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
-    published = rules.pipeline_order == "first_late"
-    pipeline = first_anomaly(sends, job, rules, hang=True) if published else missing_of_itself(sends, job)
-    if pipeline is not None:
-        return [pipeline]
-    within = _between_replicas(own, _stages(own, table, pipelines))
-    absent = _absent(within, table, job)
-    if absent:
-        return absent
-    built_in = [v for grid in own if (v := stopped_in_collective(grid, rules)) is not None]
-    custom = [v for grid in own if (v := stopped_in_custom(grid, table)) is not None]
-    return distinct(_first(built_in) + _first(custom)) or _absent(within, table, job, begun=False)
-
-
-def _first(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Those on the operators that stopped first: parallel groups call alike, and later ones wait for earlier ones.
-
-    Of these, where some send again what is not answered, the groups in which that happens: the others only wait.
-    """
-    first = min((verdict.instance or 0 for verdict in verdicts), default=0)
-    chosen = [verdict for verdict in verdicts if (verdict.instance or 0) == first]
-    return [verdict for verdict in chosen if verdict.evidence.get("sending_again")] or chosen
-
-
-def distinct(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Verdicts on the same culprits of the same cause once: the one with the strongest evidence speaks.
-
-    What deviates far less than another does so because of it.
-    """
-    verdicts = list(verdicts)
-    most = max((_strength(verdict) for verdict in verdicts), default=0.0)
-    same: dict[tuple[str, tuple[int, ...]], list[Verdict]] = {}
-    for verdict in verdicts:
-        if _strength(verdict) * _BESIDE >= most:
-            same.setdefault((verdict.cause, verdict.ranks), []).append(verdict)
-    return [_united(each) for each in same.values()]
-
-
-def by_machine(verdicts: Iterable[Verdict], job: Job) -> list[Verdict]:
-    """Verdicts on several devices of one machine as one: what they share is slow, not each by itself."""
-    together: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in verdicts:
-        together.setdefault((verdict.cause, job.clock(verdict.ranks[0])), []).append(verdict)
-    return [_united(same) for same in together.values()]
-
-
-def _united(verdicts: Sequence[Verdict]) -> Verdict:
-    strongest, *weaker = sorted(verdicts, key=_strength, reverse=True)
-    ranks = tuple(sorted({rank for verdict in verdicts for rank in verdict.ranks}))
-    return replace(
-        strongest,
-        level="machine" if len(ranks) > len(strongest.ranks) else strongest.level,
-        ranks=ranks,
-        coverage=min(verdict.coverage for verdict in verdicts),
-        weaker=(*strongest.weaker, *weaker),
-    )
-
-
-def _strength(verdict: Verdict) -> float:
-    return abs(verdict.evidence.get("ratio", 1.0) - 1.0)
-
-
 def _late(
     own: Sequence[Grid], table: Participation, job: Job, rules: ComparisonRules
 ) -> tuple[list[Verdict], list[Verdict]]:
@@ -222,7 +122,7 @@ def _late(
         Verdict(
             cause="compute_slow",
             level="machine",
-            ranks=_ranks_of(job, found[0][1].rank),
+            ranks=job.ranks_beside(found[0][1].rank),
             method="late_start",
             communicator=found[0][0].communicator,
             instance=int(found[0][0].instance[found[0][1].at]),
@@ -262,53 +162,3 @@ def _evidence(found: Sequence[tuple[Grid, Late]]) -> dict[str, float]:
         "usual_ns": worst.usual_ns,
         "times": float(len(found)),
     }
-
-
-def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = True) -> list[Verdict]:
-    """Who never began an operator that others began; or, not ``begun``, never called one that others only called.
-
-    A tensor group waits for each of its GPUs, so that one which does not compute keeps all ranks of its host from
-    their next operators. Where the other ranks of the host began theirs, it was the NIC that did not send; of a rank
-    that alone has not called it may be that it is not told of yet.
-    """
-    silent: dict[tuple[int, ...], list[tuple[Grid, int, int]]] = {}
-    for grid in own:
-        at, ranks = not_entered(grid, table) or (0, ())
-        for rank in ranks if began(grid)[:, at].any() == begun else ():
-            silent.setdefault(_ranks_of(job, rank), []).append((grid, at, rank))
-    verdicts = []
-    for host, each in silent.items():
-        grid, at, rank = each[0]
-        gone = {rank for *_, rank in each}  # of the host's ranks; the others began the same elsewhere
-        others = {int(r) for g in own for r in _began(g, grid, at)} & set(host) - gone
-        alone = len(others) >= len(gone)
-        if alone and (grid.row[np.isin(grid.rank, list(gone)), at] == UNKNOWN).any():
-            continue
-        verdicts.append(
-            Verdict(
-                cause="hang_hardware" if alone else "hang_not_entered",
-                level="device" if alone else "machine",
-                ranks=tuple(sorted(gone)) if alone else host,
-                method="missing_start",
-                communicator=grid.communicator,
-                instance=int(grid.instance[at]),
-                evidence={"missing": float(len(gone)), "began": float(len(others))},
-                coverage=float(np.mean((grid.state[:, at] != UNKNOWN_STATE) | (grid.row[:, at] == UNKNOWN))),
-            )
-        )
-    most = max((verdict.evidence["missing"] for verdict in verdicts), default=0.0)
-    return [verdict for verdict in verdicts if verdict.evidence["missing"] == most]
-
-
-def _began(other: Grid, grid: Grid, at: int) -> Ints:
-    """Ranks that began the operator of another communicator which parallel groups call together with one of a grid."""
-    same = np.flatnonzero(other.instance == grid.instance[at])
-    if len(other.rank) != len(grid.rank) or not len(same) or other.op[same[0]] != grid.op[at]:
-        return other.rank[:0]
-    return other.rank[began(other)[:, same].any(axis=1)]
-
-
-def _ranks_of(job: Job, rank: int) -> tuple[int, ...]:
-    """All ranks of a rank's host."""
-    place = job.place.get(rank)
-    return job.ranks_of_host.get(place.host, (rank,)) if place is not None and place.host is not None else (rank,)

@@ -56,6 +56,18 @@ def in_turn(grid: Grid, table: Participation) -> bool:
     return all((receiver, sender) in links for sender, receiver in links)
 
 
+def between_replicas(
+    own: Sequence[Grid], table: Participation, pipelines: Sequence[Sequence[int]]
+) -> tuple[list[Grid], set[int]]:
+    """The communicators whose ranks are compared, and the ranks that are stages of pipelines.
+
+    Left out are those within a pipeline, also where only their sends show it: its stages have unlike work.
+    """
+    stages = [*map(set, pipelines), *(set(grid.rank.tolist()) for grid in own if in_turn(grid, table))]
+    within = [grid for grid in own if not any(set(grid.rank.tolist()) <= ranks for ranks in stages)]
+    return within, set().union(*stages)
+
+
 def _sequence(grid: Grid, table: Participation, job: Job, moment_ns: Mapping[int, int]) -> Stages | None:
     if set(job.members.get(grid.communicator, ())) != set(grid.rank.tolist()):
         return None

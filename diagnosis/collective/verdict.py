@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from diagnosis.job import Job
 
 Cause = Literal["compute_slow", "communication_slow", "host_slow", "hang_not_entered", "hang_hardware", "imbalance"]
 Level = Literal["device", "machine", "group"]
+
+BESIDE = 5.0
+"""A deviation that is this much smaller than another is its consequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +36,42 @@ class Verdict:
     evidence: Mapping[str, float] = field(default_factory=dict)
     coverage: float = 1.0
     weaker: tuple[Verdict, ...] = ()
+
+
+def distinct(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Verdicts on the same culprits of the same cause once: the one with the strongest evidence speaks.
+
+    What deviates far less than another does so because of it.
+    """
+    verdicts = list(verdicts)
+    most = max((strength(verdict) for verdict in verdicts), default=0.0)
+    same: dict[tuple[str, tuple[int, ...]], list[Verdict]] = {}
+    for verdict in verdicts:
+        if strength(verdict) * BESIDE >= most:
+            same.setdefault((verdict.cause, verdict.ranks), []).append(verdict)
+    return [_united(each) for each in same.values()]
+
+
+def by_machine(verdicts: Iterable[Verdict], job: Job) -> list[Verdict]:
+    """Verdicts on several devices of one machine as one: what they share is slow, not each by itself."""
+    together: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        together.setdefault((verdict.cause, job.clock(verdict.ranks[0])), []).append(verdict)
+    return [_united(same) for same in together.values()]
+
+
+def _united(verdicts: Sequence[Verdict]) -> Verdict:
+    strongest, *weaker = sorted(verdicts, key=strength, reverse=True)
+    ranks = tuple(sorted({rank for verdict in verdicts for rank in verdict.ranks}))
+    return replace(
+        strongest,
+        level="machine" if len(ranks) > len(strongest.ranks) else strongest.level,
+        ranks=ranks,
+        coverage=min(verdict.coverage for verdict in verdicts),
+        weaker=(*strongest.weaker, *weaker),
+    )
+
+
+def strength(verdict: Verdict) -> float:
+    """By how much the culprit differs from the others."""
+    return abs(verdict.evidence.get("ratio", 1.0) - 1.0)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from diagnosis.collective.chronological import computing, first_anomaly, late_members, not_entered
 from diagnosis.collective.grid import ComparisonRules, Usual, grids
-from diagnosis.collective.localise import localise_hang, localise_slow
+from diagnosis.collective.hangs import localise_hang
+from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.own_lateness import missing_of_itself
 from diagnosis.collective.pipelines import Pipelines, common_moment, of_traffic
 from diagnosis.collective.traffic_map import TrafficMap, combines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnosis.collective.localise import localise_hang
+from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.participation import Participation
 from diagnosis.collective.silence import alive, silent_alone
 from tests.diagnosis.collective.made_metrics import MB, MS, SECOND, Told, job

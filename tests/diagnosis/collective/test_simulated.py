@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.collective.grid import ComparisonRules, grids
-from diagnosis.collective.localise import localise_hang, localise_slow
+from diagnosis.collective.hangs import localise_hang
+from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.participation import Participation
 from diagnosis.collective.stragglers import slow_in_collective
 from producers.simulation.nic.faults import Fault, Injection

@@ -1,0 +1,107 @@
+"""From operators that do not end to who keeps them from it: the order of the rules (Pulse 6.2, D.5).
+
+Pipelines come first, then who never began, then who stopped amid an operator; what only waits for these is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from diagnosis.collective.chronological import began, first_anomaly, not_entered
+from diagnosis.collective.grid import ComparisonRules, Grid, grids
+from diagnosis.collective.own_lateness import missing_of_itself
+from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Ints, Participation
+from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
+from diagnosis.collective.silence import alive, heard, silent_alone
+from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom
+from diagnosis.collective.verdict import Verdict, distinct
+from diagnosis.job import Job
+
+
+def localise_hang(
+    table: Participation,
+    job: Job,
+    pipelines: Sequence[Sequence[int]] = (),
+    rules: ComparisonRules | None = None,
+) -> list[Verdict]:
+    """Who keeps operators from ending: the culprits of the first rule that finds any.
+
+    ``table`` ends with operators that have been silent for longer than the time-out.
+    """
+    sending = alive(table)
+    found = _hanging(table, job, pipelines, rules or ComparisonRules())
+    return [heard(verdict, sending) for verdict in found] or silent_alone(sending)
+
+
+def _hanging(
+    table: Participation, job: Job, pipelines: Sequence[Sequence[int]], rules: ComparisonRules
+) -> list[Verdict]:
+    own = grids(table)
+    sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
+    published = rules.pipeline_order == "first_late"
+    pipeline = first_anomaly(sends, job, rules, hang=True) if published else missing_of_itself(sends, job)
+    if pipeline is not None:
+        return [pipeline]
+    within, _ = between_replicas(own, table, pipelines)
+    absent = _absent(within, table, job)
+    if absent:
+        return absent
+    built_in = [v for grid in own if (v := stopped_in_collective(grid, rules)) is not None]
+    custom = [v for grid in own if (v := stopped_in_custom(grid, table)) is not None]
+    return distinct(_first(built_in) + _first(custom)) or _absent(within, table, job, begun=False)
+
+
+def _first(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Those on the operators that stopped first: parallel groups call alike, and later ones wait for earlier ones.
+
+    Of these, where some send again what is not answered, the groups in which that happens: the others only wait.
+    """
+    first = min((verdict.instance or 0 for verdict in verdicts), default=0)
+    chosen = [verdict for verdict in verdicts if (verdict.instance or 0) == first]
+    return [verdict for verdict in chosen if verdict.evidence.get("sending_again")] or chosen
+
+
+def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = True) -> list[Verdict]:
+    """Who never began an operator that others began; or, not ``begun``, never called one that others only called.
+
+    A tensor group waits for each of its GPUs, so that one which does not compute keeps all ranks of its host from
+    their next operators. Where the other ranks of the host began theirs, it was the NIC that did not send; of a rank
+    that alone has not called it may be that it is not told of yet.
+    """
+    silent: dict[tuple[int, ...], list[tuple[Grid, int, int]]] = {}
+    for grid in own:
+        at, ranks = not_entered(grid, table) or (0, ())
+        for rank in ranks if began(grid)[:, at].any() == begun else ():
+            silent.setdefault(job.ranks_beside(rank), []).append((grid, at, rank))
+    verdicts = []
+    for host, each in silent.items():
+        grid, at, rank = each[0]
+        gone = {rank for *_, rank in each}  # of the host's ranks; the others began the same elsewhere
+        others = {int(r) for g in own for r in _began(g, grid, at)} & set(host) - gone
+        alone = len(others) >= len(gone)
+        if alone and (grid.row[np.isin(grid.rank, list(gone)), at] == UNKNOWN).any():
+            continue
+        verdicts.append(
+            Verdict(
+                cause="hang_hardware" if alone else "hang_not_entered",
+                level="device" if alone else "machine",
+                ranks=tuple(sorted(gone)) if alone else host,
+                method="missing_start",
+                communicator=grid.communicator,
+                instance=int(grid.instance[at]),
+                evidence={"missing": float(len(gone)), "began": float(len(others))},
+                coverage=float(np.mean((grid.state[:, at] != UNKNOWN_STATE) | (grid.row[:, at] == UNKNOWN))),
+            )
+        )
+    most = max((verdict.evidence["missing"] for verdict in verdicts), default=0.0)
+    return [verdict for verdict in verdicts if verdict.evidence["missing"] == most]
+
+
+def _began(other: Grid, grid: Grid, at: int) -> Ints:
+    """Ranks that began the operator of another communicator which parallel groups call together with one of a grid."""
+    same = np.flatnonzero(other.instance == grid.instance[at])
+    if len(other.rank) != len(grid.rank) or not len(same) or other.op[same[0]] != grid.op[at]:
+        return other.rank[:0]
+    return other.rank[began(other)[:, same].any(axis=1)]
