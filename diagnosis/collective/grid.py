@@ -81,14 +81,16 @@ class Grid:
         return float(np.mean(self.state[self.row != UNKNOWN] != UNKNOWN_STATE)) if (self.row != UNKNOWN).any() else 0.0
 
     def choose(self, chosen: Bools | Ints) -> Grid:
-        """The chosen instances."""
+        """The chosen instances, and the ranks that have any of them."""
         rows = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        ranks = (self.row[:, rows] != UNKNOWN).any(axis=1)
         each = {
-            f.name: getattr(self, f.name)[..., rows]
+            f.name: column[ranks][:, rows] if column.ndim == 2 else column[rows]
             for f in fields(self)
             if f.name not in {"communicator", "rank", "op"}
+            for column in (getattr(self, f.name),)
         }
-        return Grid(self.communicator, self.rank, op=tuple(self.op[i] for i in rows), **each)
+        return Grid(self.communicator, self.rank[ranks], op=tuple(self.op[i] for i in rows), **each)
 
     @classmethod
     def of(cls, table: Participation, communicator: int) -> Grid:
@@ -155,9 +157,9 @@ class Usual:
                 alike = np.array([kind_of(grid, i) == kind for i in range(len(grid.instance))])
                 duration[kind] = float(np.nanmedian(grid.duration[:, alike]))
                 actual[kind] = float(np.nanmedian(grid.actual[:, alike]))
-            if grid.custom.any():
-                each = np.nanmedian(rates(grid.choose(grid.custom)), axis=1)
-                rate |= {(grid.communicator, int(r)): float(v) for r, v in zip(grid.rank, each, strict=True)}
+            custom = grid.choose(grid.custom)
+            each = np.nanmedian(rates(custom), axis=1) if len(custom.instance) else np.zeros(0)
+            rate |= {(grid.communicator, int(r)): float(v) for r, v in zip(custom.rank, each, strict=True)}
         return cls(duration, actual, rate)
 
 

@@ -60,7 +60,7 @@ def slow_in_collective(
     return Verdict(
         cause="communication_slow",
         level="device",
-        ranks=(int(grid.rank[worst]),),
+        ranks=(int(chosen.rank[worst]),),
         method=metric,
         communicator=grid.communicator,
         instance=int(chosen.instance[0]),
@@ -107,11 +107,11 @@ def slow_in_custom(
     rate = np.nanmean(rates(chosen), axis=1)
     least = 2 * rules.custom_margin
     if usual is not None:
-        rate = rate / np.array([usual.rate.get((grid.communicator, int(r)), np.nan) for r in grid.rank])
+        rate = rate / np.array([usual.rate.get((grid.communicator, int(r)), np.nan) for r in chosen.rank])
         least = rules.custom_margin
     towards, to_peer = _towards(chosen, table)
     for method, who, speed, margin in (
-        ("actual_rate", grid.rank, rate, least),
+        ("actual_rate", chosen.rank, rate, least),
         ("rate_to_peer", towards, to_peer, 2 * rules.custom_margin),  # single sends jitter more
     ):
         ratio, deviation = over_others(speed)

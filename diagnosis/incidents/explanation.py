@@ -9,10 +9,13 @@ _WHAT = {
     "compute_slow": "computes slowly",
     "communication_slow": "transfers slowly",
     "mixed_slow": "computes and transfers slowly",
-    "host_slow": "is slowed down by its host",
+    "host_slow": "is slow",
     "hang_not_entered": "has not begun an operator that others wait for",
     "hang_hardware": "has stopped amid an operator that others wait for",
 }
+_OF_ONE_GPU = {"compute_slow", "hang_not_entered"}
+"""What one of a machine's GPUs does to all of its ranks."""
+
 _NEXT = {
     "compute_slow": "Check the GPU's clocks, temperature and throttle reasons, and the host's CPU load; else swap it.",
     "communication_slow": "Check the NIC's rate, errors and cable, and its switch port; else swap it.",
@@ -38,6 +41,12 @@ def explain(job: Job, incident: Incident) -> str:
 
 
 def _where(job: Job, incident: Incident) -> str:
+    hosts = _hosts(job, incident)
+    if hosts and incident.level == "machine":
+        subject = "a GPU of " if incident.cause in _OF_ONE_GPU else ""
+        return _sentence(subject + (" or " if incident.candidates else " and ").join(hosts))
+    if len(hosts) > 1 and incident.cause == "host_slow":
+        return _sentence("one of " + ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""))
     names = []
     for rank in incident.ranks[:4]:
         place = job.place.get(rank)
@@ -46,7 +55,26 @@ def _where(job: Job, incident: Incident) -> str:
     more = f" and {len(incident.ranks) - 4} more" if len(incident.ranks) > 4 else ""
     joined = (" or " if incident.candidates else " and ").join(names)
     devices = ", ".join(d.device for d in incident.devices[:4])
-    text = f"{joined}{more} ({devices})" if devices else f"{joined}{more}"
+    return _sentence(f"{joined}{more} ({devices})" if devices else f"{joined}{more}")
+
+
+def _hosts(job: Job, incident: Incident) -> list[str]:
+    """The hosts of an incident's ranks, with these; empty if one is not known."""
+    of: dict[str, list[int]] = {}
+    for rank in incident.ranks:
+        place = job.place.get(rank)
+        of.setdefault((place.host if place else None) or "", []).append(rank)
+    return [] if "" in of else [f"host {host} ({_ranks(ranks)})" for host, ranks in of.items()]
+
+
+def _ranks(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    in_a_row = ranks == list(range(ranks[0], ranks[-1] + 1))
+    return f"ranks {ranks[0]}-{ranks[-1]}" if in_a_row else "ranks " + ", ".join(map(str, ranks))
+
+
+def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 

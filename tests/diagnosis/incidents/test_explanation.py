@@ -68,3 +68,26 @@ def test_a_job_that_hangs_has_lost_more_than_can_be_said() -> None:
     assert "has not begun an operator that others wait for" in hung
     assert "the job does not go on" in hung
     assert "lost" not in hung
+
+
+@pytest.mark.parametrize(
+    ("cause", "ranks", "told"),
+    [
+        ("compute_slow", (2, 3), "A GPU of host h1 (ranks 2-3) computes slowly"),
+        ("host_slow", (2, 3), "Host h1 (ranks 2-3) is slow"),
+        ("communication_slow", (0, 2, 3), "Host h0 (rank 0) and host h1 (ranks 2-3) transfers slowly"),
+        ("compute_slow", (2, 9), "Rank 2 on h1 and rank 9 ("),
+    ],
+)
+def test_machines_are_named_by_their_hosts(cause: str, ranks: tuple[int, ...], told: str) -> None:
+    named = replace(incident(3), cause=cause, ranks=ranks, level="machine")
+    assert explain(JOB, named).startswith(told)
+
+
+def test_of_several_machines_that_cannot_be_told_apart_each_is_named() -> None:
+    either = replace(
+        incident(3), cause="hang_not_entered", level="machine", ranks=(0, 1, 6, 7), candidates=((0, 1), (6, 7))
+    )
+    assert explain(JOB, either).startswith("A GPU of host h0 (ranks 0-1) or host h3 (ranks 6-7) has not begun an operator")
+    group = replace(incident(3), cause="host_slow", level="group", ranks=(0, 2, 4))
+    assert explain(JOB, group).startswith("One of host h0 (rank 0), host h1 (rank 2), host h2 (rank 4) is slow")
