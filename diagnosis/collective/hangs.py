@@ -6,6 +6,7 @@ Pipelines come first, then who never began, then who stopped amid an operator; w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Ints, Par
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
 from diagnosis.collective.silence import alive, heard, silent_alone
 from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom
-from diagnosis.collective.verdict import Verdict, distinct
+from diagnosis.collective.verdict import Verdict, by_machine, distinct
 from diagnosis.job import Job
 
 
@@ -50,7 +51,15 @@ def _hanging(
         return absent
     built_in = [v for grid in own if (v := stopped_in_collective(grid, rules)) is not None]
     custom = [v for grid in own if (v := stopped_in_custom(grid, table)) is not None]
-    return distinct(_first(built_in) + _first(custom)) or _absent(within, table, job, begun=False)
+    stopped = by_machine(distinct(_first(built_in) + _first(custom)), job)
+    return [_of_a_host(v, job) for v in stopped] or _absent(within, table, job, begun=False)
+
+
+def _of_a_host(verdict: Verdict, job: Job) -> Verdict:
+    """The NICs of a host do not all stop at once: where all of its ranks have stopped, they compute no more."""
+    host = job.ranks_beside(verdict.ranks[0])
+    whole = verdict.level == "machine" and set(verdict.ranks) == set(host)
+    return replace(verdict, cause="hang_not_entered") if whole else verdict
 
 
 def _first(verdicts: Sequence[Verdict]) -> list[Verdict]:

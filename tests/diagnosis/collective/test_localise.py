@@ -289,6 +289,18 @@ def test_a_host_whose_ranks_never_call_what_others_wait_in_does_not_compute(othe
     assert (found.cause, found.level, found.ranks, found.coverage) == ("hang_not_entered", "machine", (4, 5), 1.0)
 
 
+def test_a_host_all_of_whose_ranks_get_nothing_does_not_compute() -> None:
+    """Its NICs do not go down together. Since the last iteration none of its ranks was told of."""
+    told = Told()
+    for group, ranks in DP.items():
+        for rank in (rank for rank in ranks if rank // 2 != 2):
+            to, lacking = [peer for peer in ranks if peer != rank], [4 + group]
+            told.tell(f"ep{group}", rank, rank, 10 * MS, op="custom", state="incomplete",
+                      peers=dict.fromkeys(to, MB), incomplete=lacking)  # fmt: skip
+    (found,) = localise_hang(told.table, job())
+    assert (found.cause, found.level, found.ranks) == ("hang_not_entered", "machine", (4, 5))
+
+
 def test_lost_telemetry_of_a_rank_is_not_its_absence() -> None:
     found = localise_hang(entering({4: "unknown", 5: "unknown"}).table, job())
     assert all(not {4, 5} & set(one.ranks) for one in found)

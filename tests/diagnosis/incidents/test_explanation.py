@@ -88,6 +88,8 @@ def test_of_several_machines_that_cannot_be_told_apart_each_is_named() -> None:
     either = replace(
         incident(3), cause="hang_not_entered", level="machine", ranks=(0, 1, 6, 7), candidates=((0, 1), (6, 7))
     )
-    assert explain(JOB, either).startswith("A GPU of host h0 (ranks 0-1) or host h3 (ranks 6-7) has not begun an operator")
+    assert explain(JOB, either).startswith(
+        "A GPU of host h0 (ranks 0-1) or host h3 (ranks 6-7) has not begun an operator"
+    )
     group = replace(incident(3), cause="host_slow", level="group", ranks=(0, 2, 4))
     assert explain(JOB, group).startswith("One of host h0 (rank 0), host h1 (rank 2), host h2 (rank 4) is slow")
