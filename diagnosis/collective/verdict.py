@@ -54,9 +54,10 @@ def distinct(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 def by_machine(verdicts: Iterable[Verdict], job: Job) -> list[Verdict]:
     """Verdicts on several devices of one machine as one: what they share is slow, not each by itself."""
-    together: dict[tuple[str, str], list[Verdict]] = {}
+    together: dict[tuple[str, tuple[int, ...] | str], list[Verdict]] = {}
     for verdict in verdicts:
-        together.setdefault((verdict.cause, job.clock(verdict.ranks[0])), []).append(verdict)
+        hosts = {job.clock(rank) for rank in verdict.ranks}
+        together.setdefault((verdict.cause, hosts.pop() if len(hosts) == 1 else verdict.ranks), []).append(verdict)
     return [_united(same) for same in together.values()]
 
 

@@ -17,6 +17,7 @@ from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.own_lateness import missing_of_itself
 from diagnosis.collective.pipelines import Pipelines, common_moment, of_traffic
 from diagnosis.collective.traffic_map import TrafficMap, combines
+from diagnosis.collective.verdict import Verdict, by_machine
 from diagnosis.job import Communicator
 from tests.diagnosis.collective.made_metrics import MB, MS, SECOND, Told, job
 
@@ -91,6 +92,12 @@ def test_devices_of_one_machine_that_are_slow_share_what_is_slow() -> None:
     (found,) = localise_slow(iterations(actual={2: 9.9, 3: 9.7}).table, job())
     assert (found.cause, found.level, found.ranks) == ("communication_slow", "machine", (2, 3))
     assert len(found.weaker) == 1
+
+
+def test_groups_that_span_machines_are_not_taken_together() -> None:
+    verdicts = [Verdict("hang_hardware", "group", ranks, "volume") for ranks in ((0, 2, 4), (1, 3, 5))]
+    device = Verdict("hang_hardware", "device", (1,), "volume")
+    assert by_machine([*verdicts, device], job()) == [*verdicts, device]
 
 
 def experts(received: Sequence[int], computed_ms: Sequence[float], count: int = 6) -> Told:
