@@ -4,23 +4,36 @@ Proxy threads move the data between GPUs and NICs. Where a CPU delays them, the 
 starts and actual times stay as they were; that rules out the network. Silences spread over the whole group, so that
 the evidence reaches no further than to it. Where the actual time of all ranks has grown alike, the network is slow
 for all of them.
+
+A step beyond the paper: a send between two ranks waits for no third. So where ranks send to each other as well, there
+are silences in the sends of the slow host alone, which tell which of the group it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
 
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, kind_of
-from diagnosis.collective.participation import UNKNOWN
+from diagnosis.collective.participation import COMPLETE, UNKNOWN, Participation
 from diagnosis.collective.stragglers import extended
 from diagnosis.collective.verdict import Cause, Verdict
 from diagnosis.job import Job
 
+_LEAST_HOSTS = 3
+"""Hosts of which one can be told from the others."""
 
-def slow_groups(grids: Sequence[Grid], job: Job, rules: ComparisonRules, usual: Usual | None = None) -> list[Verdict]:
+_SILENT = 0.01
+_BESIDE_OTHERS = 5.0
+"""Share of its sends' time in which a slow host is silent: at least, and over that of any other host."""
+
+
+def slow_groups(
+    grids: Sequence[Grid], table: Participation, job: Job, rules: ComparisonRules, usual: Usual | None = None
+) -> list[Verdict]:
     """Groups whose built-in collectives last longer though no rank is a straggler and none begins late.
 
     Longer than usual where that is known, else than in the parallel groups that run the same operator. Groups of one
@@ -36,15 +49,39 @@ def slow_groups(grids: Sequence[Grid], job: Job, rules: ComparisonRules, usual: 
             # of what the duration has gained, sending takes the smaller part, or all but that
             cause: Cause = "communication_slow" if 2 * (active - 1) >= longer - 1 else "host_slow"
             by_cause.setdefault(cause, []).append((grid, longer, active))
-    return [_of_groups(cause, slow) for cause, slow in sorted(by_cause.items())]
+    found = [_of_groups(cause, slow, job) for cause, slow in sorted(by_cause.items())]
+    return [_on_its_host(verdict, table, job) if verdict.cause == "host_slow" else verdict for verdict in found]
 
 
-def _of_groups(cause: Cause, slow: Sequence[tuple[Grid, float, float]]) -> Verdict:
+def _on_its_host(verdict: Verdict, table: Participation, job: Job) -> Verdict:
+    """A verdict on a group, or on the only host of it in whose sends there are silences."""
+    silent: dict[str, list[float]] = {}
+    for rank in verdict.ranks:
+        own = (table.rank == rank) & table.direct & (table.state == COMPLETE) & (table.duration_ns > 0)
+        if own.any():
+            each = np.sort(1.0 - table.actual_time_ns[own] / table.duration_ns[own])
+            # some wait long for receivers that are not ready
+            silent.setdefault(job.clock(rank), []).append(float(np.mean(each[: max(3 * len(each) // 4, 1)])))
+    share = {host: median(of_ranks) for host, of_ranks in silent.items()}
+    worst = max(share, key=lambda host: share[host], default="")
+    others = [of_host for host, of_host in share.items() if host != worst]
+    if len(others) + 1 < _LEAST_HOSTS or share[worst] < max(_SILENT, _BESIDE_OTHERS * max(others)):
+        return verdict
+    ranks = tuple(rank for rank in verdict.ranks if job.clock(rank) == worst)
+    evidence = {**verdict.evidence, "silent_share": share[worst], "others": max(others)}
+    return replace(verdict, level="machine", ranks=ranks, method="silences_of_sends", evidence=evidence)
+
+
+def _of_groups(cause: Cause, slow: Sequence[tuple[Grid, float, float]], job: Job) -> Verdict:
+    """Where hosts are slow, those of all members: which of their ranks show it changes with the iterations."""
     worst, longer, active = max(slow, key=lambda one: one[1])
+    ranks = {int(rank) for grid, *_ in slow for rank in grid.rank}
+    if cause == "host_slow":
+        ranks = {beside for rank in ranks for beside in job.ranks_beside(rank)}
     return Verdict(
         cause=cause,
         level="group",
-        ranks=tuple(sorted({int(rank) for grid, *_ in slow for rank in grid.rank})),
+        ranks=tuple(sorted(ranks)),
         method="duration",
         communicator=worst.communicator,
         evidence={"duration_ratio": longer, "actual_time_ratio": active, "groups": float(len(slow))},

@@ -20,6 +20,7 @@ from diagnosis.collective.stragglers import (
     stopped_in_collective,
     stopped_in_custom,
 )
+from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Communicator, Job, Place
 from tests.diagnosis.collective.made_metrics import MB, MS, Told
 
@@ -237,30 +238,53 @@ def groups(durations: Mapping[int, float], actual: Mapping[int, float]) -> Parti
     return told.table
 
 
+def slow(table: Participation, rules: ComparisonRules, usual: Usual | None = None) -> list[Verdict]:
+    return slow_groups(grids(table), table, GROUPED, rules, usual)
+
+
 def test_a_group_that_lasts_longer_without_sending_for_longer_has_a_slow_host() -> None:
-    (found,) = slow_groups(grids(groups({1: 16.0}, {1: 9.1})), GROUPED, RULES)
+    (found,) = slow(groups({1: 16.0}, {1: 9.1}), RULES)
     assert (found.cause, found.level, found.ranks) == ("host_slow", "group", (4, 5, 6, 7))
 
 
 def test_where_all_are_slow_only_the_past_can_tell() -> None:
     """Section 9: of a whole network, or of all hosts."""
     usual = Usual.of(grids(groups({}, {})))
-    slow = dict.fromkeys(range(4), 20.0)
-    assert slow_groups(grids(groups(slow, {})), GROUPED, RULES) == []
-    (hosts,) = slow_groups(grids(groups(slow, {})), GROUPED, RULES, usual)
+    all_slow = dict.fromkeys(range(4), 20.0)
+    assert slow(groups(all_slow, {}), RULES) == []
+    (hosts,) = slow(groups(all_slow, {}), RULES, usual)
     assert (hosts.cause, len(hosts.ranks)) == ("host_slow", 16)
-    (network,) = slow_groups(grids(groups(slow, dict.fromkeys(range(4), 19.0))), GROUPED, RULES, usual)
+    (network,) = slow(groups(all_slow, dict.fromkeys(range(4), 19.0)), RULES, usual)
     assert (network.cause, network.evidence["groups"]) == ("communication_slow", 4)
 
 
 def test_groups_that_last_as_long_as_usual_are_not_slow() -> None:
-    assert slow_groups(grids(groups({}, {})), GROUPED, RULES) == []
-    assert slow_groups(grids(groups({}, {})), GROUPED, RULES, Usual.of(grids(groups({}, {})))) == []
+    assert slow(groups({}, {}), RULES) == []
+    assert slow(groups({}, {}), RULES, Usual.of(grids(groups({}, {})))) == []
 
 
 def test_a_group_that_is_not_seen_whole_may_wait_for_whoever_is_not_seen() -> None:
     table = groups({1: 16.0}, {1: 9.1})
-    assert slow_groups(grids(table.take(table.rank != 6)), GROUPED, RULES) == []
+    assert slow(table.take(table.rank != 6), RULES) == []
     missed = (table.rank == 6) & (table.instance == 1)
-    (found,) = slow_groups(grids(table.take(~missed)), GROUPED, RULES)
+    (found,) = slow(table.take(~missed), RULES)
     assert found.ranks == (4, 5, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("silent", "ranks"), [({5: 0.2}, (5,)), ({5: 0.2, 6: 0.1}, (4, 5, 6, 7)), ({5: 0.005}, (4, 5, 6, 7))]
+)
+def test_silences_in_sends_tell_which_host_of_a_group_is_slow(
+    silent: Mapping[int, float], ranks: tuple[int, ...]
+) -> None:
+    """A send waits for no third."""
+    made = Told(per_host=1)
+    for rank in range(16):
+        made.tell(f"dp{rank // 4}", 0, rank, 0, (16 if rank // 4 == 1 else 10) * MS, 9 * MS)
+        for seq in range(6):
+            sends = int(MS * (1 - silent.get(rank, 0.0)))
+            at = (100 + 10 * seq) * MS
+            made.tell(f"ep{rank // 4}", seq, rank, at, MS, sends, op="custom", peers={rank ^ 1: MB})
+    (found,) = slow(made.table, RULES)
+    assert (found.cause, found.ranks) == ("host_slow", ranks)
+    assert found.level == ("machine" if len(ranks) == 1 else "group")
