@@ -20,15 +20,14 @@ import numpy as np
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, kind_of
 from diagnosis.collective.participation import COMPLETE, UNKNOWN, Participation
 from diagnosis.collective.stragglers import extended
-from diagnosis.collective.verdict import Cause, Verdict
+from diagnosis.collective.verdict import BESIDE, Cause, Verdict
 from diagnosis.job import Job
 
 _LEAST_HOSTS = 3
 """Hosts of which one can be told from the others."""
 
 _SILENT = 0.01
-_BESIDE_OTHERS = 5.0
-"""Share of its sends' time in which a slow host is silent: at least, and over that of any other host."""
+"""Share of its sends' time in which a slow host is silent at least. It is ``BESIDE`` times that of any other host."""
 
 
 def slow_groups(
@@ -65,7 +64,7 @@ def _on_its_host(verdict: Verdict, table: Participation, job: Job) -> Verdict:
     share = {host: median(of_ranks) for host, of_ranks in silent.items()}
     worst = max(share, key=lambda host: share[host], default="")
     others = [of_host for host, of_host in share.items() if host != worst]
-    if len(others) + 1 < _LEAST_HOSTS or share[worst] < max(_SILENT, _BESIDE_OTHERS * max(others)):
+    if len(others) + 1 < _LEAST_HOSTS or share[worst] < max(_SILENT, BESIDE * max(others)):
         return verdict
     ranks = tuple(rank for rank in verdict.ranks if job.clock(rank) == worst)
     evidence = {**verdict.evidence, "silent_share": share[worst], "others": max(others)}

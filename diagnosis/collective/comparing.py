@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from diagnosis.collective.course import Iteration
-from diagnosis.collective.grid import ComparisonRules, Usual, grids
+from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.participation import Participation
@@ -65,18 +65,19 @@ class Comparer:
     def judge(self, iteration: Iteration, job: Job) -> Compared:
         """Take the next iteration in."""
         duration = iteration.duration_ns
+        own = grids(iteration.table)
         verdicts: list[Verdict] = []
-        if not self.stages and job.layout is None:
-            self.stages = of_traffic(grids(iteration.table), iteration.table, job)
+        if not self.stages and of_layout(job) is None:
+            self.stages = of_traffic(own, iteration.table, job)
         if self.monitor.expected_ns is None and duration is not None:
-            verdicts = self._slow(iteration, job, (self.monitor.settings.delta - 1.0) * duration)
+            verdicts = self._slow(iteration, own, job, (self.monitor.settings.delta - 1.0) * duration)
         at_fault = bool(_at_fault(verdicts))
         # what is slow from the beginning must not become usual
         judgement = self.monitor.judge(iteration.number, None if at_fault else duration)
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
-            verdicts = self._slow(iteration, job, _PART * (duration - judgement.expected_ns))
+            verdicts = self._slow(iteration, own, job, _PART * (duration - judgement.expected_ns))
         elif not at_fault:
-            self.usual.append(Usual.of(grids(iteration.table)))
+            self.usual.append(Usual.of(own))
         return Compared(iteration, judgement, tuple(verdicts), self._ordinal(judgement, verdicts))
 
     def _ordinal(self, judgement: Judgement, verdicts: Sequence[Verdict]) -> int:
@@ -120,14 +121,19 @@ class Comparer:
 
     def hang(self, table: Participation, job: Job) -> list[Verdict]:
         """Who keeps operators from ending."""
-        stages = of_layout(job) or self.stages or of_traffic(grids(table), table, job)
+        stages = self._pipelines(job)
+        if not stages and of_layout(job) is None:
+            stages = of_traffic(grids(table), table, job)
         return localise_hang(table, job, stages, self.rules)
 
-    def _slow(self, iteration: Iteration, job: Job, least_ns: float) -> list[Verdict]:
-        """Who is at fault, of those who cost the iteration enough."""
-        table, usual = iteration.table, merged(self.usual)
-        verdicts = localise_slow(table, job, of_layout(job) or self.stages, usual, self.rules, self.metric)
-        own = grids(table)
+    def _pipelines(self, job: Job) -> list[Stages]:
+        told = of_layout(job)
+        return self.stages if told is None else told
+
+    def _slow(self, iteration: Iteration, own: Sequence[Grid], job: Job, least_ns: float) -> list[Verdict]:
+        """Who is at fault, of those who cost the iteration enough; ``own``: its grids."""
+        usual = merged(self.usual)
+        verdicts = localise_slow(iteration.table, job, self._pipelines(job), usual, self.rules, self.metric)
         return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
 
 

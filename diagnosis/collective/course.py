@@ -304,6 +304,7 @@ _SLACK_NS = 1_000_000_000
 """By how much ranks may be ahead of each other."""
 
 _MOST = 0.5
+"""Part of an operator's rows from which on it belongs to an iteration as a whole."""
 
 _PATIENCE_NS = 60_000_000_000
 """How long hosts are waited for that tell nothing."""

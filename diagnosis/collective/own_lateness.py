@@ -43,7 +43,7 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
     each = late - np.fmax(way.causes(late), 0.0)
     own = np.nansum(each, axis=1)
     worst = int(np.argmax(own))
-    if own[worst] < rules.spread * _deviation(own, worst, way):
+    if not own[worst] > rules.spread * _deviation(own, worst, way):
         return None
     alike = [at for at in way.neighbours(worst) if own[at] >= _ALIKE * own[worst]]
     alike += [at for at in way.neighbours(worst) if way.before[at] == UNKNOWN and own[at] >= _FIRST * own[worst]]

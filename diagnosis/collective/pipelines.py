@@ -26,10 +26,13 @@ Stages = tuple[int, ...]
 """The ranks of one pipeline, by stage."""
 
 
-def of_layout(job: Job) -> list[Stages]:
-    """The pipelines of a job that tells its layout."""
+def of_layout(job: Job) -> list[Stages] | None:
+    """The pipelines of a job that tells its layout; None: it does not. What was inferred may be wrong, and who is
+    compared with whom hangs on it."""
     layout = job.layout
-    if layout is None or layout.world is None or not layout.pp or layout.pp < 2:
+    if layout is None or layout.source != "given" or layout.world is None or layout.pp is None:
+        return None
+    if layout.pp < 2:
         return []
     apart = layout.world // layout.pp
     return [tuple(first + apart * stage for stage in range(layout.pp)) for first in range(apart)]

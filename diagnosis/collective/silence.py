@@ -38,7 +38,7 @@ def heard(verdict: Verdict, sending: Mapping[int, bool]) -> Verdict:
     """A verdict on an operator that hangs, beside which NICs are alive (``alive``).
 
     Of several the only one with a silent NIC is left. Whose NIC is alive did not begin for another reason, and who
-    alone is on its host did not begin because of its NIC if that is silent and most others are not.
+    alone is on its host did not begin because of its NIC if no other is silent.
     """
     silent = [rank for rank in verdict.ranks if not sending.get(rank, True)]
     if verdict.cause == "hang_hardware" and len(verdict.ranks) > len(silent) == 1:
@@ -51,7 +51,7 @@ def heard(verdict: Verdict, sending: Mapping[int, bool]) -> Verdict:
 
 
 def silent_alone(sending: Mapping[int, bool]) -> list[Verdict]:
-    """The answer where operators show nobody: the only NIC that is silent, if most others are alive."""
+    """The answer where operators show nobody: the only NIC that is silent."""
     return [
         Verdict("hang_hardware", "device", (rank,), "silence", evidence={"alive": float(sum(sending.values()))})
         for rank in _silent_alone(sending)

@@ -68,7 +68,6 @@ CREATE TABLE IF NOT EXISTS traffic_metrics
     `peers` Array(Int32),
     `peer_sent_bytes` Array(Int64),
     `peer_actual_time_ns` Array(Int64),
-    `nic_sent_at` Nullable(DateTime64(9, 'UTC')),
     `busy_epoch_bytes` Nullable(Int64),
     `epoch_ns` Int64,
     `coverage` Float64,
