@@ -72,14 +72,14 @@ def computing(table: Participation, own: Sequence[Grid], job: Job) -> Floats:
     """What each rank computed before each of its operators: since the one before was over for it, by its own clock.
 
     ``own``: the grids of the table. Built-in collectives end for all together. A custom one is over for a rank once
-    the last of its members has sent, and the clocks of these are set right by the built-in ones. Shape (n,); NaN where
-    one of the two was not seen.
+    it and all who send to it have sent, and their clocks are set right by the built-in ones. Shape (n,); NaN where one
+    of the two was not seen.
     """
     over = np.where(table.end_ns == UNKNOWN, np.nan, table.end_ns)
     for grid in own:
         if grid.custom.any():
             shift = _shifts(grid, own, job)[:, None]
-            last = np.fmax.reduce(grid.end - shift, axis=0) + shift
+            last = _received(grid, table, grid.end - shift) + shift
             known = (grid.row != UNKNOWN) & grid.custom
             over[grid.row[known]] = last[known]
     computed = np.full(len(table), np.nan)
@@ -93,14 +93,27 @@ def computing(table: Participation, own: Sequence[Grid], job: Job) -> Floats:
     return computed
 
 
+def _received(grid: Grid, table: Participation, end: Floats) -> Floats:
+    """When each rank and all members that send to it have sent, by a common clock; shape (ranks, instances)."""
+    sends = table.take(grid.row[(grid.row != UNKNOWN) & grid.custom])
+    sender = np.repeat(sends.rank, np.diff(sends.peer_offset))
+    own = [np.isin(grid.rank, sender[sends.peer == rank]) | (grid.rank == rank) for rank in grid.rank.tolist()]
+    return np.stack([np.fmax.reduce(end[ranks], axis=0) for ranks in own])
+
+
 def _shifts(grid: Grid, own: Sequence[Grid], job: Job) -> Floats:
     """By how much each rank's clock is ahead, up to what is common: told by built-in collectives that
     connect their hosts, or where there are none by the starts of the grid's own. Shape (ranks,)."""
     hosts = [job.clock(int(rank)) for rank in grid.rank]
-    for ahead in clocks(own, job):
-        if ahead.keys() >= set(hosts):
-            return np.array([ahead[host] for host in hosts])
-    return np.asarray(np.nanmedian(grid.start - np.nanmedian(grid.start, axis=0), axis=1))
+    for told in clocks(own, job):
+        if told.keys() >= set(hosts):
+            return np.array([told[host] for host in hosts])
+    start = grid.start[:, ~np.isnan(grid.start).all(axis=0)]
+    ahead = start - np.nanmedian(start, axis=0)
+    seen = ~np.isnan(ahead).all(axis=1)
+    shifts = np.zeros(len(hosts))
+    shifts[seen] = np.nanmedian(ahead[seen], axis=1)
+    return shifts
 
 
 def not_entered(grid: Grid, table: Participation) -> tuple[int, tuple[int, ...]] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from statistics import median_low
+from statistics import mean, median_low
 from typing import Any
 
 import numpy as np
@@ -187,18 +187,20 @@ class Course:
         return self.rules.recent if custom else 1
 
     def _passed(self, iteration: int, job: Job) -> bool:
-        """Whether an iteration is over: all ranks have passed its mark, or one is two iterations ahead and the hosts of
-        the others are told of further than that. Hosts are polled at different times: one that comes later is not
-        behind."""
+        """Whether an iteration is over: all ranks have passed its mark, or one has at the end of the job, or is two
+        iterations ahead and the hosts of the others are told of further than that. Hosts are polled at different times:
+        one that comes later is not behind."""
         newest = [rank.newest for rank in self.ranks.values()]
         if min(newest) >= iteration:
             return True
+        if self.ended(job):
+            return max(newest) >= iteration
         if max(newest) < iteration + 2:
             return False
         ahead = max(at[0] for rank in self.ranks.values() if (at := rank.at(iteration + 1)) is not None)
         last = max(self.told_ns.values())
         told = (self.told_ns.get(host, self.began_ns or 0) for host in job.ranks_of_host or self.told_ns)
-        return self.ended(job) or all(at >= min(ahead + _SLACK_NS, last - _PATIENCE_NS) for at in told)
+        return all(at >= min(ahead + _SLACK_NS, last - _PATIENCE_NS) for at in told)
 
     def _follow(self, rows: list[dict[str, Any]]) -> None:
         """Note marks that are passed, and operators that have not ended."""
@@ -255,14 +257,15 @@ class Course:
             self.began_ns, self.rows = None, []
 
     def _duration(self, iteration: int) -> int | None:
-        """From the mark before to the iteration's own, of most ranks."""
+        """From the mark before to the iteration's own: what ranks take on average, since those who are ahead in one
+        iteration may be behind in the next."""
         each = []
         for rank in self.ranks.values():
             before, own = rank.at(iteration - 1), rank.at(iteration)
             if before is not None and own is not None:
                 by_end = before[1] != UNKNOWN and own[1] != UNKNOWN
                 each.append(own[by_end] - before[by_end])
-        return median_low(each) if each else None
+        return round(mean(each)) if each else None
 
     def _between(self, first: int, last: int | None) -> Participation:
         """Rows from the mark of an iteration to that of another, both included; None: all that follows."""

@@ -1,6 +1,7 @@
 """From operators that do not end to who keeps them from it: the order of the rules (Pulse 6.2, D.5).
 
-Pipelines come first, then who never began, then who stopped amid an operator; what only waits for these is left out.
+Pipelines come first, then whose NIC takes nothing any more, who never began, and who stopped amid an operator; what
+only waits for these is left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from diagnosis.collective.own_lateness import missing_of_itself
 from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Ints, Participation
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
 from diagnosis.collective.silence import alive, heard, silent_alone
-from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom
+from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom, unanswered
 from diagnosis.collective.verdict import Verdict, by_machine, distinct
 from diagnosis.job import Job
 
@@ -46,6 +47,9 @@ def _hanging(
     if pipeline is not None:
         return [pipeline]
     within, _ = between_replicas(own, table, pipelines)
+    unheard = [v for grid in within if (v := unanswered(grid, table)) is not None]
+    if len(unheard) == 1:
+        return unheard
     absent = _absent(within, table, job)
     if absent:
         return absent

@@ -23,15 +23,20 @@ _LEAST = 2
 
 
 def alive(table: Participation) -> dict[int, bool]:
-    """Whether the NIC of each rank whose operators did not end has sent anything since; empty if none was seen to."""
+    """Whether the NIC of each rank whose operators did not end has sent anything since; empty if none was seen to.
+
+    Who has no such operator is alive if one of its own ended since; else nothing is known of it.
+    """
     lacking = np.isin(table.state, (INCOMPLETE, MISSING_START))
     if (table.nic_sent_ns[lacking] == UNKNOWN).all():
         return {}
-    return {
+    sending = {
         rank: bool(table.nic_sent_ns[own].max() >= table.call_ns[own].min() + _SETTLED_NS)
         for rank in np.unique(table.rank[lacking]).tolist()
         for own in (lacking & (table.rank == rank),)
     }
+    ended = table.rank[table.end_ns >= table.call_ns[lacking].min() + _SETTLED_NS]
+    return dict.fromkeys(np.unique(ended).tolist(), True) | sending
 
 
 def heard(verdict: Verdict, sending: Mapping[int, bool]) -> Verdict:

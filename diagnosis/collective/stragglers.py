@@ -212,6 +212,32 @@ def stopped_in_custom(grid: Grid, table: Participation) -> Verdict | None:
     )
 
 
+def unanswered(grid: Grid, table: Participation) -> Verdict | None:
+    """The only rank that others send the same to again and again, and that has not begun what they have: its NIC takes
+    nothing any more. Whoever only computes no more is not sent anything, since it is not ready to receive.
+    """
+    sent = (grid.row != UNKNOWN) & grid.custom & ~np.isnan(grid.duration)
+    if not sent.any():
+        return None
+    at = int(np.flatnonzero(sent.any(axis=0))[-1])
+    again = _sending_again(grid, at)
+    rows = grid.row[np.isin(grid.rank, list(again)), at].tolist()
+    to = [set(table.peer[table.peers(row)].tolist()) for row in rows]
+    silent = set.intersection(*to) - set(grid.rank[sent[:, at]].tolist()) if to else set()
+    if len(silent) != 1:
+        return None
+    return Verdict(
+        cause="hang_hardware",
+        level="device",
+        ranks=tuple(silent),
+        method="unanswered",
+        communicator=grid.communicator,
+        instance=int(grid.instance[at]),
+        evidence={"sending_again": float(len(again))},
+        coverage=float(np.mean((grid.state[:, at] != UNKNOWN_STATE) | (grid.row[:, at] == UNKNOWN))),
+    )
+
+
 def _sending_again(grid: Grid, at: int) -> set[int]:
     """The ranks that went on sending for long after others had ended."""
     duration = grid.duration[:, at]

@@ -45,14 +45,22 @@ class TrafficMap:
 
 
 def combines(grid: Grid, table: Participation) -> Bools:
-    """Which custom collectives bring back what the one before has brought: a combine after its dispatch."""
+    """Which custom collectives bring back what the one before has brought: a combine after its dispatch.
+
+    What goes both ways alike, as between neighbours, is neither: every exchange is like the one before.
+    """
     found = np.zeros(len(grid.instance), dtype=np.bool_)
     maps = [TrafficMap.of(grid, table, at) for at in range(len(grid.instance))]
     for at in range(1, len(maps)):
-        volume = float(maps[at - 1].sent.sum())
-        if volume > 0 and grid.custom[at] and grid.custom[at - 1] and not found[at - 1]:
-            found[at] = float(np.abs(maps[at].sent - maps[at - 1].sent.T).sum()) <= _LIKE * volume
+        if grid.custom[at] and grid.custom[at - 1] and not found[at - 1]:
+            sent, before = maps[at].sent, maps[at - 1].sent
+            found[at] = _alike(sent, before.T) and not _alike(sent, before)
     return found
+
+
+def _alike(sent: Floats, other: Floats) -> bool:
+    volume = float(other.sum())
+    return volume > 0 and float(np.abs(sent - other).sum()) <= _LIKE * volume
 
 
 def explained(grid: Grid, table: Participation, computed_ns: Floats, back: Bools, late: Late, share: float) -> bool:

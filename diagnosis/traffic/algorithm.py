@@ -82,7 +82,7 @@ def infer(
         return Inference("point_to_point", 0, 1.0, dict.fromkeys(active, 1.0))
     volume = np.array(list(active.values()))
     rated = [_as_ring(op, payload, size, active, volume, rules)]
-    if op in TREE_OPS:
+    if op in TREE_OPS and size > 2:  # two send each other as much either way
         rated += [_as_trees(op, payload, size, active, volume, trees, rules) for trees in range(1, MOST_TREES + 1)]
     scores = np.array([score for score, *_ in rated])
     likelihood = np.exp(scores - scores.max())

@@ -21,13 +21,16 @@ from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
 from diagnosis.traffic.results import metrics_table, operators_table
-from diagnosis.traffic.segmentation import COMPLETE, MOST_INFLATION, UNKNOWN_STATE
+from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, MOST_INFLATION, UNKNOWN_STATE
 from diagnosis.traffic.series import EpochSeries
 from diagnosis.traffic.volume import POINT_TO_POINT
 from diagnosis.traffic.windows import NicWindow, WindowRules
 
 _MOST_KINDS = 10_000
 """Kinds of calls that are remembered: some jobs have a size of its own for each call."""
+
+_OFTEN = 3
+"""Operators of a kind that have come out complete by an algorithm: one that does not is no reason to doubt it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +185,10 @@ class _Step:
         return waiting[code]
 
     def _learn(self, found: Association, over: Bools) -> None:
-        """Take algorithms for known by which all operators of their kind came out complete, and one is over: what one
-        that still runs has sent so far may be all of another algorithm's."""
+        """Take algorithms for known of which one operator is over, and nothing else of their kind is in doubt."""
         code, kinds = self.calls.kinds
         key = found.operators.key
-        doubtful = set(code[key[found.operators.state != COMPLETE]].tolist())
+        doubtful = set(code[key[_doubtful(found, code[key])]].tolist())
         for at in dict.fromkeys(code[key[over[key]]].tolist()):
             inference = found.inferred.get(kinds[at])
             if inference is not None and at not in doubtful and inference.confidence >= self.rules.sure:
@@ -237,6 +239,17 @@ def _of_rank(kind: Kind) -> Kind:
 def _keep_newest(known: dict[Kind, Inference] | dict[Kind, int]) -> None:
     while len(known) > _MOST_KINDS:
         del known[next(iter(known))]
+
+
+def _doubtful(found: Association, kind: Ints) -> Bools:
+    """Operators that sent something and did not come out complete: what one that still runs has sent so far may be all
+    of another algorithm's. Not so the last one of a kind that has come out complete before. Shape (operators,)."""
+    key, state = found.operators.key, found.operators.state
+    complete = np.bincount(kind[state == COMPLETE], minlength=int(kind.max(initial=-1)) + 1)
+    last = np.full(len(complete), -1, dtype=np.int64)
+    np.maximum.at(last, kind, key)
+    stuck = (state == INCOMPLETE) & (key == last[kind]) & (complete[kind] >= _OFTEN)
+    return np.asarray((state != COMPLETE) & (state != MISSING_START) & ~stuck)
 
 
 def _followed(found: Association, calls: Calls) -> Bools:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -158,3 +159,28 @@ def test_an_operator_belongs_to_an_iteration_as_a_whole() -> None:
     (third,) = completed(course)
     ranks = {seq: third.table.rank[third.table.instance == seq].tolist() for seq in np.unique(third.table.instance)}
     assert all(sorted(members) == list(JOB.ranks) for members in ranks.values())
+
+
+def test_ranks_that_are_ahead_in_turn_make_no_iteration_long() -> None:
+    """Half of them are ahead in every other iteration; all keep pace."""
+    course = Course(CourseRules())
+    for rank in JOB.ranks:
+        told = Told(per_host=1)
+        for number in range(6):
+            ahead = 8 * MS if (number + rank) % 2 else 0
+            told.tell("dp0", number, rank, number * EVERY + 60 * MS - ahead, op="all_gather")
+        course.take(rows(told), f"h{rank}", SECOND + 7 * EVERY)
+    durations = [one.duration_ns for one in completed(course)]
+    assert len(durations) > 3
+    assert set(durations[1:]) == {EVERY}
+
+
+def test_at_the_end_of_a_job_nobody_is_waited_for() -> None:
+    """Rank 0 shows its mark no more."""
+    course, of = Course(CourseRules()), replace(JOB, ended_ns=2 * SECOND)
+    take(course, [0, 1, 2])
+    take(course, [3, 4], ranks=JOB.ranks[1:])
+    assert [one.number for one in completed(course, of)] == [0, 1, 2]
+    for rank in JOB.ranks:
+        course.take(rows(Told(per_host=1)), f"h{rank}", 3 * SECOND)
+    assert [one.number for one in completed(course, of)] == [3, 4]

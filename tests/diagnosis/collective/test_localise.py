@@ -15,10 +15,10 @@ from diagnosis.collective.grid import ComparisonRules, Usual, grids
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.own_lateness import missing_of_itself
-from diagnosis.collective.pipelines import Pipelines, common_moment, of_traffic
+from diagnosis.collective.pipelines import Pipelines, common_moment, of_layout, of_traffic
 from diagnosis.collective.traffic_map import TrafficMap, combines
 from diagnosis.collective.verdict import Verdict, by_machine
-from diagnosis.job import Communicator
+from diagnosis.job import Communicator, Layout
 from tests.diagnosis.collective.made_metrics import MB, MS, SECOND, Told, job
 
 RULES = ComparisonRules()
@@ -245,6 +245,14 @@ def test_traffic_shows_the_pipelines_of_a_job_that_does_not_tell_its_layout() ->
     assert of_traffic(grids(table), table, job()) == []  # who belongs to them is not known
 
 
+def test_a_layout_that_was_inferred_tells_no_stages() -> None:
+    layout = Layout(tp=1, pp=2, dp=2, source="given")
+    assert of_layout(replace(job(4, 1), layout=layout)) == [(0, 2), (1, 3)]
+    assert of_layout(replace(job(4, 1), layout=replace(layout, pp=1))) == []
+    assert of_layout(replace(job(4, 1), layout=replace(layout, source="inferred"))) is None
+    assert of_layout(job(4, 1)) is None
+
+
 def test_stages_of_a_pipeline_that_the_job_does_not_tell_of_are_not_compared() -> None:
     told = pipelined()
     for pipeline in PIPELINES:
@@ -335,3 +343,37 @@ def test_operators_that_overlap_leave_nothing_to_compute_in_between() -> None:
     assert computed[table.communicators.index("b") == table.communicator].tolist()[1::2] == [10 * MS, 15 * MS]
     (late,) = [one for grid in grids(table) for one in late_members(grid, computed, RULES)]
     assert (late.rank, late.late_ns) == (1, 5 * MS)
+
+
+def exchanges_between_neighbours(computed_ms: Sequence[Sequence[float]]) -> Told:
+    """Four hosts in a row, each of which exchanges with those beside it and goes on once these have sent.
+
+    ``computed_ms``: what each computes before each exchange. Before all of them a collective tells of their clocks.
+    """
+    told, over = Told(per_host=1), [50.0] * 4
+    for rank in range(4):
+        told.tell("dp0", 0, rank, 10 * MS, 40 * MS)
+    for seq, computed in enumerate(computed_ms):
+        begins = [at + own for at, own in zip(over, computed, strict=True)]
+        beside = [[rank for rank in range(4) if abs(rank - own) <= 1] for own in range(4)]
+        over = [max(begins[rank] for rank in ranks) + 5.0 for ranks in beside]
+        for rank, ranks in enumerate(beside):
+            peers = {peer: 10 * MB for peer in ranks if peer != rank}
+            start, lasts = int(begins[rank] * MS), int((over[rank] - begins[rank]) * MS)
+            told.tell("near", seq, rank, start, lasts, 4 * MS, 20 * MB, op="custom", peers=peers)
+    return told
+
+
+def test_an_exchange_is_over_for_a_rank_once_those_beside_it_have_sent() -> None:
+    """Rank 0 computes for long, and those that are not beside it go on before it has sent. When rank 1 has sent to
+    rank 2 is not told apart from when it has sent to all."""
+    table = exchanges_between_neighbours([(10, 10, 10, 10), (40, 10, 10, 10), (10, 10, 10, 10)]).table
+    own = grids(table)
+    near = next(grid for grid in own if grid.communicator == "near")
+    computed = computing(table, own, job(4, 1))[near.row]
+    assert (computed / MS).round().tolist() == [[10, 40, 10], [10, 10, 10], [10, 10, 0], [10, 10, 10]]
+
+
+def test_what_goes_both_ways_alike_is_no_dispatch_and_combine() -> None:
+    table = exchanges_between_neighbours([(10, 10, 10, 10)] * 4).table
+    assert not any(combines(grid, table).any() for grid in grids(table))

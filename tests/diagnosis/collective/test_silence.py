@@ -87,3 +87,14 @@ def test_where_operators_show_nobody_a_nic_that_is_silent_alone_is_down() -> Non
     assert silent_alone({0: True, 2: False}) == [], "too few to compare with"
     assert silent_alone({0: True, 1: True, 2: False, 3: False}) == []
     assert silent_alone({0: True, 1: True, 2: True}) == []
+
+
+def test_who_has_ended_operators_since_is_alive() -> None:
+    """Rank 0 has none that is open, and rank 3 neither, but nothing is known of it."""
+    told = Told(per_host=1)
+    told.tell("c", 0, 0, 400 * MS, 10 * MS, op="custom", peers={1: MB})
+    told.tell("c", 0, 1, None, op="custom", state="missing_start", call_ns=10 * MS)
+    told.tell("c", 0, 2, 10 * MS, MS, op="custom", state="incomplete", peers={1: MB}, incomplete=[1], call_ns=10 * MS)
+    told.tell("c", 0, 3, 10 * MS, MS, op="custom", peers={1: MB})
+    told.rows[2]["nic_sent_ns"] = told.rows[2]["call_ns"] + SECOND
+    assert alive(told.table) == {0: True, 1: False, 2: True}

@@ -19,6 +19,7 @@ from diagnosis.collective.stragglers import (
     slow_in_custom,
     stopped_in_collective,
     stopped_in_custom,
+    unanswered,
 )
 from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Communicator, Job, Place
@@ -288,3 +289,24 @@ def test_silences_in_sends_tell_which_host_of_a_group_is_slow(
     (found,) = slow(made.table, RULES)
     assert (found.cause, found.ranks) == ("host_slow", ranks)
     assert found.level == ("machine" if len(ranks) == 1 else "group")
+
+
+def test_a_nic_that_takes_nothing_any_more_is_sent_the_same_again_and_again() -> None:
+    """Rank 2 has not begun what the others have; of what it does not acknowledge all of its senders repeat."""
+    told = Told(per_host=1)
+    for rank in (0, 1, 3):
+        peers = {peer: 10 * MB for peer in range(4) if peer != rank}
+        told.tell("ep", rank, rank, 0, 2 * MS if rank == 3 else 90 * MS, op="custom", peers=peers)
+    found = unanswered(told.grid, told.table)
+    assert found is not None
+    assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (2,))
+    assert found.evidence == {"sending_again": 2}
+
+
+def test_who_has_begun_too_is_answered() -> None:
+    told = Told(per_host=1)
+    for rank in range(4):
+        peers = {peer: 10 * MB for peer in range(4) if peer != rank}
+        told.tell("ep", rank, rank, 0, 90 * MS if rank == 1 else 2 * MS, op="custom", peers=peers)
+    assert unanswered(told.grid, told.table) is None
+    assert unanswered(rings({}).grid, rings({}).table) is None

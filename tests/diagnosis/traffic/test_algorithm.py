@@ -117,3 +117,11 @@ def test_without_traffic_there_is_nothing_to_tell() -> None:
     assert infer("all_reduce", MB, 4, {1: 0.0}) is None
     assert infer("all_reduce", MB, 1, {1: 5.0}) is None
     assert active_peers({}, 0.1) == {}
+
+
+@pytest.mark.parametrize("seen", [0.5, 1.0])
+def test_between_two_there_is_no_tree_to_tell_from_a_ring(seen: float) -> None:
+    """They send each other as much either way, and half of it is not all of half a tree."""
+    found = infer("all_reduce", 8 * MB, 2, {1: seen * 8 * MB})
+    assert found is not None
+    assert (found.algorithm, found.expected("all_reduce", 8 * MB, 2)) == ("ring", {1: 8 * MB})
