@@ -3,7 +3,7 @@
 A busy CPU slows all ranks of its host alike, so the walk ends at whichever of them entered last, or, where a tensor
 parallel group fills the host, at their NVLinks if ends are not logged: all members go on late together. Other ranks of
 the host, and what the members do after operators that other hosts take part in, tell. So does how far apart the
-members call: a busy CPU delays each process by itself, slow NVLinks delay all by the same.
+members call: a busy CPU delays each process by itself, slow NVLinks delay all that met last by the same.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _without_ends(
     """Whether the host of a leaf is slow, by calls alone; None: that cannot be told."""
     own = logs.part([leaf.rank], ()).operators.of_rank(leaf.rank)
     a_call_ns = leaf.excess_ns / max(int((own.iteration == leaf.iteration).sum()), 1)
-    if leaf.communicator is not None:
+    if leaf.communicator is not None and not _come_in_parts(logs.job, leaf.members):
         yield from logs.fetch({leaf.communicator: leaf.members})
         if _call_apart(logs.part((), [leaf.communicator]), leaf, baseline, a_call_ns, settings):
             return True
@@ -139,6 +139,13 @@ def _call_apart(logs: Logs, leaf: Leaf, baseline: Sequence[int], a_call_ns: floa
             return False
         amounts.append(amount)
     return min(amounts) > max(settings.least_share * a_call_ns, settings.alike * max(amounts))
+
+
+def _come_in_parts(job: Job, members: Sequence[int]) -> bool:
+    """Whether some members are a group of their own, so that slow NVLinks let them go at other times than the rest."""
+    whole = set(members)
+    parts = (set(job.members[name]) for rank in members for name in job.communicators_of.get(rank, ()))
+    return any(len(part) > 1 and part < whole for part in parts)
 
 
 def _behind_the_first(operators: Operators, members: int) -> Floats:

@@ -101,10 +101,13 @@ def test_a_slow_gpu_is_told_from_its_host_though_all_go_on_a_little_late(mates_m
     assert told == [slow]
 
 
-def calls_apart(extra: Callable[[int, int], float], transfer_ms: float = 0.0) -> bool | None:
+def calls_apart(
+    extra: Callable[[int, int], float], transfer_ms: float = 0.0, parts: Sequence[tuple[int, ...]] = ()
+) -> bool | None:
     """What is said of a host whose ranks' NVLinks seem slow, and that no rank elsewhere tells of.
 
     ``extra`` ms are computed by a rank before an operator of the group, ``transfer_ms`` longer than usual it takes.
+    ``parts``: ranks that are groups of their own.
     """
     ranks = (0, 1, 2, 3)
     programs: dict[int, Sequence[Step]] = {
@@ -115,7 +118,7 @@ def calls_apart(extra: Callable[[int, int], float], transfer_ms: float = 0.0) ->
         ]
         for rank in ranks
     }
-    training = Training(programs, {"tp": ranks})
+    training = Training(programs, {"tp": ranks, **{f"part{part[0]}": part for part in parts}})
     job = replace(training.job(), places=tuple(Place(rank, "h0", rank) for rank in ranks))
     operator = OperatorRef(0, "tp", 0, "all_reduce")
     leaf = Leaf(0, "tp", ranks, 24 * 12 * MS, training.irregular, operator, (0,))
@@ -128,6 +131,14 @@ def calls_apart(extra: Callable[[int, int], float], transfer_ms: float = 0.0) ->
 
 def test_a_host_that_delays_each_process_by_itself_is_slow() -> None:
     assert calls_apart(lambda rank, number: 4.0 * ((rank + number) % 4)) is True
+
+
+def test_members_that_met_in_parts_before_call_apart_by_slow_links_as_well() -> None:
+    def extra(rank: int, number: int) -> float:
+        return 4.0 * ((rank // 2 + number) % 2)
+
+    assert calls_apart(extra) is True
+    assert calls_apart(extra, parts=[(0, 1), (2, 3)]) is None
 
 
 @pytest.mark.parametrize(
