@@ -31,8 +31,8 @@ _GONE_NS = 600_000_000_000
 class _Followed:
     """One host of a job.
 
-    ``needed``: the first offset of each input that a restart needs, as was last saved. ``held``: messages of each
-    input that are still needed, by offset, with the newest time that each tells of.
+    ``needed``: the first offset that a restart needs of each input of which it needs any, as was last saved. ``held``:
+    messages of each input that are still needed, by offset, with the newest time that each tells of.
     """
 
     traffic: HostTraffic
@@ -57,7 +57,7 @@ class _Followed:
             before = self.traffic.calls_needed_from_ns if of_calls else self.traffic.needed_from_ns
             self.held[topic] = {offset: newest for offset, newest in held.items() if newest >= before}
         offsets = {topic: min(self.held.get(topic, {}), default=next_) for topic, next_ in self.following.items()}
-        self.needed, self.saved_ns = offsets, until_ns
+        self.needed, self.saved_ns = {topic: min(held) for topic, held in self.held.items() if held}, until_ns
         return SavedState(offsets, FORMAT, json.dumps(self.traffic.to_state()).encode())
 
 
@@ -92,7 +92,8 @@ class Segment:
         if message.topic == catalogue.NIC_EPOCHS.name:
             followed.hold(message, traffic.take_polls(batch))
         elif message.topic == catalogue.OP_CALLS.name:
-            followed.hold(message, traffic.take_calls(batch, told_ns))
+            newest_ns = traffic.take_calls(batch, told_ns)
+            followed.hold(message, newest_ns if batch.num_rows else None)
         else:
             traffic.take_pairs(batch)
             followed.hold(message, None)

@@ -1,6 +1,7 @@
 """Segmenting what hosts tell: in whatever order, late, or not at all."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,3 +114,26 @@ def test_rows_tell_what_their_communicator_serves() -> None:
         *((op, "dp") for op in ("all_gather", "all_reduce", "reduce_scatter")),
         *((op, "pp") for op in ("custom", "send")),
     }
+
+
+def held_back(messages: Iterable[Message]) -> set[str]:
+    """Inputs of which a restart needs something again once the state is saved with each message; the job goes on."""
+    step = Segment({RUN.job.job: replace(RUN.job, ended_ns=None)}, STEPS, save_every_ns=0)
+    for offset, message in enumerate(messages):
+        list(step.process(replace(message, offset=offset)))
+    return {topic.name for topic in step.safe_offsets()}
+
+
+def test_what_the_saved_state_holds_is_not_read_again() -> None:
+    """Queue pairs are told of once: jobs that begin and end meanwhile do not wait for others."""
+    assert held_back(TOLD) == {catalogue.NIC_EPOCHS.name, catalogue.OP_CALLS.name}
+
+
+def test_records_without_calls_are_not_read_again() -> None:
+    nothing = [
+        replace(message, value=encode(catalogue.OP_CALLS, catalogue.OP_CALLS.from_rows([]), job=message.job).value)
+        if message.topic == catalogue.OP_CALLS.name
+        else message
+        for message in TOLD
+    ]
+    assert held_back(nothing) == {catalogue.NIC_EPOCHS.name}
