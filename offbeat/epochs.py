@@ -92,5 +92,7 @@ def fetch(settings: Settings, asked: Asked, *, within_s: float) -> Fetched:
             for message in answers.poll():
                 if message.headers.get(REQUEST_ID) == request_id:
                     fetched.take(message)
+                if not fetched.silent or time.monotonic() >= deadline:  # others may tell without an end
+                    break
             time.sleep(_LOOK_EVERY_S)
     return fetched

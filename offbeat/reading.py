@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from diagnosis.job import Job, Layout
+from diagnosis.job import Job, Layout, Place
 from offbeat import terminal
 from producers.importers import kept, traffic, traffic_job
 from producers.importers.files import common_folder, expand
@@ -81,7 +81,22 @@ def _with(job: Job, beside: Job | None) -> Job:
     if beside is None:
         return job
     given = job.layout if job.layout is not None and job.layout.source == "given" else beside.layout or job.layout
-    return replace(job, layout=given, ended_ns=beside.ended_ns if job.ended_ns is None else job.ended_ns)
+    named = {communicator.communicator for communicator in job.communicators}
+    return replace(
+        job,
+        places=tuple(_placed(place, beside.place.get(place.rank)) for place in job.places),
+        communicators=(*job.communicators, *(one for one in beside.communicators if one.communicator not in named)),
+        layout=given,
+        started_ns=beside.started_ns if job.started_ns is None else job.started_ns,
+        ended_ns=beside.ended_ns if job.ended_ns is None else job.ended_ns,
+    )
+
+
+def _placed(place: Place, beside: Place | None) -> Place:
+    if beside is None:
+        return place
+    gpu = beside.gpu if place.gpu is None else place.gpu
+    return replace(place, host=place.host or beside.host, gpu=gpu, nics=place.nics or beside.nics)
 
 
 def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Recording:

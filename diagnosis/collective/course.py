@@ -187,14 +187,14 @@ class Course:
         return self.rules.recent if custom else 1
 
     def _passed(self, iteration: int, job: Job) -> bool:
-        """Whether an iteration is over: all ranks have passed its mark, or one has at the end of the job, or is two
-        iterations ahead and the hosts of the others are told of further than that. Hosts are polled at different times:
-        one that comes later is not behind."""
+        """Whether an iteration is over: all ranks have passed its mark, or most have at the end of the job, or one is
+        two iterations ahead and the hosts of the others are told of further than that. Hosts are polled at different
+        times: one that comes later is not behind."""
         newest = [rank.newest for rank in self.ranks.values()]
         if min(newest) >= iteration:
             return True
         if self.ended(job):
-            return max(newest) >= iteration
+            return median_low(newest) >= iteration
         if max(newest) < iteration + 2:
             return False
         ahead = max(at[0] for rank in self.ranks.values() if (at := rank.at(iteration + 1)) is not None)

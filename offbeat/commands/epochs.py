@@ -31,13 +31,17 @@ def epochs(
 ) -> None:
     """Fetch raw NIC epochs that agents keep at the edge."""
     from offbeat.epochs import Asked, fetch
-    from schemas.errors import SettingsError
+    from schemas.errors import InputError, SettingsError
 
     if not out.name.endswith(_SUFFIX):
         raise SettingsError(f"{out}: give a file whose name ends in {_SUFFIX}")
     settings = settings_with(bootstrap=bootstrap)
     with terminal.progress("asking the agents"):
         fetched = fetch(settings, Asked(job, rank or (), nic, from_ns, to_ns), within_s=within)
+    if not fetched.outcomes:
+        raise InputError(
+            f"{job}: no agent has answered within {within:g} s: nothing is kept where segment_at is stream"
+        )
     lines = (
         json.dumps({name: value for name, value in row.items() if value is not None}) + "\n" for row in fetched.rows
     )
@@ -51,6 +55,6 @@ def epochs(
         terminal.print_json(told)
         return
     hosts = ", ".join(f"{host} {outcome}" for host, outcome in sorted(fetched.outcomes.items()))
-    print(f"{terminal.counted(len(fetched.rows), 'poll')} in {out}: {hosts or 'nobody answered'}")
+    print(f"{terminal.counted(len(fetched.rows), 'poll')} in {out}: {hosts}")
     if silent:
         print(f"ranks without an answer: {', '.join(map(str, silent))}")

@@ -12,21 +12,23 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.job import Job
 from diagnosis.traffic.host import HostTraffic, StepRules
-from producers.collectors.traffic_ring import TrafficRing
+from producers.collectors.traffic_ring import Kept, TrafficRing
 from producers.log_store import COMPLETE, OVERWRITTEN, PARTIAL
 from producers.segments import private
 from schemas.catalogue import LOG_REQUESTS, NIC_EPOCHS, OP_CALLS, OPERATORS, QUEUE_PAIRS, TOPICS, TRAFFIC_METRICS
-from schemas.errors import StoreError
+from schemas.errors import MessageError, StoreError
 from schemas.found_in_traffic import found_in_traffic
 from schemas.log_requests import EPOCHS
 from schemas.message import Message, decode, encode
@@ -36,16 +38,23 @@ log = logging.getLogger(__name__)
 SAVE_EVERY_NS = 10_000_000_000
 FORGOTTEN_AFTER_S = 3600.0
 """How long what was told of a job is kept for whoever asks, once nothing more comes."""
+_MOST_ASKED_BYTES = 16 << 20
+"""What of the ring an answer is made of at most, the newest of it: it takes some seven times as much memory, and half a
+second in which nothing is kept."""
 
+_SPAN = ("poll_from_ns", "poll_to_ns")
+_OF_A_POLL = ["nic", *_SPAN, "host_minus_nic_ns", "part", "parts"]
 _RAW = frozenset({NIC_EPOCHS.name, OP_CALLS.name, QUEUE_PAIRS.name})
 _STATE = "state.json"
+_WHOSE = "job.json"
 
 
 class Edge:
     """Segments what a host's collector tells; raw telemetry is kept in ``folder``, up to ``keep_bytes`` a job.
 
     ``described`` gives the jobs: of one that is not known yet telemetry is kept, and looked at once it is. ``step`` and
-    ``process`` may be called by two threads.
+    ``process`` may be called by two threads. What earlier agents kept is still given to whoever asks. Raises
+    ``StoreError`` where the folder cannot be used.
     """
 
     reads = (LOG_REQUESTS,)
@@ -55,9 +64,12 @@ class Edge:
         self._folder, self._keep_bytes, self._rules, self._described = folder, keep_bytes, rules, described
         self._jobs: dict[str, EdgeJob] = {}
         self._lock = threading.Lock()
-        for kept in folder.iterdir() if folder.is_dir() else ():
+        for kept in [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else ():
+            whose = _whose(kept)
             if time.time() - max((path.stat().st_mtime for path in kept.iterdir()), default=0) > FORGOTTEN_AFTER_S:
                 shutil.rmtree(kept, ignore_errors=True)
+            elif whose is not None:
+                self._jobs["/".join(whose)] = EdgeJob(*whose, kept, keep_bytes, rules)
 
     @property
     def jobs(self) -> list[EdgeJob]:
@@ -77,7 +89,8 @@ class Edge:
                 job = self._jobs.get(message.key)
                 if job is None:
                     kept = self._folder / blake2b(message.key.encode(), digest_size=16).hexdigest()
-                    job = self._jobs[message.key] = EdgeJob(message, kept, self._keep_bytes, self._rules)
+                    host = message.key.removeprefix(f"{message.job}/")
+                    job = self._jobs[message.key] = EdgeJob(message.job, host, kept, self._keep_bytes, self._rules)
                 told = list(job.take(message, self._described(message.job)))
             yield from told
         with self._lock:
@@ -85,22 +98,32 @@ class Edge:
                 self._jobs.pop(key).forget()
 
     def process(self, message: Message) -> list[Message]:
-        """Answer a request for epochs. Raises ``MessageError`` for a bad one."""
-        rows = [row for row in decode(message, LOG_REQUESTS).to_pylist() if row["what"] == EPOCHS]
+        """Answer a request for epochs, unless nobody waits for the answer any more. Raises ``MessageError`` for a bad
+        one."""
+        asked = [row for row in decode(message, LOG_REQUESTS).to_pylist() if row["what"] == EPOCHS]
+        rows = [row for row in asked if row["deadline_ns"] > time.time_ns()]
         with self._lock:
             jobs = [job for job in self._jobs.values() if job.name == message.job]
             return [answer for job in jobs for row in rows for answer in job.answer(row, self._described(job.name))]
 
 
 class EdgeJob:
-    """One job on this host, from its first ``message`` on.
+    """One job on this host, with what is kept of it in ``folder``.
 
     ``dropped``: records that had to go before the operators in them were told: a restart would not find them.
+    Raises ``StoreError`` where the folder cannot be used.
     """
 
-    def __init__(self, message: Message, folder: Path, keep_bytes: int, rules: StepRules) -> None:
-        self.name, self.host = message.job, message.key.removeprefix(f"{message.job}/")
-        self.ring = TrafficRing(folder, keep_bytes)
+    def __init__(self, name: str, host: str, folder: Path, keep_bytes: int, rules: StepRules) -> None:
+        self.name, self.host = name, host
+        try:
+            self.ring = TrafficRing(folder, keep_bytes)
+            with open(folder / _WHOSE, "w", encoding="utf-8", opener=private) as file:
+                json.dump([name, host], file)
+        except OSError as error:
+            raise StoreError(
+                f"{folder} cannot be used: {error}: make it a folder that this user may write to"
+            ) from error
         self.dropped = 0
         self._folder, self._rules = folder, rules
         self._traffic: HostTraffic | None = None
@@ -140,8 +163,11 @@ class EdgeJob:
         polled = self.ring.polled or (0, 0)
         from_ns = polled[0] if asked["from_ns"] is None else asked["from_ns"]
         to_ns = polled[1] if asked["to_ns"] is None else asked["to_ns"]
-        rows = [row for kept in self.ring.epochs(from_ns, to_ns) for row in _of_nics(kept, nics)]
-        outcome = COMPLETE if polled[0] <= from_ns and to_ns <= polled[1] else PARTIAL if rows else OVERWRITTEN
+        kept = self.ring.epochs(from_ns, to_ns)
+        given = _newest(kept, _MOST_ASKED_BYTES)
+        rows = [row for one in given for row in _of_nics(self.ring.read(one), nics)]
+        whole = len(given) == len(kept) and _without_a_hole(rows, from_ns, to_ns)
+        outcome = OVERWRITTEN if not rows else COMPLETE if whole else PARTIAL
         headers = {"request_id": asked["request_id"], "outcome": outcome, "host": self.host}
         headers |= {"ranks": ",".join(map(str, ranks)), "parts": str(max(len(rows), 1))}
         for part, row in enumerate(rows or [NIC_EPOCHS.from_rows([])]):
@@ -178,7 +204,10 @@ class EdgeJob:
             log.warning("%s cannot be used, operators are looked for in all that is kept: %s", path, error)
         self._saved_ns = traffic.at_ns or 0
         for kept in self.ring.since(traffic.calls_needed_from_ns):
-            _into(traffic, kept, decode(kept, TOPICS[kept.topic]))
+            try:
+                _into(traffic, kept, decode(kept, TOPICS[kept.topic]))
+            except MessageError as error:
+                log.warning("%s: a record that is kept is passed over: %s", self.name, error)
         return traffic
 
     def _steps(self, traffic: HostTraffic, job: Job) -> Iterator[Message]:
@@ -217,6 +246,40 @@ def _into(traffic: HostTraffic, message: Message, batch: pa.RecordBatch) -> None
         traffic.take_calls(batch, message.watermark_ns)
     else:
         traffic.take_pairs(batch)
+
+
+def _whose(folder: Path) -> tuple[str, str] | None:
+    """The job and host that a folder is of; None: it does not say."""
+    try:
+        job, host = json.loads((folder / _WHOSE).read_text("utf-8"))
+        return str(job), str(host)
+    except (OSError, ValueError, TypeError) as error:
+        log.warning("%s: what is kept there is given to nobody until its job tells again: %s", folder, error)
+        return None
+
+
+def _newest(kept: Sequence[Kept], most_bytes: int) -> list[Kept]:
+    """The newest that are no larger in all, at least one, the oldest of them first."""
+    size = np.cumsum([one.frame.size for one in reversed(kept)])
+    return list(kept[max(len(kept) - max(int(np.count_nonzero(size <= most_bytes)), 1), 0) :])
+
+
+def _without_a_hole(rows: Sequence[pa.RecordBatch], from_ns: int, to_ns: int) -> bool:
+    """Whether the polls of each NIC follow each other, whole, over a span of the host's time."""
+    polls: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        [poll] = row.select(_OF_A_POLL).to_pylist()
+        polls.setdefault(poll["nic"], []).append(poll)
+    return all(_follow(own, from_ns, to_ns) for own in polls.values())
+
+
+def _follow(polls: Sequence[Mapping[str, Any]], from_ns: int, to_ns: int) -> bool:
+    parts = Counter(began for began, _ in {(poll["poll_from_ns"], poll["part"]) for poll in polls})
+    began, ended = ({poll[name]: poll["host_minus_nic_ns"] or 0 for poll in polls} for name in _SPAN)
+    joined = set(began) - {min(began)} <= set(ended)
+    whole = all(parts[poll["poll_from_ns"]] >= (poll["parts"] or 1) for poll in polls)
+    first, last = min(began), max(ended)
+    return joined and whole and first + began[first] <= from_ns and to_ns <= last + ended[last]
 
 
 def _of_nics(message: Message, nics: set[str]) -> Iterator[pa.RecordBatch]:

@@ -75,13 +75,16 @@ class TrafficRing:
         """The messages that tell of a time or later ones, in the order in which they came."""
         for one in list(self._kept):
             if one.to_ns >= from_ns or one.topic == QUEUE_PAIRS.name:
-                yield message_of(self._segments.read(one.frame))
+                yield self.read(one)
 
-    def epochs(self, from_ns: int, to_ns: int) -> Iterator[Message]:
-        """The records of telemetry.nic_epochs that tell of a span of time."""
-        for one in list(self._kept):
-            if one.topic == NIC_EPOCHS.name and one.to_ns > from_ns and one.from_ns < to_ns:
-                yield message_of(self._segments.read(one.frame))
+    def epochs(self, from_ns: int, to_ns: int) -> list[Kept]:
+        """Where the records of telemetry.nic_epochs are that tell of a span of time, the oldest first."""
+        polls = (one for one in self._kept if one.topic == NIC_EPOCHS.name)
+        return [one for one in polls if one.to_ns > from_ns and one.from_ns < to_ns]
+
+    def read(self, kept: Kept) -> Message:
+        """A message that is kept. Raises ``OSError`` where it can no longer be read."""
+        return message_of(self._segments.read(kept.frame))
 
 
 def span_of(topic: str, batch: pa.RecordBatch) -> tuple[int, int]:

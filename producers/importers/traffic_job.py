@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +42,10 @@ def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout 
     job = replace(
         job,
         places=tuple(places[rank] for rank in sorted(places)),
-        communicators=(*job.communicators, *(one for one in _communicators(calls) if one.communicator not in members)),
+        communicators=(
+            *job.communicators,
+            *(one for one in _communicators(traffic, set(places)) if one.communicator not in members),
+        ),
         started_ns=started,
         layout=layout or job.layout,
     )
@@ -76,19 +80,28 @@ def _placed(table: pa.Table, hosts: list[str | None]) -> pa.Table:
     return table.set_column(at, "host", host.cast(ID))
 
 
-def _communicators(calls: pa.Table) -> list[Communicator]:
-    """Communicators of which every member has called; of others nobody knows who they are."""
+def _communicators(traffic: Traffic, ranks: set[int]) -> list[Communicator]:
+    """Communicators with the members that have called; of ``ranks`` one may be a member that has not."""
     members: dict[str, dict[int, int]] = {}
     keys = ["communicator", "communicator_rank", "rank"]
-    for row in calls.select(keys).group_by(keys).aggregate([]).to_pylist():
+    for row in traffic.op_calls.select(keys).group_by(keys).aggregate([]).to_pylist():
         members.setdefault(row["communicator"], {})[row["communicator_rank"]] = row["rank"]
-    return [Communicator(name, _in_order(places)) for name, places in sorted(members.items())]
+    beside = _beside(traffic.queue_pairs, ranks - set(pc.unique(traffic.op_calls.column("rank")).to_pylist()))
+    return [Communicator(name, _in_order(places, beside)) for name, places in sorted(members.items())]
 
 
-def _in_order(places: dict[int, int]) -> tuple[int, ...]:
-    """The ranks in a communicator's places; none where a place, or a rank's own, is not known."""
+def _beside(pairs: pa.Table, silent: set[int]) -> set[int]:
+    """The ranks that have a queue pair with one that never called: it may belong to any communicator of theirs."""
+    ends = _distinct(pairs, "source_rank", "destination_rank")
+    return {rank for pair in ends if silent & {*pair} for rank in pair}
+
+
+def _in_order(places: dict[int, int], beside: set[int]) -> tuple[int, ...]:
+    """The ranks in a communicator's places; none where a place, or a rank's own, is not known, or one of the ranks is
+    ``beside`` another that may follow."""
     ranks = tuple(rank for _, rank in sorted(places.items()))
-    return ranks if max(places) == len(places) - 1 and len(set(ranks)) == len(ranks) else ()
+    known = max(places) == len(places) - 1 and len(set(ranks)) == len(ranks) and not beside & set(ranks)
+    return ranks if known else ()
 
 
 def _ranks(traffic: Traffic) -> set[int]:
@@ -97,6 +110,6 @@ def _ranks(traffic: Traffic) -> set[int]:
     return {rank for column in columns for rank in pc.unique(column).to_pylist() if rank is not None}
 
 
-def _distinct(table: pa.Table, one: str, other: str) -> list[tuple[int, str | None]]:
+def _distinct(table: pa.Table, one: str, other: str) -> list[tuple[int, Any]]:
     rows = table.select([one, other]).group_by([one, other]).aggregate([]).to_pylist()
-    return sorted(((row[one], row[other]) for row in rows), key=lambda pair: (pair[0], pair[1] or ""))
+    return sorted(((row[one], row[other]) for row in rows), key=lambda pair: (pair[0], str(pair[1] or "")))

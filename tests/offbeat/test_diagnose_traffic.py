@@ -112,6 +112,19 @@ def test_operators_and_traffic_are_looked_at_together(tmp_path: Path) -> None:
     assert [one["measures"] for one in alone["incidents"]] == [one["measures"] for one in told["incidents"]]
 
 
+def test_what_is_said_of_the_job_beside_its_traffic_alone_counts(tmp_path: Path) -> None:
+    """Calls do not say on which host they were told, nor do operators."""
+    run = simulate_nics(replace(PIPELINES, seed=30012, iterations=4))
+    write(run, tmp_path / "traffic")
+    for path in (tmp_path / "traffic").glob("*.op_calls.jsonl.gz"):
+        rows = [json.loads(line) for line in offbeat_lines(path)]
+        bare = [{name: value for name, value in row.items() if name != "host"} for row in rows]
+        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in bare).encode()))
+    pq.write_table(run.operators.select(COMM_OPS.schema.names), tmp_path / "operators.parquet")
+    told = answer(tmp_path / "operators.parquet", tmp_path / "traffic")
+    assert told["coverage"]["ranks_seen"] == len(run.job.places)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -130,7 +143,9 @@ def test_what_does_not_go_with_traffic_is_said(slow: Path, arguments: tuple[str,
         ("--scenario", "setup=llama", "there is no setup 'llama'; give one of gpt2_70b"),
         ("--scenario", "hidden=12", "there is no 'hidden'; known are seed"),
         ("--scenario", "setup=neighbours,dp=3", "neighbours need rows of two"),
-        ("--scenario", "dp=100000", "1600000 ranks x 8 iterations are more than 4096"),
+        ("--scenario", "dp=100000", "1600000 ranks x 10 iterations are more than 4096"),
+        ("--scenario", "line_gbps=0", "line_gbps is 0.0; give 0.1 to 10,000"),
+        ("--fault", "kind=nic_down,rank=1,at_ms=-5", "give 0 or more"),
         ("--fault", "kind=gpu_slow,rank=1,at_ms=3", "there is no kind 'gpu_slow'; give one of gpu_error"),
         ("--fault", "kind=nic_down,rank=1", "at_ms is missing"),
         ("--fault", "kind=gpu_throttling,rank=1,at_ms=3,severity=0.5", "give 100.0 to 700.0"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from producers.simulation.nic.proxies import Service
 from schemas.errors import SettingsError
@@ -82,6 +83,8 @@ class Fault:
     peer: int | None = None
 
     def __post_init__(self) -> None:
+        if not 0 <= self.at_s < inf:
+            raise SettingsError(f"fault: it begins at {self.at_s} s; give 0 or more")
         low, high = _BOUNDS.get(self.injection, (0.01, 1.0))
         if self.injection in SEVERITIES and not low <= self.severity <= high:
             raise SettingsError(f"fault: {self.injection} has a severity of {self.severity}; give {low} to {high}")

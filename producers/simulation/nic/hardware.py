@@ -48,6 +48,8 @@ class Hardware:
     def __post_init__(self) -> None:
         if self.epoch_ns % self.step_ns:
             raise SettingsError(f"hardware: epoch_ns is {self.epoch_ns}; give a multiple of {self.step_ns}")
+        if not 0.1 <= self.line_gbps <= 10_000:
+            raise SettingsError(f"hardware: line_gbps is {self.line_gbps}; give 0.1 to 10,000")
         if not 1 <= self.channels <= 32 or not 2 <= self.slots <= 64:
             raise SettingsError("hardware: give 1 to 32 channels and 2 to 64 slots")
         if self.slice_bytes > MIB or self.slice_bytes < self.mtu_bytes:

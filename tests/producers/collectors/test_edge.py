@@ -17,7 +17,8 @@ from producers.collectors.edge import Edge
 from producers.job_source import job_message
 from producers.log_agent import agents
 from producers.simulation.nic import NicRun, simulate_nics
-from schemas.catalogue import ADDRESSES, LOG_REQUESTS, NIC_EPOCHS, OPERATORS, TRAFFIC_METRICS
+from schemas.catalogue import ADDRESSES, LOG_REQUESTS, NIC_EPOCHS, OPERATORS, TOPICS, TRAFFIC_METRICS
+from schemas.errors import StoreError
 from schemas.message import Message, decode, encode
 from streams import in_process
 from streams.control_view import Jobs
@@ -75,7 +76,7 @@ def at_edge(folder: Path, messages: Iterable[Message], **other: Any) -> Edge:
 
 
 def request(**asked: Any) -> Message:
-    row = {"request_id": "r", "iteration_from": 0, "iteration_to": 0, "what": "epochs", "deadline_ns": 1, **asked}
+    row = {"request_id": "r", "iteration_from": 0, "iteration_to": 0, "what": "epochs", "deadline_ns": 1 << 62, **asked}
     return encode(LOG_REQUESTS, LOG_REQUESTS.from_rows([row]), job=simulated().job.job)
 
 
@@ -182,3 +183,53 @@ def test_what_is_kept_of_a_silent_job_goes(tmp_path: Path, monkeypatch: pytest.M
     at_edge(tmp_path, told()["h2"][:3]).step([])
     Edge(tmp_path, ROOMY, RULES, known)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_waits_for_an_answer_after_its_deadline(tmp_path: Path) -> None:
+    assert at_edge(tmp_path, told()["h1"]).process(request(ranks=[1], deadline_ns=1)) == []
+
+
+def test_an_agent_that_starts_gives_what_was_kept_before(tmp_path: Path) -> None:
+    given = at_edge(tmp_path, told()["h1"]).process(request(ranks=[1]))
+    (tmp_path / "stray").write_text("")
+    (tmp_path / "empty").mkdir()
+    again = Edge(tmp_path, ROOMY, RULES, known)
+    assert polls(again.process(request(ranks=[1]))) == polls(given)
+    assert len(again.jobs) == 1
+
+
+def outcome(folder: Path, messages: Iterable[Message], **asked: Any) -> str:
+    return at_edge(folder, messages).process(request(ranks=[1], **asked))[0].headers["outcome"]
+
+
+def test_polls_that_lack_another_are_not_all_of_them(tmp_path: Path) -> None:
+    of_polls = [at for at, message in enumerate(told()["h1"]) if message.topic == NIC_EPOCHS.name]
+    lacking = [message for at, message in enumerate(told()["h1"]) if at != of_polls[2]]
+    assert outcome(tmp_path / "hole", lacking) == "partial"
+    assert outcome(tmp_path / "none", [m for m in told()["h1"] if m.topic != NIC_EPOCHS.name]) == "overwritten"
+
+
+def test_an_answer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = at_edge(tmp_path, told()["h1"])
+    monkeypatch.setattr(edge_module, "_MOST_ASKED_BYTES", 10_000)
+    answers = made.process(request(ranks=[1]))
+    newest = sorted(polls(told()["h1"]), key=lambda row: row["poll_from_ns"])[-len(answers) :]
+    assert 1 <= len(answers) < len(polls(told()["h1"]))
+    assert polls(answers) == newest
+    assert {answer.headers["outcome"] for answer in answers} == {"partial"}
+
+
+def test_a_record_that_can_no_longer_be_read_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    [first, *later] = told()["h1"]
+    broken = replace(first, value=b"nothing")
+    made = at_edge(tmp_path, [first])
+    made.jobs[0].ring.append(broken, decode(first, TOPICS[first.topic]))
+    found = list(Edge(tmp_path, ROOMY, RULES, known).step(later))
+    assert found
+    assert "passed over" in caplog.text
+
+
+def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be used"):
+        at_edge(tmp_path / "file", told()["h1"])

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from producers.importers.traffic import Traffic, load
@@ -76,3 +77,14 @@ def test_a_rank_on_two_hosts_is_refused(recorded: Traffic) -> None:
     elsewhere = replace(run().job, places=tuple(replace(place, host="h9") for place in run().job.places))
     with pytest.raises(InputError, match=r"rank 0 is on two hosts, h9 and h0"):
         complete(recorded, "run", elsewhere, None)
+
+
+def test_whose_last_members_never_called_is_not_known_whole(recorded: Traffic) -> None:
+    """Those who call the others' peers are in queue pairs alone."""
+    last = max(run().job.ranks)
+    calls = recorded.op_calls.filter(pc.not_equal(recorded.op_calls.column("rank"), last))
+    job, _ = complete(replace(recorded, op_calls=calls), "run", None, None)
+    real = {one.communicator: one.ranks for one in run().job.communicators}
+    assert {one.communicator for one in job.communicators if last in real[one.communicator]}
+    assert all(one.ranks in {(), real[one.communicator]} for one in job.communicators)
+    assert all(one.ranks == () for one in job.communicators if last in real[one.communicator])
