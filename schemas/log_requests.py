@@ -23,7 +23,7 @@ TOPIC = Topic(
     doc="Requests for operator logs and NIC epochs; every agent answers once a request, for its own ranks.",
     retention_hours=6.0,
     columns=(
-        Column("request_id", pa.string(), "Same after a restart: hash of what is asked and by whom."),
+        Column("request_id", pa.string(), "One for each request; a search that starts again asks under the same."),
         Column("ranks", pa.list_(pa.int32()), "Ranks whose rows are asked for.", minimum=0),
         Column("iteration_from", pa.int32(), "First iteration.", minimum=0),
         Column("iteration_to", pa.int32(), "Last iteration, included.", minimum=0),
@@ -57,6 +57,6 @@ TOPIC = Topic(
             nullable=True,
             minimum=0,
         ),
-        Column("deadline_ns", TIME, "After this the search goes on without.", "ns since the epoch", minimum=0),
+        Column("deadline_ns", TIME, "After this nobody waits for answers.", "ns since the epoch", minimum=0),
     ),
 )
