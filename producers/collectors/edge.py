@@ -18,7 +18,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -260,8 +259,13 @@ def _whose(folder: Path) -> tuple[str, str] | None:
 
 def _newest(kept: Sequence[Kept], most_bytes: int) -> list[Kept]:
     """The newest that are no larger in all, at least one, the oldest of them first."""
-    size = np.cumsum([one.frame.size for one in reversed(kept)])
-    return list(kept[max(len(kept) - max(int(np.count_nonzero(size <= most_bytes)), 1), 0) :])
+    chosen: list[Kept] = []
+    for one in reversed(kept):
+        most_bytes -= one.frame.size
+        if chosen and most_bytes < 0:
+            break
+        chosen.append(one)
+    return chosen[::-1]
 
 
 def _without_a_hole(rows: Sequence[pa.RecordBatch], from_ns: int, to_ns: int) -> bool:

@@ -28,30 +28,12 @@ class Setup(StrEnum):
 _ITERATIONS = 10
 """Of training runs: three follow what begins in ``_WITHIN``, so that a slow one comes again."""
 
+_DENSE = NicScenario(0, Workload.DENSE, tp=8, dp=4, pp=2, iterations=_ITERATIONS)
+
 _SETUPS = {
-    Setup.GPT2_70B: NicScenario(0, Workload.DENSE, tp=8, dp=4, pp=2, iterations=_ITERATIONS),
-    Setup.GPT2_70B_DEEP: NicScenario(
-        0,
-        Workload.DENSE,
-        tp=8,
-        dp=2,
-        pp=4,
-        microbatches=8,
-        iterations=_ITERATIONS,
-        forward_s=0.0015,
-        gradient_bytes=4_375_000_000,
-    ),
-    Setup.GPT2_32B: NicScenario(
-        0,
-        Workload.DENSE,
-        tp=4,
-        dp=4,
-        pp=1,
-        iterations=_ITERATIONS,
-        forward_s=0.006,
-        gradient_bytes=16_000_000_000,
-        shrink=64,
-    ),
+    Setup.GPT2_70B: _DENSE,
+    Setup.GPT2_70B_DEEP: replace(_DENSE, dp=2, pp=4, microbatches=8, forward_s=0.0015, gradient_bytes=4_375_000_000),
+    Setup.GPT2_32B: replace(_DENSE, tp=4, pp=1, forward_s=0.006, gradient_bytes=16_000_000_000, shrink=64),
     Setup.MIXTRAL: NicScenario(
         0,
         Workload.EXPERTS,
