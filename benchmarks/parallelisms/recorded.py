@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,13 +31,23 @@ def schedules(path: Path) -> list[Path]:
     return found
 
 
+class _Operator(NamedTuple):
+    """A line of a schedule; ``ranks`` and ``ms`` are 0 where they are not recorded."""
+
+    op: str
+    group: str
+    ranks: int
+    bytes: int
+    ms: float
+
+
 def identified(path: Path) -> Counter[tuple[str, str]]:
     """Groups of a schedule by what they are for and what is identified, by one rank's calls."""
-    rows = list(_rows(path))
-    sizes = {row["comm_group"]: int(row["comm_group_size"]) for row in rows if row["comm_group_size"].isdigit()}
-    members = {row["comm_group"]: _members(row["comm_group"], sizes) for row in rows}
+    schedule = list(_operators(path))
+    sizes = {operator.group: operator.ranks for operator in schedule if operator.ranks}
+    members = {operator.group: _members(operator.group, sizes) for operator in schedule}
     tree = Parallelisms(members, lambda one, other: one // _GPUS_A_HOST == other // _GPUS_A_HOST)
-    told = tree.identify(Calls.from_arrow(_op_calls(rows, members)))
+    told = tree.identify(Calls.from_arrow(_op_calls(schedule, members)))
     return Counter((group.partition("_")[0], leaf) for group, leaf in told.items())
 
 
@@ -48,48 +58,47 @@ def _members(group: str, sizes: Mapping[str, int]) -> range:
     return range(0, sizes.get(group, 1) * step, step)
 
 
-def _rows(path: Path) -> Iterator[dict[str, str]]:
-    """Operators of a schedule; fields without what kind of value they are."""
+def _operators(path: Path) -> Iterator[_Operator]:
     try:
         with _text(path) as file:
             lines = (line for line in file if not line.startswith("["))  # which ranks it is of
             for row in csv.DictReader(lines):
-                tidy = {name: (value or "").rpartition(".")[2] for name, value in row.items() if name}
-                if tidy["comm_type"] in OPS:
-                    yield tidy | {"_elapsed_time": row["_elapsed_time"]}
-    except (OSError, KeyError, UnicodeDecodeError, csv.Error) as error:
+                op, group = (row[name].rpartition(".")[2] for name in ("comm_type", "comm_group"))
+                if op in OPS:
+                    size, ranks, ms = (_number(row[name]) for name in ("msg_size", "comm_group_size", "_elapsed_time"))
+                    yield _Operator(op, group, round(ranks), round(size), ms)
+    except (OSError, KeyError, AttributeError, ValueError, csv.Error) as error:
         raise InputError(
             f"{path}: cannot be read as a schedule of AICB: {error!r}; give one of its CSV files"
         ) from error
+
+
+def _number(text: str) -> float:
+    return 0.0 if text in {"", "None"} else float(text)
 
 
 def _text(path: Path) -> IO[str]:
     return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
 
 
-def _op_calls(rows: list[dict[str, str]], members: Mapping[str, range]) -> pa.Table:
+def _op_calls(schedule: Sequence[_Operator], members: Mapping[str, range]) -> pa.Table:
     """As a collector tells them: what is passed of a buffer is a part of it. One after the other, where no times are
     recorded a millisecond each."""
-    parts = [len(members[row["comm_group"]]) if row["comm_type"] in _SPLIT else 1 for row in rows]
-    took = [_ms(row["_elapsed_time"]) for row in rows]
+    parts = [len(members[operator.group]) if operator.op in _SPLIT else 1 for operator in schedule]
     seen: Counter[str] = Counter()
     seq = []
-    for row in rows:
-        seq.append(seen[row["comm_group"]])
-        seen[row["comm_group"]] += 1
+    for operator in schedule:
+        seq.append(seen[operator.group])
+        seen[operator.group] += 1
     columns = {
-        "rank": np.zeros(len(rows), dtype=np.int32),
-        "call_id": np.arange(len(rows)),
-        "communicator": [row["comm_group"] for row in rows],
-        "communicator_rank": np.zeros(len(rows), dtype=np.int32),
+        "rank": np.zeros(len(schedule), dtype=np.int32),
+        "call_id": np.arange(len(schedule)),
+        "communicator": [operator.group for operator in schedule],
+        "communicator_rank": np.zeros(len(schedule), dtype=np.int32),
         "seq": seq,
-        "op": [row["comm_type"] for row in rows],
-        "dtype": ["uint8"] * len(rows),
-        "count": [int(row["msg_size"]) // part for row, part in zip(rows, parts, strict=True)],
-        "call_ns": (np.cumsum(took) * _NS_PER_MS).astype(np.int64),
+        "op": [operator.op for operator in schedule],
+        "dtype": ["uint8"] * len(schedule),
+        "count": [operator.bytes // part for operator, part in zip(schedule, parts, strict=True)],
+        "call_ns": (np.cumsum([operator.ms or 1.0 for operator in schedule]) * _NS_PER_MS).astype(np.int64),
     }
     return pa.Table.from_batches([OP_CALLS.batch(columns)])
-
-
-def _ms(text: str) -> float:
-    return float(text) if text and text != "None" else 1.0

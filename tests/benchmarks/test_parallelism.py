@@ -43,6 +43,16 @@ def test_groups_of_recorded_schedules_are_told(name: str, groups: set[str]) -> N
     assert recorded.identified(sample("aicb") / name) == {(group, group): 1 for group in groups}
 
 
+def test_sizes_may_have_a_decimal_point(tmp_path: Path) -> None:
+    source = sample("aicb") / "L7B-M1-C04_Llama7B_megatron_tp2_pp1_mbs1.csv"
+    _, head, *lines = source.read_text().splitlines()
+    size = head.split(",").index("msg_size")
+    rows = [[*row[:size], f"{row[size]}.0", *row[size + 1 :]] for row in (line.split(",") for line in lines)]
+    path = tmp_path / source.name
+    path.write_text("\n".join([head, *map(",".join, rows)]))
+    assert recorded.identified(path) == recorded.identified(source)
+
+
 def test_what_is_no_schedule_is_refused(tmp_path: Path) -> None:
     assert "no schedule of AICB" in refusal(offbeat("bench", "parallelism", "--path", tmp_path))
     (tmp_path / "made.csv").write_text("one,two\n1,2\n")

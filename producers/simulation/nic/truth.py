@@ -48,10 +48,10 @@ class FaultTruth:
 @dataclass(frozen=True)
 class NicTruth:
     """What is known of a run beyond its messages; times are of a perfect clock.
-
-    ``operators`` (``OPERATORS``) has a row an operator between hosts, and custom collective, that a rank called: when
-    its first byte left the rank's NIC and its last one (null: none did, or it never ended), and the bytes it had to
-    send, headers included. ``iteration_ends_ns`` (iterations, ranks) is -1 where a rank did not come so far.
+    ``faults`` are those that began before the run was over. ``operators`` (``OPERATORS``) has a row an operator
+    between hosts, and custom collective, that a rank called: when its first byte left the rank's NIC and its last one
+    (null: none did, or it never ended), and the bytes it had to send, headers included. ``iteration_ends_ns``
+    (iterations, ranks) is -1 where a rank did not come so far.
     """
 
     faults: tuple[FaultTruth, ...]
@@ -82,7 +82,7 @@ def truth_of(
         for rank, program in enumerate(programs)
     ]
     return NicTruth(
-        tuple(_fault(scenario, fault, names) for fault in scenario.faults),
+        tuple(_fault(scenario, fault, names) for fault in scenario.faults if fault.at_s < execution.end_s),
         pa.concat_tables(tables),
         _ns(execution.iteration_ends, names),
         execution.hung,

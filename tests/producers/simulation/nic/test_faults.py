@@ -234,6 +234,12 @@ def test_a_severity_that_cannot_be_is_refused(injection: Injection, severity: fl
         Fault(injection, 0, 1.0, severity)
 
 
+def test_a_fault_after_the_end_never_was() -> None:
+    late = Fault(Injection.PCIE_DOWNGRADE, RANK, 60.0)
+    heard = told(dataclasses.replace(QUIET_JOB, faults=(late, dataclasses.replace(late, at_s=AT_S))))
+    assert [fault.at_ns for fault in heard.run.truth.faults] == [broken(late.injection).run.truth.faults[0].at_ns]
+
+
 def test_a_fault_elsewhere_than_in_the_job_is_refused() -> None:
     with pytest.raises(SettingsError, match="no rank 8"):
         dataclasses.replace(SMALL, faults=(Fault(Injection.NIC_DOWN, 8, 1.0),))
