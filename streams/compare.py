@@ -22,7 +22,7 @@ from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import traffic_rows
 
-FORMAT = "compare/2"
+FORMAT = "compare/3"
 
 
 @dataclass(frozen=True, slots=True)

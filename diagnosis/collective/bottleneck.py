@@ -4,40 +4,32 @@ Proxy threads move the data between GPUs and NICs. Where a CPU delays them, the 
 starts and actual times stay as they were; that rules out the network. Silences spread over the whole group, so that
 the evidence reaches no further than to it. Where the actual time of all ranks has grown alike, the network is slow
 for all of them.
-
-A step beyond the paper: a send between two ranks waits for no third. So where ranks send to each other as well, there
-are silences in the sends of the slow host alone, which tell which of the group it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
 
 import numpy as np
 
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, kind_of
-from diagnosis.collective.participation import COMPLETE, UNKNOWN, Participation
+from diagnosis.collective.participation import UNKNOWN
 from diagnosis.collective.stragglers import extended
-from diagnosis.collective.verdict import BESIDE, Cause, Verdict
+from diagnosis.collective.verdict import Cause, Verdict
 from diagnosis.job import Job
 
-_LEAST_HOSTS = 3
-"""Hosts of which one can be told from the others."""
-
-_SILENT = 0.01
-"""Share of its sends' time in which a slow host is silent at least. It is ``BESIDE`` times that of any other host."""
+_SENDING = 0.25
+"""Part of what a duration has gained from which on it is sending that takes longer. Where a CPU delays proxies it is
+less than a sixth, where a NIC's rate goes up and down, so that it is no straggler each time, more than a third."""
 
 
-def slow_groups(
-    grids: Sequence[Grid], table: Participation, job: Job, rules: ComparisonRules, usual: Usual | None = None
-) -> list[Verdict]:
+def slow_groups(grids: Sequence[Grid], job: Job, rules: ComparisonRules, usual: Usual | None = None) -> list[Verdict]:
     """Groups whose built-in collectives last longer though no rank is a straggler and none begins late.
 
     Longer than usual where that is known, else than in the parallel groups that run the same operator. Groups of one
-    cause are one answer. Of a group that is not seen whole nothing is said: it may be who is not seen that all wait
-    for.
+    cause are one answer; where others seem to have another, it is the one that has grown most which tells. Of a group
+    that is not seen whole nothing is said: it may be who is not seen that all wait for.
     """
     by_cause: dict[Cause, list[tuple[Grid, float, float]]] = {}
     for grid in grids:
@@ -45,30 +37,10 @@ def slow_groups(
             continue
         longer, active = _excess(grid, grids, rules, usual)
         if longer >= rules.longer:
-            # of what the duration has gained, sending takes the smaller part, or all but that
-            cause: Cause = "communication_slow" if 2 * (active - 1) >= longer - 1 else "host_slow"
+            cause: Cause = "communication_slow" if active - 1 >= _SENDING * (longer - 1) else "host_slow"
             by_cause.setdefault(cause, []).append((grid, longer, active))
-    found = [_of_groups(cause, slow, job) for cause, slow in sorted(by_cause.items())]
-    return [_on_its_host(verdict, table, job) if verdict.cause == "host_slow" else verdict for verdict in found]
-
-
-def _on_its_host(verdict: Verdict, table: Participation, job: Job) -> Verdict:
-    """A verdict on a group, or on the only host of it in whose sends there are silences."""
-    silent: dict[str, list[float]] = {}
-    for rank in verdict.ranks:
-        own = (table.rank == rank) & table.direct & (table.state == COMPLETE) & (table.duration_ns > 0)
-        if own.any():
-            each = np.sort(1.0 - table.actual_time_ns[own] / table.duration_ns[own])
-            # some wait long for receivers that are not ready
-            silent.setdefault(job.clock(rank), []).append(float(np.mean(each[: max(3 * len(each) // 4, 1)])))
-    share = {host: median(of_ranks) for host, of_ranks in silent.items()}
-    worst = max(share, key=lambda host: share[host], default="")
-    others = [of_host for host, of_host in share.items() if host != worst]
-    if len(others) + 1 < _LEAST_HOSTS or share[worst] < max(_SILENT, BESIDE * max(others)):
-        return verdict
-    ranks = tuple(rank for rank in verdict.ranks if job.clock(rank) == worst)
-    evidence = {**verdict.evidence, "silent_share": share[worst], "others": max(others)}
-    return replace(verdict, level="machine", ranks=ranks, method="silences_of_sends", evidence=evidence)
+    plainest = sorted(by_cause, key=lambda cause: max(longer for _, longer, _ in by_cause[cause]))[-1:]
+    return [_of_groups(cause, by_cause[cause], job) for cause in plainest]
 
 
 def _of_groups(cause: Cause, slow: Sequence[tuple[Grid, float, float]], job: Job) -> Verdict:

@@ -14,6 +14,7 @@ from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.participation import Participation
 from diagnosis.collective.pipelines import Stages, of_layout, of_traffic
+from diagnosis.collective.silent_sends import SilentSends
 from diagnosis.collective.stragglers import Metric
 from diagnosis.collective.verdict import Verdict
 from diagnosis.collective.weight import lost_ns
@@ -51,7 +52,8 @@ class Comparer:
     """One job. Iterations of which nothing tells whether they are slow, the first ones, are compared as well.
 
     ``stages``: the pipelines that the traffic of a job has shown which does not tell its layout. ``run``: the first
-    iteration of the run that goes on, and ``shown`` in how many of it which culprits show.
+    iteration of the run that goes on, and ``shown`` in how many of it which culprits show. ``sends``: those of hosts of
+    which one is busy.
     """
 
     rules: ComparisonRules
@@ -61,6 +63,7 @@ class Comparer:
     stages: list[Stages] = field(default_factory=list)
     run: int | None = None
     shown: dict[str, int] = field(default_factory=dict)
+    sends: SilentSends = field(default_factory=SilentSends)
 
     def judge(self, iteration: Iteration, job: Job) -> Compared:
         """Take the next iteration in."""
@@ -103,6 +106,7 @@ class Comparer:
             "stages": self.stages,
             "run": self.run,
             "shown": self.shown,
+            "sends": self.sends.to_state(),
         }
 
     @classmethod
@@ -117,7 +121,8 @@ class Comparer:
         monitor = IterationMonitor.from_state(state["monitor"], slow)
         stages = [tuple(ranks) for ranks in state["stages"]]
         past = deque(usual, maxlen=_REMEMBERED)
-        return cls(rules, metric, monitor, past, stages, state["run"], dict(state["shown"]))
+        sends = SilentSends.from_state(state["sends"])
+        return cls(rules, metric, monitor, past, stages, state["run"], dict(state["shown"]), sends)
 
     def hang(self, table: Participation, job: Job) -> list[Verdict]:
         """Who keeps operators from ending."""
@@ -134,6 +139,11 @@ class Comparer:
         """Who is at fault, of those who cost the iteration enough; ``own``: its grids."""
         usual = merged(self.usual)
         verdicts = localise_slow(iteration.table, job, self._pipelines(job), usual, self.rules, self.metric)
+        together = self.rules.recent - iteration.span + 1
+        verdicts = [
+            self.sends.narrowed(v, iteration.table, job, iteration.number, together) if v.cause == "host_slow" else v
+            for v in verdicts
+        ]
         return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
 
 

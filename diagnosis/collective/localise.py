@@ -58,7 +58,7 @@ def localise_slow(
     # whoever has more to send sends it at another rate
     straggling += [v for v in custom if not hot & set(v.ranks) or strength(v) >= 2 * rules.custom_margin]
     computing = [pipeline] if pipeline is not None else late
-    communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, table, job, rules, usual))
+    communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, job, rules, usual))
     if computing and communicating and _prolonged(within, usual) > _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]

@@ -15,7 +15,8 @@ def lost_ns(verdict: Verdict, own: Sequence[Grid], usual: Usual | None, iteratio
 
     A late start costs what it is late. A communication costs what its operators take longer than usual or, where
     nothing usual is known, than they would if their straggler were as fast as the others. ``own``: the grids of the
-    rows that were compared, of as many ``iterations``. What showed the same culprits elsewhere adds to it.
+    rows that were compared, of as many ``iterations``. What showed the same culprits elsewhere adds to it, and for how
+    long the sends of a busy host were silent.
     """
     return sum(_lost_ns(one, own, usual, iterations) for one in (verdict, *verdict.weaker))
 
@@ -38,4 +39,4 @@ def _lost_ns(verdict: Verdict, own: Sequence[Grid], usual: Usual | None, iterati
     else:
         known = (usual.duration.get(kind_of(chosen, at), np.nan) for at in range(len(chosen.instance)))
         lost = np.nan_to_num(duration - np.fromiter(known, dtype=np.float64), nan=0.0)
-    return float(np.maximum(lost, 0.0).sum()) / iterations
+    return (float(np.maximum(lost, 0.0).sum()) + verdict.evidence.get("silence_ns", 0.0)) / iterations

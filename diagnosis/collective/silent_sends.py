@@ -1,0 +1,113 @@
+"""Which host of a slow group is the busy one, by the silences in its sends: a step beyond the paper, which stops at the
+group.
+
+A collective goes silent for all its members wherever one of them is late to move its data. A send between two ranks
+waits for no third: where it goes silent, its own host was late, or the receiver's, less often, as slots hold some of
+it. Few of them do, so sends of several iterations count together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any
+
+from scipy.special import bdtrc
+
+from diagnosis.collective.participation import COMPLETE, Participation
+from diagnosis.collective.verdict import Verdict
+from diagnosis.job import Job
+
+_SILENT = 0.05
+"""Part of a send's duration from which on it is silent: less is noise of epochs."""
+
+_OFTENER = 1.5
+"""How much oftener the sends of a busy host are silent than those of any other, at least."""
+
+_CHANCE = 0.05
+"""How likely it may be that two hosts whose sends are silent alike differ as much."""
+
+_LEAST_HOSTS = 3
+"""Hosts of which one can be told from the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sends:
+    """How many of a host's sends went silent, and for how long."""
+
+    silent: int = 0
+    all: int = 0
+    silence_ns: int = 0
+
+    def __add__(self, other: Sends) -> Sends:
+        return Sends(self.silent + other.silent, self.all + other.all, self.silence_ns + other.silence_ns)
+
+    @property
+    def share(self) -> float:
+        """Of them; 0 where there are none."""
+        return self.silent / max(self.all, 1)
+
+    def oftener(self, other: Sends) -> bool:
+        """Whether these go silent oftener than others, by more than chance."""
+        if not self.all or self.share < _OFTENER * other.share:
+            return False
+        part = self.all / (self.all + other.all)
+        return bool(bdtrc(self.silent - 1, self.silent + other.silent, part) <= _CHANCE) if self.silent else False
+
+
+@dataclass
+class SilentSends:
+    """One job. ``recent``: by iteration the sends of the hosts of a slow group."""
+
+    recent: dict[int, dict[str, Sends]] = field(default_factory=dict)
+
+    def narrowed(self, verdict: Verdict, table: Participation, job: Job, iteration: int, most: int) -> Verdict:
+        """A verdict on a group of hosts, or on the only one of it whose sends go silent, in this iteration as well.
+
+        ``table``: rows of the iteration; those of the ``most`` iterations up to it count together.
+        """
+        own = sends_by_host(verdict.ranks, table, job)
+        self.recent = {at: of for at, of in self.recent.items() if iteration - most < at < iteration} | {iteration: own}
+        known = {host: sum((of.get(host, Sends()) for of in self.recent.values()), Sends()) for host in own}
+        busy = max(known, key=lambda host: known[host].share, default=None)
+        if busy is None or len(own) < _LEAST_HOSTS:
+            return verdict
+        others = [host for host in known if host != busy]
+        if any(own[host].share > own[busy].share or not known[busy].oftener(known[host]) for host in others):
+            return verdict
+        ranks = tuple(rank for rank in verdict.ranks if job.clock(rank) == busy)
+        return replace(
+            verdict,
+            level="machine",
+            ranks=ranks,
+            method="silent_sends",
+            evidence={
+                **verdict.evidence,
+                "silent_share": known[busy].share,
+                "others": max(known[host].share for host in others),
+                "silence_ns": own[busy].silence_ns / len(ranks),
+            },
+        )
+
+    def to_state(self) -> list[Any]:
+        """In a form that JSON can carry."""
+        return [[at, {host: astuple(sends) for host, sends in of.items()}] for at, of in self.recent.items()]
+
+    @classmethod
+    def from_state(cls, state: Iterable[tuple[int, Mapping[str, tuple[int, int, int]]]]) -> SilentSends:
+        """What ``to_state`` described."""
+        return cls({at: {host: Sends(*counts) for host, counts in of.items()} for at, of in state})
+
+
+def sends_by_host(ranks: Iterable[int], table: Participation, job: Job) -> dict[str, Sends]:
+    """Of the hosts of some ranks those that have sent anything to single ranks."""
+    whole = table.direct & (table.state == COMPLETE) & (table.duration_ns > 0)
+    silent = table.actual_time_ns < (1.0 - _SILENT) * table.duration_ns
+    found: dict[str, Sends] = {}
+    for rank in ranks:
+        own = whole & (table.rank == rank)
+        if own.any():
+            host = job.clock(rank)
+            silence = (table.duration_ns - table.actual_time_ns)[own & silent].sum()
+            found[host] = found.get(host, Sends()) + Sends(int((own & silent).sum()), int(own.sum()), int(silence))
+    return found
