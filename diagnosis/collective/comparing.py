@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -23,6 +23,9 @@ from diagnosis.job import Job
 
 _REMEMBERED = 5
 """Regular iterations that tell what is usual."""
+
+_LEAST_RATES = 3
+"""Of them before a rank's rate is usual."""
 
 _MOST_ANSWERS = 100
 """Different ones on a run that are told."""
@@ -81,6 +84,7 @@ class Comparer:
             verdicts = self._slow(iteration, own, job, _PART * (duration - judgement.expected_ns))
         elif not at_fault:
             self.usual.append(Usual.of(own))
+            self.sends.learn(iteration.table, job)
         return Compared(iteration, judgement, tuple(verdicts), self._ordinal(judgement, verdicts))
 
     def _ordinal(self, judgement: Judgement, verdicts: Sequence[Verdict]) -> int:
@@ -152,10 +156,11 @@ def _at_fault(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def merged(past: Sequence[Usual]) -> Usual | None:
-    """What is usual by several iterations: the median of each."""
+    """What is usual by several iterations: the median of each. Of few nobody's rate is: it varies more."""
     if not past:
         return None
-    return Usual(*(_medians([getattr(one, name) for one in past]) for name in _USUAL))
+    found = Usual(*(_medians([getattr(one, name) for one in past]) for name in _USUAL))
+    return found if len(past) >= _LEAST_RATES else replace(found, rate={})
 
 
 def _medians(past: Sequence[Mapping[Any, float]]) -> dict[Any, float]:

@@ -20,10 +20,10 @@ class ComparisonRules:
     ``margin``: actual time of a straggler in a built-in collective beyond the others', ``custom_margin``: its actual
     rate in a custom one below the others'; both at least ``spread`` times the deviation among the others.
     ``busy_margin``: the same for what full epochs hold. ``busy_share``: part of the duration in which a straggler
-    really sends. ``recent``: the paper's k, custom collectives that are averaged. ``late_ns`` and ``late_share`` (of
-    what others compute before it): a start is late. ``tie_share``: volumes this near are not told apart.
-    ``pipeline_order``: which machine of a pipeline computes too long: the one that is late ``of_itself``, by more than
-    what it waits for, or as published the ``first_late`` one.
+    really sends, ``custom_busy_share`` in custom collectives. ``recent``: the paper's k, custom collectives that are
+    averaged. ``late_ns`` and ``late_share`` (of what others compute before it): a start is late. ``tie_share``: volumes
+    this near are not told apart. ``pipeline_order``: which machine of a pipeline computes too long: the one that is
+    late ``of_itself``, by more than what it waits for, or as published the ``first_late`` one.
     """
 
     longer: float = 1.1
@@ -32,6 +32,7 @@ class ComparisonRules:
     custom_margin: float = 0.1
     busy_margin: float = 0.03
     busy_share: float = 0.85
+    custom_busy_share: float = 0.5
     spread: float = 4.0
     recent: int = 10
     late_ns: int = 2_000_000

@@ -33,7 +33,8 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
     """The machine whose sends are late of themselves by most, all together, and its neighbour if it is about as late.
 
     Two that send to each other at once wait for each other, so that either may have computed too long. Nobody is named
-    whose lateness is like that of others: microbatches are not alike.
+    whose lateness is like that of others: microbatches are not alike. Nor where a send was not seen that it may have
+    waited for.
     """
     expected = pipelines.expected()
     late = pipelines.start - expected
@@ -43,6 +44,8 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
     each = late - np.fmax(way.causes(late), 0.0)
     own = np.nansum(each, axis=1)
     worst = int(np.argmax(own))
+    if _unseen(late, way)[[worst, *way.neighbours(worst)]].any():
+        return None
     if not own[worst] > rules.spread * _deviation(own, worst, way):
         return None
     alike = [at for at in way.neighbours(worst) if own[at] >= _ALIKE * own[worst]]
@@ -107,6 +110,12 @@ def _without_cause(way: _Way, lacking: Bools) -> Bools:
     chosen = np.zeros_like(lacking)
     chosen[left, send[left]] = True
     return chosen
+
+
+def _unseen(late: Floats, way: _Way) -> Bools:
+    """The machines some of whose sends were not seen, or none; shape (machines,)."""
+    unknown = np.isnan(late)
+    return np.asarray(((way.forward | way.back) & unknown).any(axis=1) | unknown.all(axis=1))
 
 
 def _deviation(own: Floats, worst: int, way: _Way) -> float:

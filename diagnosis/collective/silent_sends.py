@@ -8,10 +8,12 @@ it. Few of them do, so sends of several iterations count together.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from scipy.special import bdtrc
 
 from diagnosis.collective.participation import COMPLETE, Participation
@@ -26,6 +28,9 @@ _OFTENER = 1.5
 
 _CHANCE = 0.05
 """How likely it may be that two hosts whose sends are silent alike differ as much."""
+
+_REMEMBERED = 5
+"""Regular iterations that tell what is usual."""
 
 _LEAST_HOSTS = 3
 """Hosts of which one can be told from the others."""
@@ -48,29 +53,38 @@ class Sends:
         return self.silent / max(self.all, 1)
 
     def oftener(self, other: Sends) -> bool:
-        """Whether these go silent oftener than others, by more than chance."""
+        """Whether these go silent oftener than others, by more than chance; where there are no others they do."""
+        if not other.all:
+            return self.silent > 0
         if not self.all or self.share < _OFTENER * other.share:
             return False
         part = self.all / (self.all + other.all)
-        return bool(bdtrc(self.silent - 1, self.silent + other.silent, part) <= _CHANCE) if self.silent else False
+        return self.silent > 0 and bool(bdtrc(self.silent - 1, self.silent + other.silent, part) <= _CHANCE)
 
 
 @dataclass
 class SilentSends:
-    """One job. ``recent``: by iteration the sends of the hosts of a slow group."""
+    """One job. ``recent``: by iteration the sends of the hosts of a slow group; ``usual``: those of all hosts in
+    regular iterations. With few slots some go silent in each of them."""
 
     recent: dict[int, dict[str, Sends]] = field(default_factory=dict)
+    usual: deque[dict[str, Sends]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+
+    def learn(self, table: Participation, job: Job) -> None:
+        """Take in a regular iteration."""
+        self.usual.append(sends_by_host(table, job))
 
     def narrowed(self, verdict: Verdict, table: Participation, job: Job, iteration: int, most: int) -> Verdict:
         """A verdict on a group of hosts, or on the only one of it whose sends go silent, in this iteration as well.
 
         ``table``: rows of the iteration; those of the ``most`` iterations up to it count together.
         """
-        own = sends_by_host(verdict.ranks, table, job)
+        hosts = {job.clock(rank) for rank in verdict.ranks}
+        own = {host: sends for host, sends in sends_by_host(table, job).items() if host in hosts}
         self.recent = {at: of for at, of in self.recent.items() if iteration - most < at < iteration} | {iteration: own}
-        known = {host: sum((of.get(host, Sends()) for of in self.recent.values()), Sends()) for host in own}
+        known = {host: _together(host, self.recent.values()) for host in own}
         busy = max(known, key=lambda host: known[host].share, default=None)
-        if busy is None or len(own) < _LEAST_HOSTS:
+        if busy is None or len(own) < _LEAST_HOSTS or not known[busy].oftener(_together(busy, self.usual)):
             return verdict
         others = [host for host in known if host != busy]
         if any(own[host].share > own[busy].share or not known[busy].oftener(known[host]) for host in others):
@@ -89,25 +103,40 @@ class SilentSends:
             },
         )
 
-    def to_state(self) -> list[Any]:
+    def to_state(self) -> dict[str, Any]:
         """In a form that JSON can carry."""
-        return [[at, {host: astuple(sends) for host, sends in of.items()}] for at, of in self.recent.items()]
+        return {
+            "recent": [[at, _to_state(of)] for at, of in self.recent.items()],
+            "usual": [_to_state(of) for of in self.usual],
+        }
 
     @classmethod
-    def from_state(cls, state: Iterable[tuple[int, Mapping[str, tuple[int, int, int]]]]) -> SilentSends:
+    def from_state(cls, state: Mapping[str, Any]) -> SilentSends:
         """What ``to_state`` described."""
-        return cls({at: {host: Sends(*counts) for host, counts in of.items()} for at, of in state})
+        recent = {at: _from_state(of) for at, of in state["recent"]}
+        return cls(recent, deque((_from_state(of) for of in state["usual"]), maxlen=_REMEMBERED))
 
 
-def sends_by_host(ranks: Iterable[int], table: Participation, job: Job) -> dict[str, Sends]:
-    """Of the hosts of some ranks those that have sent anything to single ranks."""
+def sends_by_host(table: Participation, job: Job) -> dict[str, Sends]:
+    """Of each host that has sent anything to single ranks."""
     whole = table.direct & (table.state == COMPLETE) & (table.duration_ns > 0)
-    silent = table.actual_time_ns < (1.0 - _SILENT) * table.duration_ns
+    rank, silence = table.rank[whole], (table.duration_ns - table.actual_time_ns)[whole]
+    silent = silence > _SILENT * table.duration_ns[whole]
+    all_of, silent_of, silence_of = (np.bincount(rank, weights) for weights in (None, silent, silence * silent))
     found: dict[str, Sends] = {}
-    for rank in ranks:
-        own = whole & (table.rank == rank)
-        if own.any():
-            host = job.clock(rank)
-            silence = (table.duration_ns - table.actual_time_ns)[own & silent].sum()
-            found[host] = found.get(host, Sends()) + Sends(int((own & silent).sum()), int(own.sum()), int(silence))
+    for at in np.flatnonzero(all_of).tolist():
+        host = job.clock(at)
+        found[host] = found.get(host, Sends()) + Sends(int(silent_of[at]), int(all_of[at]), int(silence_of[at]))
     return found
+
+
+def _together(host: str, each: Iterable[Mapping[str, Sends]]) -> Sends:
+    return sum((of.get(host, Sends()) for of in each), Sends())
+
+
+def _to_state(sends: Mapping[str, Sends]) -> dict[str, tuple[int, int, int]]:
+    return {host: astuple(of) for host, of in sends.items()}
+
+
+def _from_state(state: Mapping[str, tuple[int, int, int]]) -> dict[str, Sends]:
+    return {host: Sends(*counts) for host, counts in state.items()}

@@ -98,24 +98,26 @@ def slow_in_custom(
     """The straggler of a communicator's last ``recent`` custom collectives, if there is one.
 
     First by the rank-level actual rate, each against what is usual for the rank; where that is not known it has to
-    differ by twice as much, since ranks send unlike volumes. Where all who send to one rank are slow to it alone, that
+    differ by twice as much, since ranks send unlike volumes. Who is silent for most of the time is not held up by what
+    it can send. Where all who send to one rank are slow to it alone, that
     rank's own way in is slow: rates of senders cannot show it.
     """
     chosen = grid.choose(np.flatnonzero(grid.complete & grid.custom)[-rules.recent :])
     if not len(chosen.instance):
         return None
     rate = np.nanmean(rates(chosen), axis=1)
+    known = np.array([usual.rate.get((grid.communicator, int(r)), np.nan) if usual else np.nan for r in chosen.rank])
     least = 2 * rules.custom_margin
-    if usual is not None:
-        rate = rate / np.array([usual.rate.get((grid.communicator, int(r)), np.nan) for r in chosen.rank])
-        least = rules.custom_margin
+    if not np.isnan(known).all():
+        rate, least = rate / known, rules.custom_margin
+    sending = np.nanmedian(chosen.actual / chosen.duration, axis=1) >= rules.custom_busy_share
     towards, to_peer = _towards(chosen, table)
-    for method, who, speed, margin in (
-        ("actual_rate", chosen.rank, rate, least),
-        ("rate_to_peer", towards, to_peer, 2 * rules.custom_margin),  # single sends jitter more
+    for method, who, speed, margin, may in (
+        ("actual_rate", chosen.rank, rate, least, sending),
+        ("rate_to_peer", towards, to_peer, 2 * rules.custom_margin, True),  # single sends jitter more
     ):
         ratio, deviation = over_others(speed)
-        slow = np.flatnonzero(ratio <= 1.0 - np.maximum(margin, rules.spread * deviation))
+        slow = np.flatnonzero(may & (ratio <= 1.0 - np.maximum(margin, rules.spread * deviation)))
         if len(slow):
             worst = slow[np.argmin(ratio[slow])]
             return Verdict(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnosis.collective.grid import ComparisonRules
 from diagnosis.collective.own_lateness import late_of_itself, missing_of_itself
+from diagnosis.collective.participation import UNKNOWN
 from diagnosis.job import Job, Place
 from tests.diagnosis.collective.one_f_one_b import pipelines, replica, schedule
 
@@ -36,6 +40,25 @@ def test_a_machine_that_computes_for_longer_is_named_whatever_the_clocks_say(
     culprit = slow * REPLICAS + at
     assert culprit in found.ranks
     assert set(found.ranks) <= {culprit, culprit - REPLICAS, culprit + REPLICAS}
+
+
+@settings(deadline=None, max_examples=60)
+@given(layouts, st.data(), st.floats(1.8, 3.0))
+def test_nobody_is_blamed_for_what_was_not_seen_of_another(
+    layout: tuple[int, int], data: st.DataObject, times: float
+) -> None:
+    """Some of a machine's sends are lost, or all: the culprit's, its neighbour's or anybody's."""
+    stages, microbatches = layout
+    slow, at = data.draw(st.integers(0, stages - 1)), data.draw(st.integers(0, REPLICAS - 1))
+    told = pipelines(
+        [replica(stages, microbatches, {slow: times} if one == at else {}) for one in range(REPLICAS)], [0.0] * stages
+    )
+    hidden = data.draw(st.integers(0, stages * REPLICAS - 1))
+    lost = np.zeros_like(told.absent)
+    lost[hidden, data.draw(st.integers(0, told.start.shape[1] - 1)) :] = True
+    seen = replace(told, start=np.where(lost, np.nan, told.start), peer=np.where(lost, UNKNOWN, told.peer))
+    found = late_of_itself(seen, job(stages), RULES)
+    assert found is None or slow * REPLICAS + at in found.ranks
 
 
 @settings(deadline=None, max_examples=60)

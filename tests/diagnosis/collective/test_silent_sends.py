@@ -76,8 +76,19 @@ def test_a_host_that_is_busy_no_more_is_not_named_for_what_it_was() -> None:
     assert narrowed([{2: 8}, {2: 8}, {6: 8}]) == GROUP
 
 
+def test_a_host_whose_sends_always_go_silent_is_not_busy() -> None:
+    """With few slots some do where nothing is wrong."""
+    known = SilentSends()
+    known.learn(sends({2: 5, 3: 5}), JOB)
+    assert narrowed([{2: 6, 3: 5}], known) == GROUP
+    assert narrowed([{2: 6, 3: 5}]).ranks == (2, 3)
+    assert narrowed([{4: 8, 5: 8}], known).ranks == (4, 5)
+
+
 def test_a_restart_goes_on_with_what_was_counted() -> None:
     known = SilentSends()
+    for _ in range(3):
+        known.learn(sends({}), JOB)
     assert narrowed([{2: 2}, {2: 2}], known) == GROUP
     again = SilentSends.from_state(json.loads(json.dumps(known.to_state())))
     assert again == known
@@ -96,3 +107,4 @@ def test_of_two_at_most_one_goes_silent_oftener(silent: int, whole: int, other_s
     assert not one.oftener(one)
     if one.oftener(other):
         assert one.share > other.share
+    assert one.oftener(Sends()) == (one.silent > 0)

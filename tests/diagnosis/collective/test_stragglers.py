@@ -93,15 +93,18 @@ def test_a_rank_without_telemetry_is_compared_with_nobody() -> None:
     assert slow_in_collective(lost.grid, RULES) is None  # nothing that all are known to have completed
 
 
-def exchanges(rate: Mapping[int, float], noise: int = 0, times: int = 12, spread: float = 0.02) -> Told:
-    """All-to-alls with unlike volumes; each rank's rate as a share of the line's."""
+def exchanges(
+    rate: Mapping[int, float], noise: int = 0, times: int = 12, spread: float = 0.02, sending: float = 0.8
+) -> Told:
+    """All-to-alls with unlike volumes; each rank's rate as a share of the line's, for a part of the time."""
     told, random = Told(per_host=1), np.random.default_rng(noise)
     for seq in range(times):
         for rank in range(4):
             peers = {peer: int(random.integers(2, 20)) * MB for peer in range(4) if peer != rank}
             size = sum(peers.values())
             actual = int(size / (50 * rate.get(rank, 1.0) * (1 + spread * random.standard_normal())))
-            told.tell("ep", 6 * seq + rank, rank, seq * 20 * MS, 15 * MS, actual, size, op="custom", peers=peers)
+            lasts = int(actual / sending)
+            told.tell("ep", 6 * seq + rank, rank, seq * 20 * MS, lasts, actual, size, op="custom", peers=peers)
     return told
 
 
@@ -129,6 +132,13 @@ def test_where_nothing_usual_is_known_rates_must_differ_by_more() -> None:
     found = slow_in_custom(told.grid, told.table, RULES, Usual.of(grids(exchanges({}).table)))
     assert found is not None
     assert found.ranks == (1,)
+
+
+def test_who_is_silent_for_most_of_the_time_is_not_slow_to_send() -> None:
+    """Whom it waits for gives it little to fill its epochs with."""
+    told = exchanges({1: 0.7}, sending=0.4)
+    assert slow_in_custom(told.grid, told.table, RULES) is None
+    assert slow_in_custom(told.grid, told.table, RULES, Usual.of(grids(exchanges({}, sending=0.4).table))) is None
 
 
 def test_a_rank_that_is_always_slower_is_compared_with_itself() -> None:
