@@ -25,6 +25,7 @@ from producers.kept_folder import KeptFolder
 from producers.log_store import COMPLETE, OVERWRITTEN, PARTIAL, Spans
 from schemas import catalogue
 from schemas.errors import WrongSchema
+from schemas.log_requests import ROWS
 from schemas.message import Message, decode
 
 _ANSWERS = {topic.name: topic for topic in (catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS)}
@@ -250,7 +251,7 @@ class KeptLogs:
         answered = {int(rank) for rank in whose.ranks.split(",") if rank}
         wanted: dict[int, set[Stretch]] = defaultdict(set)
         for row in self._requests.get(whose.request_id, ()):
-            if row["what"] == "rows" and not any(row[name] for name in _FILTERS):
+            if row["what"] == ROWS and not any(row[name] for name in _FILTERS):
                 for rank in answered & set(row["ranks"]):
                     wanted[rank].add((row["iteration_from"], row["iteration_to"]))
         return wanted

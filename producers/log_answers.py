@@ -15,6 +15,7 @@ from producers import operator_windows
 from producers.log_store import PARTIAL, LogStore
 from producers.next_calls import lacks_ends, with_next_calls
 from schemas import catalogue
+from schemas.log_requests import ROWS, STATISTICS
 from schemas.topic import Topic
 
 Asked = Mapping[str, Any]
@@ -39,8 +40,8 @@ def answers(store: LogStore, request: Sequence[Asked]) -> Iterator[LogAnswer]:
 
     Ranks differ in how far their logs are complete, so there is an answer for each outcome.
     """
-    rows = [asked for asked in request if asked["what"] == "rows"]
-    windows = [asked for asked in request if asked["what"] != "rows"]
+    rows = [asked for asked in request if asked["what"] == ROWS]
+    windows = [asked for asked in request if asked["what"] != ROWS]
     if rows:
         ranks = sorted({rank for asked in rows for rank in asked["ranks"] or ()} & set(store.ranks))
         parts = (part for rank in ranks for part in _of_rank(store, rank, rows))
@@ -113,7 +114,7 @@ def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
         ].append(asked)
     for window in stretches.values():
         what, communicator, positions = (window[0][name] for name in ("what", "communicator", "positions"))
-        if what == "statistics":
+        if what == STATISTICS:
             yield from _each_rank(store, window, operator_windows.statistics)
         elif communicator is not None and len(positions or ()) == 1:
             [position] = positions

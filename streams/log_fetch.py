@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from diagnosis.operator_graph.needs import Answer, Needs
 from schemas import catalogue
 from schemas.errors import WrongSchema
+from schemas.log_requests import ROWS
 from schemas.message import Message, decode, encode
 from streams import operator_windows
 
@@ -51,7 +52,7 @@ class Fetch:
         rows, windows = catalogue.COMM_OPS.name, catalogue.OPERATOR_WINDOWS.name
         self._awaited = {rows: set(), windows: set()}
         for need in self.needs:
-            self._awaited[rows if need.what == "rows" else windows].update(need.ranks)
+            self._awaited[rows if need.what == ROWS else windows].update(need.ranks)
 
     @property
     def awaited(self) -> set[int]:
