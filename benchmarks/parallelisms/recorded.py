@@ -67,14 +67,14 @@ def _operators(path: Path) -> Iterator[_Operator]:
                 if op in OPS:
                     size, ranks, ms = (_number(row[name]) for name in ("msg_size", "comm_group_size", "_elapsed_time"))
                     yield _Operator(op, group, round(ranks), round(size), ms)
-    except (OSError, KeyError, AttributeError, ValueError, csv.Error) as error:
+    except (OSError, KeyError, AttributeError, ValueError, OverflowError, csv.Error) as error:
         raise InputError(
             f"{path}: cannot be read as a schedule of AICB: {error!r}; give one of its CSV files"
         ) from error
 
 
-def _number(text: str) -> float:
-    return 0.0 if text in {"", "None"} else float(text)
+def _number(text: str | None) -> float:
+    return float(text) if text and text != "None" else 0.0
 
 
 def _text(path: Path) -> IO[str]:

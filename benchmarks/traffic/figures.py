@@ -98,11 +98,8 @@ def _best(score: Score) -> str:
 
 
 def _innocent(score: Score) -> int:
-    """Normal nodes named, each kind of anomaly once, however often."""
-    by_cause: dict[str, int] = {}
-    for said in score.said:
-        by_cause[said.cause] = max(by_cause.get(said.cause, 0), said.normal_hosts)
-    return min(sum(by_cause.values()), score.hosts - (score.fault is not None))
+    """Nodes named that are normal, or for what they do not have, each once, however often."""
+    return len({host for said in score.said for host in said.normal_hosts})
 
 
 def _devices_right(scores: Iterable[Score]) -> int:

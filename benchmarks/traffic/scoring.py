@@ -50,7 +50,7 @@ class Said:
     level: str
     ranks: tuple[int, ...]
     verdict: str
-    normal_hosts: int
+    normal_hosts: tuple[str, ...]
     device_right: bool
 
 
@@ -78,7 +78,7 @@ def said_of(incident: Row, truth: NicTruth, job: Job, setup: Setup) -> Said:
         level=incident["level"],
         ranks=tuple(incident["ranks"]),
         verdict=verdict,
-        normal_hosts=len(innocent) if counted else 0,
+        normal_hosts=tuple(sorted(innocent)) if counted else (),
         device_right=fault is not None and verdict == RIGHT and set(incident["ranks"]) <= set(fault.ranks),
     )
 

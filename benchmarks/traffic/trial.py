@@ -16,6 +16,8 @@ from offbeat.settings import Settings
 from producers.simulation.nic import simulate_nics
 from producers.simulation.nic.scenarios import Setup
 
+_TUPLES = ("ranks", "normal_hosts")
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -53,7 +55,8 @@ class Score:
         """What ``to_json`` gave; raises ``TypeError`` or ``KeyError`` for anything else."""
         fault = None if row["fault"] is None else FaultScore(**{**row["fault"], "ranks": tuple(row["fault"]["ranks"])})
         said, beside = (
-            tuple(Said(**{**one, "ranks": tuple(one["ranks"])}) for one in row[name]) for name in ("said", "beside")
+            tuple(Said(**{**one, **{of: tuple(one[of]) for of in _TUPLES}}) for one in row[name])
+            for name in ("said", "beside")
         )
         return cls(**{**row, "fault": fault, "said": said, "beside": beside})
 

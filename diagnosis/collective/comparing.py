@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from diagnosis.collective.course import Iteration
-from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
+from diagnosis.collective.grid import REMEMBERED, ComparisonRules, Grid, Usual, grids
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.participation import Participation
@@ -20,9 +20,6 @@ from diagnosis.collective.verdict import Verdict
 from diagnosis.collective.weight import lost_ns
 from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
 from diagnosis.job import Job
-
-_REMEMBERED = 5
-"""Regular iterations that tell what is usual."""
 
 _LEAST_RATES = 3
 """Of them before a rank's rate is usual."""
@@ -62,7 +59,7 @@ class Comparer:
     rules: ComparisonRules
     metric: Metric
     monitor: IterationMonitor
-    usual: deque[Usual] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    usual: deque[Usual] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     stages: list[Stages] = field(default_factory=list)
     run: int | None = None
     shown: dict[str, int] = field(default_factory=dict)
@@ -84,7 +81,7 @@ class Comparer:
             verdicts = self._slow(iteration, own, job, _PART * (duration - judgement.expected_ns))
         elif not at_fault:
             self.usual.append(Usual.of(own))
-            self.sends.learn(iteration.table, job)
+            self.sends.learn(iteration.number, iteration.span, iteration.table, job)
         return Compared(iteration, judgement, tuple(verdicts), self._ordinal(judgement, verdicts))
 
     def _ordinal(self, judgement: Judgement, verdicts: Sequence[Verdict]) -> int:
@@ -124,7 +121,7 @@ class Comparer:
         ]
         monitor = IterationMonitor.from_state(state["monitor"], slow)
         stages = [tuple(ranks) for ranks in state["stages"]]
-        past = deque(usual, maxlen=_REMEMBERED)
+        past = deque(usual, maxlen=REMEMBERED)
         sends = SilentSends.from_state(state["sends"])
         return cls(rules, metric, monitor, past, stages, state["run"], dict(state["shown"]), sends)
 
@@ -143,11 +140,8 @@ class Comparer:
         """Who is at fault, of those who cost the iteration enough; ``own``: its grids."""
         usual = merged(self.usual)
         verdicts = localise_slow(iteration.table, job, self._pipelines(job), usual, self.rules, self.metric)
-        together = self.rules.recent - iteration.span + 1
-        verdicts = [
-            self.sends.narrowed(v, iteration.table, job, iteration.number, together) if v.cause == "host_slow" else v
-            for v in verdicts
-        ]
+        about = iteration.number, iteration.span, iteration.table, job
+        verdicts = [self.sends.narrowed(v, *about) if v.cause == "host_slow" else v for v in verdicts]
         return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
 
 

@@ -10,6 +10,9 @@ import numpy as np
 
 from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE, Bools, Floats, Ints, Participation
 
+REMEMBERED = 5
+"""Regular iterations that tell what is usual."""
+
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRules:

@@ -44,7 +44,7 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
     each = late - np.fmax(way.causes(late), 0.0)
     own = np.nansum(each, axis=1)
     worst = int(np.argmax(own))
-    if _unseen(late, way)[[worst, *way.neighbours(worst)]].any():
+    if _unseen(late, pipelines.stage)[[worst, *way.neighbours(worst)]].any():
         return None
     if not own[worst] > rules.spread * _deviation(own, worst, way):
         return None
@@ -112,10 +112,11 @@ def _without_cause(way: _Way, lacking: Bools) -> Bools:
     return chosen
 
 
-def _unseen(late: Floats, way: _Way) -> Bools:
-    """The machines some of whose sends were not seen, or none; shape (machines,)."""
+def _unseen(late: Floats, stage: Ints) -> Bools:
+    """The machines that were not seen to send what most of their stage did, or anything; shape (machines,)."""
     unknown = np.isnan(late)
-    return np.asarray(((way.forward | way.back) & unknown).any(axis=1) | unknown.all(axis=1))
+    expected = np.stack([2 * (~unknown[stage == at]).sum(axis=0) > np.sum(stage == at) for at in stage])
+    return np.asarray((expected & unknown).any(axis=1) | unknown.all(axis=1))
 
 
 def _deviation(own: Floats, worst: int, way: _Way) -> float:

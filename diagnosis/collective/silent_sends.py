@@ -1,9 +1,10 @@
 """Which host of a slow group is the busy one, by the silences in its sends: a step beyond the paper, which stops at the
 group.
 
-A collective goes silent for all its members wherever one of them is late to move its data. A send between two ranks
-waits for no third: where it goes silent, its own host was late, or the receiver's, less often, as slots hold some of
-it. Few of them do, so sends of several iterations count together.
+A collective goes silent for all its members wherever one of them is late to move its data. A send waits for nobody
+but those it goes to: where it goes silent, its own host was late, or less often, as slots hold some of it, one of
+theirs. Few of them do, so sends of several iterations count together. Those of a host go silent together, so that a
+single iteration proves nothing, however many they are.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtrc
 
+from diagnosis.collective.grid import REMEMBERED
 from diagnosis.collective.participation import COMPLETE, Participation
 from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
@@ -29,8 +31,14 @@ _OFTENER = 1.5
 _CHANCE = 0.05
 """How likely it may be that two hosts whose sends are silent alike differ as much."""
 
-_REMEMBERED = 5
-"""Regular iterations that tell what is usual."""
+_WINDOW = 10
+"""Iterations that count together."""
+
+_LEAST_ITERATIONS = 2
+"""In which the sends of a busy host have gone silent."""
+
+_SEEN = 0.5
+"""Part of the sends of the host with most of them that is to be seen of each."""
 
 _LEAST_HOSTS = 3
 """Hosts of which one can be told from the others."""
@@ -49,7 +57,7 @@ class Sends:
 
     @property
     def share(self) -> float:
-        """Of them; 0 where there are none."""
+        """The part of all that went silent; 0 where there are none."""
         return self.silent / max(self.all, 1)
 
     def oftener(self, other: Sends) -> bool:
@@ -65,31 +73,43 @@ class Sends:
 @dataclass
 class SilentSends:
     """One job. ``recent``: by iteration the sends of the hosts of a slow group; ``usual``: those of all hosts in
-    regular iterations. With few slots some go silent in each of them."""
+    regular iterations, the last of which is ``learned``. With few slots some go silent in each of them."""
 
     recent: dict[int, dict[str, Sends]] = field(default_factory=dict)
-    usual: deque[dict[str, Sends]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    usual: deque[dict[str, Sends]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    learned: int | None = None
 
-    def learn(self, table: Participation, job: Job) -> None:
-        """Take in a regular iteration."""
-        self.usual.append(sends_by_host(table, job))
+    def learn(self, iteration: int, span: int, table: Participation, job: Job) -> None:
+        """Take in a regular iteration; ``table`` has the rows of as many as ``span`` up to it."""
+        if iteration not in self.recent and (self.learned is None or iteration >= self.learned + span):
+            self.learned = iteration
+            self.usual.append(sends_by_host(table, job))
+        self.recent = {at: of for at, of in self.recent.items() if at > iteration - _WINDOW}
 
-    def narrowed(self, verdict: Verdict, table: Participation, job: Job, iteration: int, most: int) -> Verdict:
+    def narrowed(self, verdict: Verdict, iteration: int, span: int, table: Participation, job: Job) -> Verdict:
         """A verdict on a group of hosts, or on the only one of it whose sends go silent, in this iteration as well.
 
-        ``table``: rows of the iteration; those of the ``most`` iterations up to it count together.
+        Of a group that is not seen whole nothing more is said: sends to a busy host go silent, too.
         """
         hosts = {job.clock(rank) for rank in verdict.ranks}
         own = {host: sends for host, sends in sends_by_host(table, job).items() if host in hosts}
-        self.recent = {at: of for at, of in self.recent.items() if iteration - most < at < iteration} | {iteration: own}
+        self._forget(iteration, span)
+        self.recent[iteration] = own
         known = {host: _together(host, self.recent.values()) for host in own}
-        busy = max(known, key=lambda host: known[host].share, default=None)
-        if busy is None or len(own) < _LEAST_HOSTS or not known[busy].oftener(_together(busy, self.usual)):
+        most = max((sends.all for sends in own.values()), default=0)
+        seen = own.keys() == hosts and all(sends.all >= _SEEN * most for sends in own.values())
+        if not seen or len(hosts) < _LEAST_HOSTS or any(job.place[rank].host is None for rank in verdict.ranks):
             return verdict
+        busy = max(known, key=lambda host: known[host].share)
         others = [host for host in known if host != busy]
+        when = sum(of[busy].silent > 0 for of in self.recent.values() if busy in of)
+        usual = _together(busy, self.usual)
+        if when < _LEAST_ITERATIONS or not own[busy].silent or not known[busy].oftener(usual):
+            return verdict
         if any(own[host].share > own[busy].share or not known[busy].oftener(known[host]) for host in others):
             return verdict
         ranks = tuple(rank for rank in verdict.ranks if job.clock(rank) == busy)
+        beyond_ns = own[busy].silence_ns - usual.silence_ns / max(len(self.usual), 1)
         return replace(
             verdict,
             level="machine",
@@ -99,22 +119,28 @@ class SilentSends:
                 **verdict.evidence,
                 "silent_share": known[busy].share,
                 "others": max(known[host].share for host in others),
-                "silence_ns": own[busy].silence_ns / len(ranks),
+                "silence_ns": max(beyond_ns, 0.0) / len(ranks),
             },
         )
+
+    def _forget(self, iteration: int, span: int) -> None:
+        """What is long past, and what the rows of an iteration hold again."""
+        self.recent = {at: of for at, of in self.recent.items() if iteration - _WINDOW < at <= iteration - span}
 
     def to_state(self) -> dict[str, Any]:
         """In a form that JSON can carry."""
         return {
             "recent": [[at, _to_state(of)] for at, of in self.recent.items()],
             "usual": [_to_state(of) for of in self.usual],
+            "learned": self.learned,
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SilentSends:
         """What ``to_state`` described."""
         recent = {at: _from_state(of) for at, of in state["recent"]}
-        return cls(recent, deque((_from_state(of) for of in state["usual"]), maxlen=_REMEMBERED))
+        usual = deque((_from_state(of) for of in state["usual"]), maxlen=REMEMBERED)
+        return cls(recent, usual, state["learned"])
 
 
 def sends_by_host(table: Participation, job: Job) -> dict[str, Sends]:

@@ -110,7 +110,7 @@ def slow_in_custom(
     least = 2 * rules.custom_margin
     if not np.isnan(known).all():
         rate, least = rate / known, rules.custom_margin
-    sending = np.nanmedian(chosen.actual / chosen.duration, axis=1) >= rules.custom_busy_share
+    sending = np.nanmedian(chosen.actual / np.maximum(chosen.duration, 1.0), axis=1) >= rules.custom_busy_share
     towards, to_peer = _towards(chosen, table)
     for method, who, speed, margin, may in (
         ("actual_rate", chosen.rank, rate, least, sending),

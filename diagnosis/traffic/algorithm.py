@@ -23,14 +23,19 @@ MOST_TREES = 2
 @dataclass(frozen=True, slots=True)
 class InferenceRules:
     """``peer_floor``: a peer is active from that share of the largest one's bytes on. ``inflation``: usual deviation of
-    the volume above what is expected, as a logarithm (headers 0.02, LL128 0.07, LL 0.7); ``shortfall``: below it,
-    which is next to impossible. ``unevenness``: deviation between peers. ``second_successor``: how likely rings in
-    different orders are, per successor beyond the first. ``tree_neighbours``: parent and children of one tree.
-    ``least`` and ``most``: volume over what is expected, beyond which it is not that of the operators looked at.
+    the volume above what is expected, as a logarithm (headers 0.02, LL128 0.07, LL 0.7), of payloads from
+    ``large_bytes`` on ``large_inflation``, as LL is for small ones; ``shortfall``: below it, which is next to
+    impossible. ``implausible``: logarithm of a likelihood below which it was something else that was seen.
+    ``unevenness``: deviation between peers. ``second_successor``: how likely rings in different orders are, per
+    successor beyond the first. ``tree_neighbours``: parent and children of one tree. ``least`` and ``most``: volume
+    over what is expected, beyond which it is not that of the operators looked at.
     """
 
     peer_floor: float = 0.1
     inflation: float = 0.15
+    large_inflation: float = 0.03
+    large_bytes: int = 1 << 20
+    implausible: float = -12.5
     shortfall: float = 0.02
     unevenness: float = 0.1
     second_successor: float = 0.1
@@ -90,7 +95,7 @@ def infer(
     algorithm = rated[best][1].algorithm
     # where nothing is to be told apart, calls that have not ended yet may be among those that were looked at
     least = rules.least if len(rated) > 1 else rules.least / 3
-    if not least <= rated[best][2] <= rules.most:
+    if not least <= rated[best][2] <= rules.most or (len(rated) > 1 and scores[best] < rules.implausible):
         return None
     # one tree or two is no other algorithm
     agreeing = sum(float(likelihood[i]) for i, (_, one, _) in enumerate(rated) if one.algorithm == algorithm)
@@ -115,7 +120,7 @@ def _as_ring(
     whole = max(ring_bytes(op, round(payload), size), 1)
     shares = volume / volume.sum()
     inflation = float(volume.sum()) / whole
-    score = _inflated(inflation, rules) + (len(active) - 1) * float(np.log(rules.second_successor))
+    score = _inflated(inflation, payload, rules) + (len(active) - 1) * float(np.log(rules.second_successor))
     return score, Inference("ring", 0, 0.0, dict(zip(active, shares.tolist(), strict=True))), inflation
 
 
@@ -134,7 +139,7 @@ def _as_trees(
     expected = edges * edge
     inflation = float(volume.sum() / expected.sum())
     uneven = np.log(volume / (expected * inflation))
-    score = _inflated(inflation, rules) - 0.5 * float(np.sum((uneven / rules.unevenness) ** 2))
+    score = _inflated(inflation, payload, rules) - 0.5 * float(np.sum((uneven / rules.unevenness) ** 2))
     too_many = int(edges.sum()) - rules.tree_neighbours * trees
     if too_many > 0:
         score += too_many * float(np.log(rules.second_successor))
@@ -143,7 +148,8 @@ def _as_trees(
     return score, Inference("tree", trees, 0.0, dict(zip(active, edges.tolist(), strict=True))), inflation
 
 
-def _inflated(ratio: float, rules: InferenceRules) -> float:
+def _inflated(ratio: float, payload: float, rules: InferenceRules) -> float:
     """How likely volume exceeds what is expected by a ratio; what is expected is a lower bound."""
     deviation = float(np.log(ratio))
-    return -0.5 * (deviation / (rules.inflation if deviation > 0 else rules.shortfall)) ** 2
+    above = rules.large_inflation if payload >= rules.large_bytes else rules.inflation
+    return -0.5 * (deviation / (above if deviation > 0 else rules.shortfall)) ** 2

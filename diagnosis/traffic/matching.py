@@ -18,6 +18,9 @@ NEVER = -(1 << 62)
 EXACT = 1.002
 """Volumes that differ by less are the same."""
 
+_LARGE = 21
+"""Bits of the size of operators that are too large for the low-latency protocols."""
+
 _REMEMBERED = 32
 """Operators that what is usual is told from."""
 
@@ -202,8 +205,11 @@ class Walk:
         return transfer < len(self.launch) and self.launch[transfer] - self.allowed.error <= self.last[self.burst - 1]
 
     def _ratio(self, transfer: int) -> float:
-        known = self.ratios.get(self.expected[transfer].bit_length())
-        return median(known) if known else self.inflation
+        """By how much it usually exceeds what is expected, by operators of its size or, of large ones, which have the
+        same protocol, of the nearest to it."""
+        size = self.expected[transfer].bit_length()
+        near = [of for of in self.ratios if of == size or min(of, size) >= _LARGE]
+        return median(self.ratios[min(near, key=lambda of: abs(of - size))]) if near else self.inflation
 
     def _least(self, transfer: int) -> float:
         """What a burst has to have to begin a transfer."""

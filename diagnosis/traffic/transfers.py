@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnosis.columns import joint_codes
-from diagnosis.traffic.algorithm import Inference, infer
+from diagnosis.traffic.algorithm import Floats, Inference, infer
 from diagnosis.traffic.bursts import Bursts
-from diagnosis.traffic.calls import Calls, Kind
+from diagnosis.traffic.calls import UNKNOWN, Calls, Kind
 from diagnosis.traffic.endpoints import nic_of, rank_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.volume import POINT_TO_POINT, ring_bytes
@@ -128,37 +128,59 @@ class _Sending:
         found = {}
         for kind, ranks in peers.items():
             about = kind.op, kind.payload, len(ranks) + 1
-            inference = infer(*about, self.after_calls(kind, ranks)) or infer(*about, self.in_all(kind, ranks))
-            if inference is not None:
-                found[kind] = inference
+            for sent_to in (self.after_runs, self.after_calls, self.in_all):
+                inference = infer(*about, sent_to(kind, ranks))
+                if inference is not None:
+                    found[kind] = inference
+                    break
         return found
 
     def after_calls(self, kind: Kind, peers: Sequence[int]) -> dict[int, float]:
         """Bytes that one call usually sends to each peer; nothing where most runs are followed by none."""
         runs = np.flatnonzero(self.kind[self.begins] == self.kinds.index(kind))
         repeats = np.diff(np.append(self.begins, len(self.kind)))[runs]
+        return self._usually(peers, np.arange(len(self.begins)), runs, repeats)
+
+    def _usually(self, peers: Sequence[int], run: Ints, runs: Ints, whole: Floats) -> dict[int, float]:
+        """Bytes over ``whole`` that each peer usually gets in ``runs``, of those that windows belong to (``run``)."""
+        of_burst = np.where(self.window >= 0, run[self.window], UNKNOWN)
         sent = {}
         for peer in peers:
-            own = (self.destination == peer) & (self.window >= 0)
-            each = np.bincount(self.window[own], weights=self.size[own], minlength=len(self.begins))[runs] / repeats
+            own = (self.destination == peer) & (of_burst != UNKNOWN)
+            each = np.bincount(of_burst[own], weights=self.size[own], minlength=len(run))[runs] / whole
             if 2 * np.count_nonzero(each) >= len(each):
                 sent[peer] = float(np.median(each[each > 0]))
         return sent
 
+    def after_runs(self, kind: Kind, peers: Sequence[int]) -> dict[int, float]:
+        """The same by runs of collectives of the communicator, whatever their kinds: without a silence between them
+        bursts hold several. A call's part is in proportion of what rings carry."""
+        in_ring = np.array([self._in_a_ring(one, kind, len(peers) + 1) for one in self.kinds])
+        own = in_ring[self.kind[self.begins]] > 0
+        run = np.cumsum(own & ~np.append(False, own[:-1])) - 1
+        whole = np.bincount(run[own], weights=np.add.reduceat(in_ring[self.kind], self.begins)[own])
+        runs = np.unique(run[own & (self.kind[self.begins] == self.kinds.index(kind))])
+        return {
+            peer: each * self._in_a_ring(kind, kind, len(peers) + 1)
+            for peer, each in self._usually(peers, np.where(own, run, UNKNOWN), runs, whole[runs]).items()
+        }
+
     def in_all(self, kind: Kind, peers: Sequence[int]) -> dict[int, float]:
         """What goes to each peer in all, less what is sent directly, in the kind's proportion of what rings carry."""
         size = len(peers) + 1
-        in_rings = [_in_a_ring(one, size) if one.communicator == kind.communicator else 0 for one in self.kinds]
+        in_rings = [self._in_a_ring(one, kind, size) for one in self.kinds]
         rings = sum(each * calls for each, calls in zip(in_rings, np.bincount(self.kind).tolist(), strict=True))
         sends = self.calls.is_op("send") & (self.calls.peer >= 0)
         direct = np.bincount(self.calls.peer[sends], weights=self.calls.payload[sends], minlength=max(peers) + 1)
-        share = _in_a_ring(kind, size) / max(rings, 1)
+        share = self._in_a_ring(kind, kind, size) / max(rings, 1)
         volume = {peer: float(self.size[self.destination == peer].sum() - direct[peer]) for peer in peers}
         return {peer: sent * share for peer, sent in volume.items() if sent > 0}
 
-
-def _in_a_ring(kind: Kind, size: int) -> int:
-    return 0 if kind.op in DIRECT else ring_bytes(kind.op, kind.payload, size)
+    @staticmethod
+    def _in_a_ring(one: Kind, kind: Kind, size: int) -> int:
+        """What a call of one kind sends around a ring of the communicator of another, which has ``size`` members."""
+        apart = one.communicator != kind.communicator or one.op in DIRECT
+        return 0 if apart else ring_bytes(one.op, one.payload, size)
 
 
 def _alike(calls: Calls) -> list[tuple[Ints, Kind]]:

@@ -95,7 +95,7 @@ class Execution:
                 self._collect()
                 continue
             then = min(self._events[0][0] if self._events else np.inf, self._transport.next_time())
-            if then == np.inf:
+            if then == np.inf or not self.hung:  # what would happen to a run that is over is none of its
                 self._transport.idle(self._transport.now + self._scenario.hardware.epoch_ns * 1e-9 + step)
                 break
             self._transport.idle(then)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ SLOW_NIC, SLOW_GPU = "communication_slow", "computation_slow"
 )
 def test_verdicts(kind: str | None, said: dict[str, Any], setup: Setup, verdict: str, normal_hosts: int) -> None:
     one = said_of(said, truth(kind), JOB, setup)
-    assert (one.verdict, one.normal_hosts) == (verdict, normal_hosts)
+    assert (one.verdict, len(one.normal_hosts)) == (verdict, normal_hosts)
     assert one.device_right == (verdict == "right" and said["ranks"] == (2,))
 
 
@@ -84,8 +85,16 @@ def test_figures_count_nodes_by_the_definitions() -> None:
     assert [failure["missed"] for failure in told["failures"]] == [False, True]
 
 
+def test_every_normal_node_that_is_named_counts_once() -> None:
+    """Whether by one answer or several, of one kind of anomaly or more."""
+    named = [incident(cause, rank) for cause in ("compute_slow", "communication_slow") for rank in (0, 4)]
+    own = figures.summarise([score(SLOW_NIC, incident("communication_slow", 2), *named)])["classes"][SLOW_NIC]
+    assert (own["precision"]["count"], own["precision"]["of"]) == (1, 3)
+    assert (own["false_positives"]["count"], own["false_positives"]["of"]) == (2, 3)
+
+
 def test_a_score_survives_its_file() -> None:
-    one = score(SLOW_NIC, incident("communication_slow", 2))
-    assert Score.from_json(one.to_json()) == one
+    one = score(SLOW_NIC, incident("communication_slow", 2), incident("compute_slow", 0, 4))
+    assert Score.from_json(json.loads(json.dumps(one.to_json()))) == one
     assert one.fault is not None
     assert one.fault.slowdown == 3.0

@@ -54,11 +54,45 @@ def test_nobody_is_blamed_for_what_was_not_seen_of_another(
         [replica(stages, microbatches, {slow: times} if one == at else {}) for one in range(REPLICAS)], [0.0] * stages
     )
     hidden = data.draw(st.integers(0, stages * REPLICAS - 1))
+    whole_stage = data.draw(st.booleans())
     lost = np.zeros_like(told.absent)
     lost[hidden, data.draw(st.integers(0, told.start.shape[1] - 1)) :] = True
+    if whole_stage:
+        lost[told.stage == told.stage[hidden]] = True
     seen = replace(told, start=np.where(lost, np.nan, told.start), peer=np.where(lost, UNKNOWN, told.peer))
     found = late_of_itself(seen, job(stages), RULES)
-    assert found is None or slow * REPLICAS + at in found.ranks
+    culprit = slow * REPLICAS + at
+    near = {culprit, culprit - REPLICAS, culprit + REPLICAS}
+    assert found is None or culprit in found.ranks
+    if hidden not in near and not whole_stage:
+        assert found is not None
+
+
+@settings(deadline=None, max_examples=60)
+@given(layouts, st.data())
+def test_one_send_more_of_another_hides_nobody(layout: tuple[int, int], data: st.DataObject) -> None:
+    """Where one's iteration ends later, a send of the next one is among its own."""
+    stages, microbatches = layout
+    slow = data.draw(st.integers(0, stages - 1))
+    told = pipelines(
+        [replica(stages, microbatches, {slow: 2.5} if one == 0 else {}) for one in range(REPLICAS)], [0.0] * stages
+    )
+    other = data.draw(st.sampled_from([at for at in range(stages * REPLICAS) if at % REPLICAS]))
+    more = np.full((stages * REPLICAS, 1), np.nan)
+    more[other] = np.nanmax(told.start) + 1e6
+    peer = np.full(more.shape, UNKNOWN)
+    peer[other] = told.peer[other, 0]
+    seen = replace(
+        told,
+        start=np.hstack((told.start, more)),
+        peer=np.hstack((told.peer, peer)),
+        absent=np.hstack((told.absent, np.zeros_like(more, dtype=np.bool_))),
+        stuck=np.hstack((told.stuck, np.full(more.shape, UNKNOWN))),
+        stuck_to=np.hstack((told.stuck_to, np.full(more.shape, UNKNOWN))),
+    )
+    found = late_of_itself(seen, job(stages), RULES)
+    assert found is not None
+    assert slow * REPLICAS in found.ranks
 
 
 @settings(deadline=None, max_examples=60)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diagnosis.traffic.telling import Served, Surroundings, tell
-from diagnosis.traffic.volume import ring_bytes
+from diagnosis.traffic.volume import ring_bytes, tree_bytes
 from diagnosis.traffic.windows import NicWindow, WindowRules
 from tests.diagnosis.traffic.made_calls import Caller, calls
 from tests.diagnosis.traffic.made_epochs import MB, MS, SECOND, Sent, poll, queue_pairs
@@ -61,8 +61,8 @@ def test_the_first_operators_along_a_tree_are_told_once_others_follow_or_nothing
 def test_an_algorithm_is_known_no_longer_once_more_is_sent_than_it_can_explain() -> None:
     """The first operator waits for a late receiver for longer than anything is waited for, right when it has sent what
     it would have along a tree."""
-    payload, part = 24 * MB, 16 * MB
-    whole = ring_bytes("all_reduce", payload, 4)
+    payload = 24 * MB
+    part, whole = tree_bytes("all_reduce", payload, 4, 2), ring_bytes("all_reduce", payload, 4)
     caller, sent = Caller(0, MEMBERS), [Sent(7, 470 * MS, part), Sent(7, 1700 * MS, whole - part)]
     for at in (469, 2469, 3269):
         caller.call("data", "all_reduce", payload, at * MS)
