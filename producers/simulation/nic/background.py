@@ -1,6 +1,7 @@
 """Traffic of others through the job's NICs: storage, checkpoints, other tenants, and loopback that is a fault.
 
 Its queue pairs are in no map. It goes at rates of its own, and leaves the job's flows the rest of the line.
+As iterations are much shorter than real ones, it comes as much more often.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from producers.simulation.nic.draws import Purpose, stream
 from producers.simulation.nic.faults import Injection
 from producers.simulation.nic.scenario import NicScenario
 from producers.simulation.nic.slices import Ints
+
+_PERIOD_S = 0.1
+_PERIODS = 10
+"""In a second."""
 
 FLOWS = 8
 """Queue pairs of a NIC that belong to others; the last one is the loopback's."""
@@ -43,23 +48,33 @@ def bursts(scenario: NicScenario, second: int) -> Iterator[Burst]:
 
 
 def _wanted(scenario: NicScenario, second: int) -> Iterator[Burst]:
-    for nic in range(scenario.world):
-        chance = stream(scenario.seed, Purpose.BACKGROUND, nic, second)
-        often = scenario.noise.background
-        for _ in range(chance.poisson(0.8 * often)):
-            flow = int(chance.integers(*_STORAGE_FLOWS))
-            rate = chance.uniform(0.5e9, 4e9)
-            yield _burst(nic, flow, second + chance.random(), chance.uniform(1e6, 8e6) / rate, rate)
-        for _ in range(chance.poisson(0.1 * often)):
-            flow = int(chance.integers(*_TENANTS_FLOWS))
-            yield _burst(nic, flow, second + chance.random(), chance.uniform(0.02, 0.2), chance.uniform(0.1e9, 0.5e9))
-        if often and nic % scenario.tp == 0 and (second + scenario.host_of(nic)) % 3 == 2:
-            yield _burst(nic, _CHECKPOINT_FLOW, second + chance.random(), 0.016, 4e9)
+    for period in range(second * _PERIODS, (second + 1) * _PERIODS):
+        for nic in range(scenario.world):
+            yield from _of_others(scenario, nic, period)
     for fault in scenario.faults:
         if fault.injection is Injection.PCIE_CONTENTION and fault.at_s < second + 1:
             begin = max(fault.at_s, float(second))
             rate = fault.looped_back * scenario.hardware.line_bytes_per_s
             yield _burst(fault.rank, _LOOPBACK_FLOW, begin, second + 1 - begin, rate)
+
+
+def _of_others(scenario: NicScenario, nic: int, period: int) -> Iterator[Burst]:
+    """Storage, other tenants and checkpoints, which every third host begins, in turn."""
+    chance = stream(scenario.seed, Purpose.BACKGROUND, nic, period)
+    often = scenario.noise.background
+
+    def begin() -> float:
+        return _PERIOD_S * (period + chance.random())
+
+    for _ in range(chance.poisson(0.8 * often)):
+        flow = int(chance.integers(*_STORAGE_FLOWS))
+        rate = chance.uniform(0.5e9, 4e9)
+        yield _burst(nic, flow, begin(), chance.uniform(1e6, 8e6) / rate, rate)
+    for _ in range(chance.poisson(0.8 * often)):
+        flow = int(chance.integers(*_TENANTS_FLOWS))
+        yield _burst(nic, flow, begin(), chance.uniform(0.002, 0.02), chance.uniform(0.1e9, 0.5e9))
+    if often and nic % scenario.tp == 0 and (period + scenario.host_of(nic)) % 3 == 0:
+        yield _burst(nic, _CHECKPOINT_FLOW, begin(), 0.004, 4e9)
 
 
 def _burst(nic: int, flow: int, begin: float, length: float, rate: float) -> Burst:
