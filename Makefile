@@ -43,6 +43,7 @@ bench: setup ## throughput through a real Kafka and ClickHouse, accuracy on simu
 	$(BIN)/offbeat bench soak --minutes 10 --rss-grows 0.1 --json
 	$(BIN)/offbeat bench segmentation --json
 	$(BIN)/offbeat bench traffic_latency --json
+	$(BIN)/offbeat bench boundaries --json
 	$(BIN)/offbeat bench granularity --json
 	$(BIN)/offbeat bench parallelism --json
 	$(BIN)/offbeat bench namespaces --json

@@ -90,6 +90,28 @@ def test_direct_sends_between_the_same_ranks_do_not_change_the_ring() -> None:
     assert len(one.calls) == 20
 
 
+def test_gradients_back_to_back_between_ranks_that_exchange_are_told_by_all_of_them() -> None:
+    """The second is called before the first is through, a late receiver has held that one up halfway, and between the
+    same ranks there are exchanges: what follows a call holds half of one, or both."""
+    caller, sent = Caller(0, MEMBERS), []
+    first, second = (ring_bytes("all_reduce", size * MB, 4) for size in (60, 36))
+    for i in range(3):
+        at = (10 + 60 * i) * MS
+        caller.exchange("ep", {8: 9 * MB, 16: 3 * MB, 24: 5 * MB}, at)
+        for peer, size in ((8, 9 * MB), (16, 3 * MB), (24, 5 * MB)):
+            sent += both(peer, at, size * 1.016)
+        caller.call("dp", "all_reduce", 60 * MB, at + 15 * MS)
+        caller.call("dp", "all_reduce", 36 * MB, at + 16 * MS)
+        held = 0.8 * first * 1.016
+        sent += both(8, at + 15 * MS + 100_000, held)
+        sent += both(8, at + 20 * MS, (first + second) * 1.016 - held)
+    one = found(caller, sent)
+    assert {inference.algorithm for inference in one.inferred.values()} == {"ring"}
+    assert one.operators.expected[~one.custom].tolist() == 3 * [first, second]
+    assert [STATES[state] for state in one.operators.state] == ["complete"] * 9
+    assert one.operators.sent[~one.custom] == pytest.approx(3 * [first * 1.016, second * 1.016], rel=0.015)
+
+
 @pytest.mark.parametrize(("p", "share"), [(1.0, 1.0), (1.25, 1.0), (1.43, 1.0), (1.67, 0.99), (2.0, 0.89), (5.0, 0.36)])
 def test_actual_time_leaves_out_silences_longer_than_an_epoch(p: float, share: float) -> None:
     """What is left of a normal rank's actual time when a straggler's bandwidth is divided by p: its slices of 1 MB

@@ -1,0 +1,49 @@
+"""Where operators begin and end in NIC traffic, in every setup and with every fault (Pulse 5.2)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from offbeat import terminal
+
+REPORTED_SEEDS = 95_000
+"""Seeds from here on are for reported figures alone."""
+
+
+def run(
+    *,
+    repeats: Annotated[int, typer.Option(min=0, help="Runs of each combination of fault and job.")] = 1,
+    healthy: Annotated[int, typer.Option(min=0, help="Runs without a fault.")] = 15,
+    only: Annotated[list[str] | None, typer.Option(metavar="CLASS/SETUP/INJECTION", help="As of accuracy.")] = None,
+    untuned: Annotated[bool, typer.Option(help="Draw lines, channels, slices and slots.")] = False,
+    seeds: Annotated[int, typer.Option(min=0, help="The first seed; reported figures begin at the default.")] = (
+        REPORTED_SEEDS
+    ),
+    processes: Annotated[int, typer.Option(min=1, max=2, help="Runs at the same time.")] = 2,
+) -> dict[str, Any]:
+    """Hold operators against what was truly sent.
+
+    ``boundaries_in_time``: beginning and end within two epochs, of those that have silence on both sides.
+    ``volumes_back_to_back``: volume within a hundredth, of the others. Of complete ones from 256 KB on.
+    """
+    from benchmarks.simulated import workers
+    from benchmarks.traffic import boundaries
+    from benchmarks.traffic.plan import cases
+    from offbeat.settings import Settings
+
+    settings = Settings.load()
+    told = cases(repeats, healthy, ["default"], seeds, only or (), untuned)
+    found = []
+    with terminal.progress("simulated runs", len(told)) as shown:
+        for one in workers.results(partial(boundaries.bounded, settings=settings), told, processes):
+            found.append(one)
+            shown.advance(len(found))
+    return {
+        "seeds": {"from": seeds, "reported": seeds == REPORTED_SEEDS},
+        "untuned": untuned,
+        "runs": len(found),
+        **boundaries.summarise(found),
+    }

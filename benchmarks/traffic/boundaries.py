@@ -1,0 +1,122 @@
+"""Where operators begin and end by their NIC's traffic, beside where they truly did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.simulated.figures import share
+from benchmarks.traffic.detection import hear, rows
+from benchmarks.traffic.plan import Case
+from offbeat.settings import Settings
+from producers.simulation.nic import NicRun, simulate_nics
+from schemas.catalogue import TRAFFIC_METRICS
+
+LEAST_BYTES = 256 << 10
+"""Operators that send less may hold nothing but what the aggregation withholds."""
+
+EPOCHS, OF_VOLUME = 2, 0.01
+"""By how much boundaries may be off where there is silence between operators, and volumes where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Operators of ranks that ended. ``apart``: with the silence between them that ends one; of those complete
+    ``in_time``: both boundaries within two epochs. ``back_to_back``: without; ``right_volume``: of those complete,
+    within a hundredth. ``without_row``: that nothing was told of."""
+
+    apart: int = 0
+    in_time: int = 0
+    back_to_back: int = 0
+    right_volume: int = 0
+    without_row: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def figures(self) -> dict[str, Any]:
+        """As shares."""
+        return {
+            "boundaries_in_time": share(self.in_time, self.apart),
+            "volumes_back_to_back": share(self.right_volume, self.back_to_back),
+            "without_row": self.without_row,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """What came of a run."""
+
+    case: Case
+    counts: Counts
+
+
+def bounded(case: Case, settings: Settings) -> Bounded:
+    """Simulate a run and count."""
+    run = simulate_nics(case.scenario())
+    return Bounded(case, count(run, settings))
+
+
+def count(run: NicRun, settings: Settings) -> Counts:
+    """How many of a run's operators are where they truly were, as the stream tells them.
+
+    Those that telemetry did not cover, or that did not end, are not looked at.
+    """
+    metrics = rows(TRAFFIC_METRICS, hear(TRAFFIC_METRICS, run.job, run.messages(), settings))
+    told = {(row["rank"], row["communicator"], row["seq"]): row for row in metrics}
+    delta_ns = settings.segment.window.segmentation.delta(run.scenario.hardware.epoch_ns)
+    return sum((_of_rank(own, told, delta_ns, run) for own in _by_rank(run.truth.operators)), Counts())
+
+
+def _by_rank(truth: pa.Table) -> Iterator[list[dict[str, Any]]]:
+    """The operators of each rank that ended, in order."""
+    ended = [row for row in truth.to_pylist() if row["start_ns"] is not None and row["end_ns"] is not None]
+    for _, own in groupby(sorted(ended, key=itemgetter("rank", "start_ns")), key=itemgetter("rank")):
+        yield list(own)
+
+
+def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], delta_ns: int, run: NicRun) -> Counts:
+    start, end, sent = (
+        np.array([row[name] for row in own], dtype=np.int64) for name in ("start_ns", "end_ns", "bytes")
+    )
+    before = np.append(-delta_ns, np.maximum.accumulate(end)[:-1])
+    alone = start - before >= delta_ns
+    apart = alone & np.append(alone[1:], True)
+    found = [told.get((row["rank"], row["communicator"], row["seq"])) for row in own]
+    large = sent >= LEAST_BYTES
+    lost = np.array([row is None for row in found])
+    complete = np.array([row is not None and row["state"] == "complete" for row in found]) & large
+    values = [(row["start_ns"], row["end_ns"], row["sent_bytes"]) if row is not None else (0, 0, 0) for row in found]
+    began, ended, volume = np.array([[v or 0 for v in each] for each in values], dtype=np.int64).T
+    if not complete.any():
+        return Counts(without_row=int((lost & large).sum()))
+    ahead = np.median((began - start)[complete])  # the host's clock, and half an epoch
+    limit = EPOCHS * run.scenario.hardware.epoch_ns
+    in_time = (np.abs(began - start - ahead) <= limit) & (np.abs(ended - end - ahead) <= limit)
+    right = np.abs(volume - sent) <= OF_VOLUME * sent
+    return Counts(
+        apart=int((complete & apart).sum()),
+        in_time=int((complete & apart & in_time).sum()),
+        back_to_back=int((complete & ~apart).sum()),
+        right_volume=int((complete & ~apart & right).sum()),
+        without_row=int((lost & large).sum()),
+    )
+
+
+def summarise(found: Iterable[Bounded]) -> dict[str, Any]:
+    """By setup, and in all."""
+    by_setup: dict[str, Counts] = {}
+    for one in found:
+        name = one.case.setup.value
+        by_setup[name] = by_setup.get(name, Counts()) + one.counts
+    return {
+        "all": sum(by_setup.values(), Counts()).figures(),
+        "setups": {name: counts.figures() for name, counts in sorted(by_setup.items())},
+        "counts": {name: asdict(counts) for name, counts in sorted(by_setup.items())},
+    }

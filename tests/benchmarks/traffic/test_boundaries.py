@@ -1,0 +1,52 @@
+"""Where operators are told to be, beside where they truly were, in every setup."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from benchmarks.traffic import boundaries
+from benchmarks.traffic.boundaries import Counts
+from offbeat.settings import Settings
+from producers.simulation.nic import NicScenario, Setup, healthy, simulate_nics
+from tests.offbeat.command_line import offbeat
+from tests.producers.simulation.nic.small import EXPERTS, PIPELINE, SMALL
+
+SEED = 39_000
+
+
+@pytest.mark.parametrize("setup", Setup)
+def test_operators_are_told_where_they_ran(setup: Setup) -> None:
+    scenario = dataclasses.replace(healthy(setup, SEED), iterations=3)
+    if setup in {Setup.GPT2_70B, Setup.GPT2_70B_DEEP, Setup.GPT2_32B, Setup.MIXTRAL}:
+        scenario = dataclasses.replace(scenario, tp=2)
+    counts = boundaries.count(simulate_nics(scenario), Settings.load())
+    assert counts.without_row == 0
+    assert counts.apart + counts.back_to_back > 2
+    assert counts.in_time >= 0.85 * counts.apart
+    assert counts.right_volume >= 0.8 * counts.back_to_back
+
+
+@pytest.mark.parametrize("scenario", [SMALL, PIPELINE, EXPERTS], ids=["data", "pipeline", "experts"])
+def test_small_operators_are_told_as_well(scenario: NicScenario) -> None:
+    counts = boundaries.count(simulate_nics(scenario), Settings.load())
+    assert counts.in_time >= 0.95 * counts.apart
+    assert counts.right_volume >= 0.5 * counts.back_to_back
+    assert counts.without_row < 0.05 * (counts.apart + counts.back_to_back)
+
+
+def test_the_command_tells_setups_apart() -> None:
+    options = ("--repeats", 0, "--healthy", 3, "--only", "healthy/neighbours", "--seeds", SEED, "--processes", 1)
+    result = offbeat("bench", "boundaries", *options, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert (told["runs"], told["seeds"]) == (1, {"from": SEED, "reported": False})
+    assert told["all"] == told["setups"]["neighbours"]
+    assert told["all"]["boundaries_in_time"]["share"] > 0.9
+
+
+def test_counts_add_up() -> None:
+    assert Counts(1, 1, 2, 1, 0) + Counts(1, 0, 0, 0, 3) == Counts(2, 1, 2, 1, 3)
+    assert Counts().figures() == {"boundaries_in_time": None, "volumes_back_to_back": None, "without_row": 0}
