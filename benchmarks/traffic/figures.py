@@ -50,6 +50,7 @@ def summarise(scores: Sequence[Score]) -> Figures:
             "healthy": _of_healthy([score for score in in_logs if score.fault is None]),
             "table_3": _table_3([score for score in in_logs if score.fault], in_logs),
         },
+        "shrink": {setup.value: shrink for setup, shrink in sorted(_shrunk(scores).items())},
         "cost_s": _cost(scores),
         "failures": [failure for score in scores if (failure := _failure(score))],
     }
@@ -135,6 +136,11 @@ def _felt(fault: FaultScore) -> str:
     if fault.slowdown is None:
         return "not told"
     return f"below {low}" if fault.slowdown < low else f"below {high}" if fault.slowdown < high else f"{high} or more"
+
+
+def _shrunk(scores: Iterable[Score]) -> dict[Setup, float]:
+    """By how much the volumes of each setup, and with them its computing, are smaller than real ones."""
+    return {score.setup: score.case.scenario().shrink for score in scores}
 
 
 def _cost(scores: Sequence[Score]) -> Figures:

@@ -24,13 +24,15 @@ RIGHT, CANDIDATES, GROUP, WRONG_CLASS, FALSE, NO_DEVICE = (
 )
 """The faulty machine; as one of two, where no more can be told; within a group; of another kind; another; nobody."""
 
-_CLASS_OF = {
-    "compute_slow": Class.COMPUTATION_SLOW,
-    "host_slow": Class.COMPUTATION_SLOW,
-    "communication_slow": Class.COMMUNICATION_SLOW,
-    "hang_not_entered": Class.COMPUTATION_STOP,
-    "hang_hardware": Class.COMMUNICATION_STOP,
+_CLASSES_OF = {
+    "compute_slow": {Class.COMPUTATION_SLOW},
+    "host_slow": {Class.COMPUTATION_SLOW},
+    "communication_slow": {Class.COMMUNICATION_SLOW},
+    "mixed_slow": {Class.COMPUTATION_SLOW, Class.COMMUNICATION_SLOW},  # the search through logs says so
+    "hang_not_entered": {Class.COMPUTATION_STOP},
+    "hang_hardware": {Class.COMMUNICATION_STOP},
 }
+_COMPUTES = {Class.COMPUTATION_SLOW, Class.COMPUTATION_STOP}
 _OF_NOBODY = "imbalance"
 
 _PIPELINED = frozenset({Setup.GPT2_70B, Setup.GPT2_70B_DEEP})
@@ -91,13 +93,13 @@ def _verdict(incident: Row, fault: FaultTruth | None, job: Job, setup: Setup) ->
     named, own = _hosts(incident["ranks"], job), _hosts(fault.ranks, job)
     if not named & own:
         return FALSE
-    kind = _CLASS_OF.get(incident["cause"])
-    if kind is None or kind.value != fault.kind:
+    if fault.kind not in _CLASSES_OF.get(incident["cause"], ()):
         return WRONG_CLASS
     if named <= own:
         return RIGHT
-    computes = kind in {Class.COMPUTATION_SLOW, Class.COMPUTATION_STOP}
-    allowed = computes and setup in _PIPELINED and len(incident["candidates"] or ()) == 2 and len(named) == 2
+    allowed = (
+        fault.kind in _COMPUTES and setup in _PIPELINED and len(incident["candidates"] or ()) == 2 and len(named) == 2
+    )
     return CANDIDATES if allowed else GROUP
 
 

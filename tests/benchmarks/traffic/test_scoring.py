@@ -12,7 +12,7 @@ from benchmarks.traffic import figures
 from benchmarks.traffic.scoring import fault_of, said_of
 from benchmarks.traffic.trial import Score
 from diagnosis.job import Job, Place
-from producers.simulation.nic import FaultTruth, NicTruth, Setup
+from producers.simulation.nic import FaultTruth, NicTruth, Setup, healthy
 from producers.simulation.nic.truth import OPERATORS
 
 AT_NS = 1_000_000_000
@@ -47,6 +47,9 @@ SLOW_NIC, SLOW_GPU = "communication_slow", "computation_slow"
         (SLOW_GPU, incident("compute_slow", 0, 2, candidates=2), Setup.GPT2_70B, "candidates", 0),
         (SLOW_GPU, incident("compute_slow", 0, 2, candidates=2), Setup.MIXTRAL, "group", 1),
         (SLOW_GPU, incident("host_slow", 2, 3), Setup.GPT2_70B, "right", 0),
+        (SLOW_GPU, incident("mixed_slow", 2), Setup.GPT2_70B, "right", 0),
+        (SLOW_NIC, incident("mixed_slow", 2), Setup.GPT2_70B, "right", 0),
+        ("computation_stop", incident("mixed_slow", 2), Setup.GPT2_70B, "wrong_class", 1),
         (SLOW_GPU, incident("imbalance", 4), Setup.MIXTRAL, "no_device", 0),
         ("computation_stop", incident("hang_not_entered", 2, 3), Setup.MIXTRAL, "right", 0),
         ("communication_stop", incident("hang_hardware", 2), Setup.MIXTRAL, "right", 0),
@@ -79,6 +82,7 @@ def test_figures_count_nodes_by_the_definitions() -> None:
     assert (own["precision"]["count"], own["precision"]["of"]) == (2, 3)
     assert (own["false_positives"]["count"], own["false_positives"]["of"]) == (1, 9)
     assert told["healthy"]["without_answer"]["share"] == 1.0
+    assert told["shrink"] == {setup.value: healthy(setup, 1).shrink for setup in (Setup.GPT2_70B, Setup.MIXTRAL)}
     assert told["table_3"]["injected"] == {"gpt2_70b": {"right": 2, "missed": 1}}
     assert told["logs_of_operators"]["all"]["recall"]["count"] == 0
     assert list(told["recall_by"]["slowdown"]) == ["1.1 or more"]
