@@ -73,12 +73,13 @@ class Comparer:
         if not self.stages and of_layout(job) is None:
             self.stages = of_traffic(own, iteration.table, job)
         if self.monitor.expected_ns is None and duration is not None:
-            verdicts = self._slow(iteration, own, job, (self.monitor.settings.delta - 1.0) * duration)
+            # what the job may have been slow in from its beginning is not usual
+            verdicts = self._slow(iteration, own, job, None, (self.monitor.settings.delta - 1.0) * duration)
         at_fault = bool(_at_fault(verdicts))
         # what is slow from the beginning must not become usual
         judgement = self.monitor.judge(iteration.number, None if at_fault else duration)
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
-            verdicts = self._slow(iteration, own, job, _PART * (duration - judgement.expected_ns))
+            verdicts = self._slow(iteration, own, job, merged(self.usual), _PART * (duration - judgement.expected_ns))
         elif not at_fault:
             self.usual.append(Usual.of(own))
             self.sends.learn(iteration.number, iteration.span, iteration.table, job)
@@ -136,9 +137,10 @@ class Comparer:
         told = of_layout(job)
         return self.stages if told is None else told
 
-    def _slow(self, iteration: Iteration, own: Sequence[Grid], job: Job, least_ns: float) -> list[Verdict]:
+    def _slow(
+        self, iteration: Iteration, own: Sequence[Grid], job: Job, usual: Usual | None, least_ns: float
+    ) -> list[Verdict]:
         """Who is at fault, of those who cost the iteration enough; ``own``: its grids."""
-        usual = merged(self.usual)
         verdicts = localise_slow(iteration.table, job, self._pipelines(job), usual, self.rules, self.metric)
         about = iteration.number, iteration.span, iteration.table, job
         verdicts = [self.sends.narrowed(v, *about) if v.cause == "host_slow" else v for v in verdicts]

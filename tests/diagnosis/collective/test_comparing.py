@@ -68,6 +68,19 @@ def test_what_a_busy_host_costs_is_the_silence_of_its_sends_as_well() -> None:
     assert found == [[], [(2, 3)], [(2, 3)]]
 
 
+def test_what_a_job_is_slow_in_from_its_beginning_is_not_usual() -> None:
+    """Nor is it because of the first iteration, of which nobody knows how long it took."""
+    known = comparer()
+    for number in range(3):
+        told = Told(PER_HOST)
+        for rank in range(HOSTS * PER_HOST):
+            sends = SENDING_MS if rank == 2 else SENDING_MS // 3
+            told.tell(f"dp{rank % PER_HOST}", number, rank, 0, USUALLY_MS * MS, sends * MS)
+        found = known.judge(Iteration(number, 100 * MS if number else None, told.table), JOB).verdicts
+        assert [(v.cause, v.ranks) for v in found] == ([("communication_slow", (2,))] if number else [])
+    assert known.monitor.expected_ns is None
+
+
 @pytest.mark.parametrize(("past", "told"), [(1, False), (2, False), (3, True)])
 def test_rates_are_usual_from_three_iterations_on(past: int, told: bool) -> None:
     usual = merged([Usual.of(grids(_exchanges())) for _ in range(past)])
