@@ -3,17 +3,24 @@
 One iteration that takes 5 % longer says nothing, noise does as much. Evidence is that such iterations come at even
 distances, that they stand out from those between them, and that the spectrum of the iteration times has its
 strongest line, harmonics included, where the distances say. The line gives the period.
+
+A step beyond Holmes: where iterations hardly vary, excesses below its delta show as plainly. If none recur by the
+delta, the same evidence is looked for in what exceeds the usual by more than it varies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+
+_NORMAL = 1.4826
+"""A normal distribution's standard deviation over its median distance from the median."""
 
 HARMONICS = 3
 """A train of short pulses shows as a line and its multiples (appendix B: at 0.144, 0.288 and 0.432)."""
@@ -24,18 +31,23 @@ _OVERSAMPLING = 8
 
 @dataclass(frozen=True, slots=True)
 class FluctuationSettings:
-    """``delta`` as Holmes' for fluctuation: from it on an iteration counts as one of the recurring ones.
+    """``delta`` as Holmes' for fluctuation: from it on an iteration counts as one of the recurring ones. ``faint``: the
+    least that it may be lowered to, and not below ``deviations`` of the iterations (a normal distribution's, by their
+    median distance from the median); as large as ``delta`` it never is.
 
-    Of the latest ``window`` iterations at least ``least_peaks`` must; ``even_share`` of the distances between them
-    must lie within a third of their median, and the peaks' mean excess above ``contrast`` standard deviations of
-    all other iterations. The period lies between ``shortest_period`` and ``longest_period`` iterations, and differs
-    from the median distance by at most ``period_tolerance`` of it. A run ends after ``closed_after_periods`` without a
-    peak.
+    Of the latest ``window`` iterations at least ``least_peaks`` must, ``faint_peaks`` if it is lowered; ``even_share``
+    of the distances between them must lie within a third of their median, and the peaks' mean excess above ``contrast``
+    standard deviations of all other iterations. The period lies between ``shortest_period`` and ``longest_period``
+    iterations, and differs from the median distance by at most ``period_tolerance`` of it. A run ends after
+    ``closed_after_periods`` without a peak.
     """
 
     delta: float = 1.05
+    faint: float = 1.025
+    deviations: float = 2.5
     window: int = 100
     least_peaks: int = 6
+    faint_peaks: int = 8
     even_share: float = 0.8
     contrast: float = 3.5
     shortest_period: float = 3.0
@@ -44,8 +56,15 @@ class FluctuationSettings:
     closed_after_periods: float = 2.0
 
 
-def period_of(durations_ns: Sequence[int | None], settings: FluctuationSettings) -> float | None:
-    """The period, in iterations, at which long ones come again; None: they do not, or too few came so far.
+class Recurrence(NamedTuple):
+    """Long iterations come again after ``period`` iterations; those from ``delta`` on count."""
+
+    period: float
+    delta: float
+
+
+def recurrence(durations_ns: Sequence[int | None], settings: FluctuationSettings) -> Recurrence | None:
+    """How long iterations come again; None: they do not, or too few came so far.
 
     ``durations_ns`` are those of consecutive iterations; None: not known.
     """
@@ -54,9 +73,21 @@ def period_of(durations_ns: Sequence[int | None], settings: FluctuationSettings)
     if known.sum() < settings.least_peaks * settings.shortest_period:
         return None
     excess = np.where(known, durations / np.median(durations[known]) - 1, 0.0)
-    long = excess > settings.delta - 1
+    deviation = _NORMAL * float(np.median(np.abs(excess[known])))
+    faint = max(settings.faint, 1 + settings.deviations * deviation)
+    for delta, least_peaks in ((settings.delta, settings.least_peaks), (faint, settings.faint_peaks)):
+        period = _period(excess, known, delta, least_peaks, settings) if delta <= settings.delta else None
+        if period is not None:
+            return Recurrence(period, delta)
+    return None
+
+
+def _period(
+    excess: Floats, known: npt.NDArray[np.bool_], delta: float, least_peaks: int, settings: FluctuationSettings
+) -> float | None:
+    long = excess > delta - 1
     peaks = np.flatnonzero(long & ~np.r_[False, long[:-1]])
-    if len(peaks) < settings.least_peaks:
+    if len(peaks) < least_peaks:
         return None
     distances = np.diff(peaks)
     median = float(np.median(distances))

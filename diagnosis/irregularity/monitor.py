@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any
 
-from diagnosis.irregularity.fluctuation import FluctuationSettings, period_of
+from diagnosis.irregularity.fluctuation import FluctuationSettings, Recurrence, recurrence
 
 SPIKE = "abnormal_spike"
 FLUCTUATION = "performance_fluctuation"
@@ -47,7 +47,8 @@ class MonitorSettings:
 class Run:
     """Irregular iterations with at most a short break between them: one fault's footprint in time.
 
-    ``period``: they come again after so many iterations, and the break may be as long.
+    ``period``: they come again after so many iterations, and the break may be as long; from ``recurs_from`` times the
+    expected on an iteration is one of them.
 
     ``level_length`` of them make its level, ``level_ns`` in all beyond the expected, and ``step_length`` are on a step
     above it, ``step_ns`` in all, since ``step_first``; ``on_step`` is whether the last one is.
@@ -68,6 +69,7 @@ class Run:
     step_first: int | None = None
     on_step: bool = False
     period: float | None = None
+    recurs_from: float | None = None
 
     @property
     def step_ordinal(self) -> int:
@@ -133,8 +135,8 @@ class IterationMonitor:
         self.seen += 1
         self._remember(duration_ns)
         expected = self.expected_ns
-        period = self._period(duration_ns, expected)
-        delta = self.settings.delta if period is None else self.settings.fluctuation.delta
+        recurs = self._recurrence(duration_ns, expected)
+        delta = self.settings.delta if recurs is None else min(self.settings.delta, recurs.delta)
         if duration_ns is None:
             return Judgement(iteration, None, expected, None, delta, self.run)
         if expected is None:
@@ -142,7 +144,9 @@ class IterationMonitor:
                 self._learn(iteration, duration_ns)
             return Judgement(iteration, duration_ns, None, None, delta)
         if duration_ns > delta * expected:
-            self.run = _with(self._extended(iteration, duration_ns, expected), period=period)
+            period, since = (None, None) if recurs is None else recurs
+            run = self._extended(iteration, duration_ns, expected)
+            self.run = _with(run, period=period, recurs_from=since)
             self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, delta, self.run)
         self._learn(iteration, duration_ns)
@@ -184,15 +188,16 @@ class IterationMonitor:
         while len(self.recent) > self.settings.fluctuation.window:
             self.recent.popleft()
 
-    def _period(self, duration_ns: int | None, expected_ns: int | None) -> float | None:
-        """The period of the fluctuation that goes on, or that shows with this iteration; None: there is none."""
-        known = None if self.run is None else self.run.period
-        settings = self.settings.fluctuation
-        if duration_ns is None or expected_ns is None or duration_ns <= settings.delta * expected_ns:
+    def _recurrence(self, duration_ns: int | None, expected_ns: int | None) -> Recurrence | None:
+        """The fluctuation that goes on, or that shows with this iteration; None: there is none."""
+        run, settings = self.run, self.settings.fluctuation
+        known = None if run is None or run.period is None else Recurrence(run.period, run.recurs_from or settings.delta)
+        least = min(settings.faint, settings.delta)
+        if duration_ns is None or expected_ns is None or duration_ns <= least * expected_ns:
             return known
-        if self.run is not None and self.run.degraded:
+        if run is not None and run.degraded:
             return known
-        return period_of(list(self.recent), settings) or known
+        return recurrence(list(self.recent), settings) or known
 
     def _closed_after(self, run: Run) -> int:
         """After how many regular iterations a run has ended."""

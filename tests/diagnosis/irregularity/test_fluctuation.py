@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from diagnosis.irregularity.fluctuation import FluctuationSettings, period_of, spectrum
+from diagnosis.irregularity.fluctuation import FluctuationSettings, recurrence, spectrum
 from diagnosis.irregularity.monitor import (
     DEGRADATION,
     FLUCTUATION,
@@ -123,16 +123,44 @@ def test_the_published_degradation_stays_open_until_it_ends() -> None:
 
 def test_too_few_peaks_or_unknown_iterations_are_no_evidence() -> None:
     pulses = ([SECOND] * 6 + [11 * SECOND // 10]) * (SETTINGS.least_peaks - 1)
-    assert period_of(pulses, SETTINGS) is None
-    assert period_of([*pulses, *pulses], SETTINGS) == pytest.approx(7, abs=0.1)
-    assert period_of([None] * 100, SETTINGS) is None
-    assert period_of([], SETTINGS) is None
+    assert recurrence(pulses, SETTINGS) is None
+    found = recurrence([*pulses, *pulses], SETTINGS)
+    assert found is not None
+    assert found.period == pytest.approx(7, abs=0.1)
+    assert found.delta == SETTINGS.delta
+    assert recurrence([None] * 100, SETTINGS) is None
+    assert recurrence([], SETTINGS) is None
 
 
 def test_a_gap_in_the_log_hides_no_fluctuation() -> None:
     pulses: list[int | None] = [*([SECOND] * 6 + [11 * SECOND // 10]) * 10]
     pulses[20:26] = [None] * 6
-    assert period_of(pulses, SETTINGS) == pytest.approx(7, abs=0.1)
+    found = recurrence(pulses, SETTINGS)
+    assert found is not None
+    assert found.period == pytest.approx(7, abs=0.1)
+    assert found.delta == SETTINGS.delta
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_faint_fluctuation_shows_where_iterations_hardly_vary(seed: int) -> None:
+    """Hardly any of its peaks exceeds the published delta."""
+    times, at = noisy(400, seed, cv=0.008), np.arange(20, 400, 8)
+    times[at] += 0.04
+    found = judged(times)
+    assert patterns(found) <= {FLUCTUATION}
+    late = [j for j in found[120:] if j.irregular]
+    assert len(late) >= 25
+    assert np.mean([j.iteration % 8 == 4 for j in late]) > 0.9
+    periods = [j.run.period for j in late if j.run and j.run.period]
+    assert periods == pytest.approx([8] * len(late), abs=0.3)
+    assert all(SETTINGS.faint <= j.delta < SETTINGS.delta for j in late)
+
+
+def test_where_iterations_vary_the_published_delta_is_kept() -> None:
+    times, at = noisy(400, 1, cv=0.03), np.arange(20, 400, 8)
+    times[at] += 0.04
+    assert FLUCTUATION not in patterns(judged(times))
+    assert recurrence([round(t * SECOND) for t in times[:100]], SETTINGS) is None
 
 
 def test_a_restart_forgets_nothing_of_a_fluctuation() -> None:
