@@ -99,8 +99,9 @@ def _best(score: Score) -> str:
 
 
 def _innocent(score: Score) -> int:
-    """Nodes named that are normal, or for what they do not have, each once, however often."""
-    return len({host for said in score.said for host in said.normal_hosts})
+    """Nodes named that are normal, or for what they do not have, each once, however often; as many as are normal."""
+    named = {host for said in score.said for host in said.normal_hosts}
+    return min(len(named), score.hosts - (score.fault is not None))
 
 
 def _devices_right(scores: Iterable[Score]) -> int:

@@ -17,6 +17,7 @@ from producers.simulation.nic import simulate_nics
 from producers.simulation.nic.scenarios import Setup
 
 _TUPLES = ("ranks", "normal_hosts")
+"""Fields of an answer that a file has as lists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,12 @@ def test_every_normal_node_that_is_named_counts_once() -> None:
     assert (own["false_positives"]["count"], own["false_positives"]["of"]) == (2, 3)
 
 
+def test_no_more_nodes_count_as_wrongly_named_than_are_normal() -> None:
+    """Where all are named for what none of them has, the faulty one as well."""
+    own = figures.summarise([score(SLOW_NIC, incident("compute_slow", 0, 2, 4, 6))])["classes"][SLOW_NIC]
+    assert (own["false_positives"]["count"], own["false_positives"]["of"]) == (3, 3)
+
+
 def test_a_score_survives_its_file() -> None:
     one = score(SLOW_NIC, incident("communication_slow", 2), incident("compute_slow", 0, 4))
     assert Score.from_json(json.loads(json.dumps(one.to_json()))) == one
