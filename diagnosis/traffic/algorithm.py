@@ -14,7 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from diagnosis.traffic.volume import POINT_TO_POINT, TREE_OPS, Algorithm, ends_chain, ring_bytes, tree_bytes
+from diagnosis.traffic.volume import (
+    LARGE_BYTES,
+    POINT_TO_POINT,
+    TREE_OPS,
+    Algorithm,
+    ends_chain,
+    ring_bytes,
+    tree_bytes,
+)
 
 MOST_TREES = 2
 """The library builds at most two trees, in which a rank that is inside one is a leaf of the other."""
@@ -34,7 +42,7 @@ class InferenceRules:
     peer_floor: float = 0.1
     inflation: float = 0.15
     large_inflation: float = 0.03
-    large_bytes: int = 1 << 20
+    large_bytes: int = LARGE_BYTES
     implausible: float = -12.5
     shortfall: float = 0.02
     unevenness: float = 0.1

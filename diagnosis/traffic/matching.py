@@ -13,13 +13,11 @@ import numpy as np
 
 from diagnosis.traffic.epochs import Ints
 from diagnosis.traffic.series import Coverage
+from diagnosis.traffic.volume import LARGE_BYTES
 
 NEVER = -(1 << 62)
 EXACT = 1.002
 """Volumes that differ by less are the same."""
-
-_LARGE = 21
-"""Bits of the size of operators that are too large for the low-latency protocols."""
 
 _REMEMBERED = 32
 """Operators that what is usual is told from."""
@@ -208,7 +206,7 @@ class Walk:
         """By how much it usually exceeds what is expected, by operators of its size or, of large ones, which have the
         same protocol, of the nearest to it."""
         size = self.expected[transfer].bit_length()
-        near = [of for of in self.ratios if of == size or min(of, size) >= _LARGE]
+        near = [of for of in self.ratios if of == size or min(of, size) >= LARGE_BYTES.bit_length()]
         return median(self.ratios[min(near, key=lambda of: abs(of - size))]) if near else self.inflation
 
     def _least(self, transfer: int) -> float:

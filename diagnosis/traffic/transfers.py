@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnosis.columns import joint_codes
-from diagnosis.traffic.algorithm import Floats, Inference, infer
+from diagnosis.traffic.algorithm import Inference, infer
 from diagnosis.traffic.bursts import Bursts
 from diagnosis.traffic.calls import UNKNOWN, Calls, Kind
 from diagnosis.traffic.endpoints import nic_of, rank_of
@@ -76,10 +76,10 @@ def infer_algorithms(
 ) -> dict[Kind, Inference]:
     """The algorithm of each kind of collective calls that is not known, told by what its ranks sent after calling.
 
-    What bursts bring to each member from one call of a kind until the rank's next call of another kind counts; the
-    median stands against other traffic on the same queue pairs. Where calls run ahead of what they launch, such
-    windows hold too little or too much: then all of the traffic between members counts, less what is known to be sent
-    directly.
+    What bursts bring to each member from a run of the communicator's collectives until the rank's next other call
+    counts; the median stands against other traffic on the same queue pairs. Where calls run ahead of what they launch,
+    such windows hold too little or too much: then all of the traffic between members counts, less what is known to be
+    sent directly.
     ``slack_ns``: how far clocks may be off, a NIC each.
     """
     found: dict[Kind, Inference] = {}
@@ -128,42 +128,31 @@ class _Sending:
         found = {}
         for kind, ranks in peers.items():
             about = kind.op, kind.payload, len(ranks) + 1
-            for sent_to in (self.after_runs, self.after_calls, self.in_all):
-                inference = infer(*about, sent_to(kind, ranks))
-                if inference is not None:
-                    found[kind] = inference
-                    break
+            inference = infer(*about, self.after_runs(kind, ranks)) or infer(*about, self.in_all(kind, ranks))
+            if inference is not None:
+                found[kind] = inference
         return found
 
-    def after_calls(self, kind: Kind, peers: Sequence[int]) -> dict[int, float]:
-        """Bytes that one call usually sends to each peer; nothing where most runs are followed by none."""
-        runs = np.flatnonzero(self.kind[self.begins] == self.kinds.index(kind))
-        repeats = np.diff(np.append(self.begins, len(self.kind)))[runs]
-        return self._usually(peers, np.arange(len(self.begins)), runs, repeats)
+    def after_runs(self, kind: Kind, peers: Sequence[int]) -> dict[int, float]:
+        """Bytes that one call usually sends to each peer; nothing where most runs are followed by none.
 
-    def _usually(self, peers: Sequence[int], run: Ints, runs: Ints, whole: Floats) -> dict[int, float]:
-        """Bytes over ``whole`` that each peer usually gets in ``runs``, of those that windows belong to (``run``)."""
+        A run is of collectives of the communicator, whatever their kinds: without a silence between them bursts hold
+        several. A call's part is in proportion of what rings carry.
+        """
+        in_ring = np.array([self._in_a_ring(one, kind, len(peers) + 1) for one in self.kinds])
+        of_kind = self.kind[self.begins]
+        own = in_ring[of_kind] > 0
+        run = np.where(own, np.cumsum(own & ~np.append(False, own[:-1])) - 1, UNKNOWN)
+        whole = np.bincount(run[own], weights=np.add.reduceat(in_ring[self.kind], self.begins)[own])
+        runs = np.unique(run[own & (of_kind == self.kinds.index(kind))])
         of_burst = np.where(self.window >= 0, run[self.window], UNKNOWN)
         sent = {}
         for peer in peers:
-            own = (self.destination == peer) & (of_burst != UNKNOWN)
-            each = np.bincount(of_burst[own], weights=self.size[own], minlength=len(run))[runs] / whole
+            seen = (self.destination == peer) & (of_burst != UNKNOWN)
+            each = np.bincount(of_burst[seen], weights=self.size[seen], minlength=len(whole))[runs] / whole[runs]
             if 2 * np.count_nonzero(each) >= len(each):
-                sent[peer] = float(np.median(each[each > 0]))
+                sent[peer] = float(np.median(each[each > 0])) * self._in_a_ring(kind, kind, len(peers) + 1)
         return sent
-
-    def after_runs(self, kind: Kind, peers: Sequence[int]) -> dict[int, float]:
-        """The same by runs of collectives of the communicator, whatever their kinds: without a silence between them
-        bursts hold several. A call's part is in proportion of what rings carry."""
-        in_ring = np.array([self._in_a_ring(one, kind, len(peers) + 1) for one in self.kinds])
-        own = in_ring[self.kind[self.begins]] > 0
-        run = np.cumsum(own & ~np.append(False, own[:-1])) - 1
-        whole = np.bincount(run[own], weights=np.add.reduceat(in_ring[self.kind], self.begins)[own])
-        runs = np.unique(run[own & (self.kind[self.begins] == self.kinds.index(kind))])
-        return {
-            peer: each * self._in_a_ring(kind, kind, len(peers) + 1)
-            for peer, each in self._usually(peers, np.where(own, run, UNKNOWN), runs, whole[runs]).items()
-        }
 
     def in_all(self, kind: Kind, peers: Sequence[int]) -> dict[int, float]:
         """What goes to each peer in all, less what is sent directly, in the kind's proportion of what rings carry."""

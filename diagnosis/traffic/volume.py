@@ -30,6 +30,9 @@ DTYPE_BYTES = {
     "float64": 8,
 }
 
+LARGE_BYTES = 1 << 20
+"""From here on operators are too large for LL, which sends twice the bytes."""
+
 TREE_OPS = ("all_reduce", "broadcast", "reduce")
 """What is ever done along a tree; gathering and scattering go around the ring alone."""
 
