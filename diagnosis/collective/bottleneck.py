@@ -2,8 +2,8 @@
 
 Proxy threads move the data between GPUs and NICs. Where a CPU delays them, the operators of its host last longer, but
 starts and actual times stay as they were; that rules out the network. Silences spread over the whole group, so that
-the evidence reaches no further than to it. Where the actual time of all ranks has grown alike, the network is slow
-for all of them.
+the evidence reaches no further than to it (``silent_sends`` goes on from there). Where the actual time of all ranks has
+grown alike, the network is slow for all of them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ def slow_groups(grids: Sequence[Grid], job: Job, rules: ComparisonRules, usual: 
         if longer >= rules.longer:
             cause: Cause = "communication_slow" if active - 1 >= _SENDING * (longer - 1) else "host_slow"
             by_cause.setdefault(cause, []).append((grid, longer, active))
-    plainest = sorted(by_cause, key=lambda cause: max(longer for _, longer, _ in by_cause[cause]))[-1:]
-    return [_of_groups(cause, by_cause[cause], job) for cause in plainest]
+    if not by_cause:
+        return []
+    plainest = max(by_cause, key=lambda cause: max(longer for _, longer, _ in by_cause[cause]))
+    return [_of_groups(plainest, by_cause[plainest], job)]
 
 
 def _of_groups(cause: Cause, slow: Sequence[tuple[Grid, float, float]], job: Job) -> Verdict:

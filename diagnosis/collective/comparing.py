@@ -22,7 +22,7 @@ from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorS
 from diagnosis.job import Job
 
 _LEAST_RATES = 3
-"""Of them before a rank's rate is usual."""
+"""Regular iterations before a rank's rate is usual."""
 
 _MOST_ANSWERS = 100
 """Different ones on a run that are told."""
@@ -73,10 +73,9 @@ class Comparer:
         if not self.stages and of_layout(job) is None:
             self.stages = of_traffic(own, iteration.table, job)
         if self.monitor.expected_ns is None and duration is not None:
-            # what the job may have been slow in from its beginning is not usual
             verdicts = self._slow(iteration, own, job, None, (self.monitor.settings.delta - 1.0) * duration)
         at_fault = bool(_at_fault(verdicts))
-        # what is slow from the beginning must not become usual
+        # what is slow from the beginning is not usual, and must not become so
         judgement = self.monitor.judge(iteration.number, None if at_fault else duration)
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
             verdicts = self._slow(iteration, own, job, merged(self.usual), _PART * (duration - judgement.expected_ns))

@@ -115,7 +115,8 @@ def _without_cause(way: _Way, lacking: Bools) -> Bools:
 def _unseen(late: Floats, stage: Ints) -> Bools:
     """The machines that were not seen to send what most of their stage did, or anything; shape (machines,)."""
     unknown = np.isnan(late)
-    expected = np.stack([2 * (~unknown[stage == at]).sum(axis=0) > np.sum(stage == at) for at in stage])
+    stages = (stage == at for at in range(int(stage.max()) + 1))
+    expected = np.stack([2 * np.count_nonzero(~unknown[own], axis=0) > np.count_nonzero(own) for own in stages])[stage]
     return np.asarray((expected & unknown).any(axis=1) | unknown.all(axis=1))
 
 

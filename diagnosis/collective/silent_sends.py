@@ -10,7 +10,7 @@ single iteration proves nothing, however many they are.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -84,7 +84,6 @@ class SilentSends:
         if iteration not in self.recent and (self.learned is None or iteration >= self.learned + span):
             self.learned = iteration
             self.usual.append(sends_by_host(table, job))
-        self.recent = {at: of for at, of in self.recent.items() if at > iteration - _WINDOW}
 
     def narrowed(self, verdict: Verdict, iteration: int, span: int, table: Participation, job: Job) -> Verdict:
         """A verdict on a group of hosts, or on the only one of it whose sends go silent, in this iteration as well.
@@ -93,23 +92,19 @@ class SilentSends:
         """
         hosts = {job.clock(rank) for rank in verdict.ranks}
         own = {host: sends for host, sends in sends_by_host(table, job).items() if host in hosts}
-        self._forget(iteration, span)
+        self.recent = {at: of for at, of in self.recent.items() if iteration - _WINDOW < at <= iteration - span}
         self.recent[iteration] = own
-        known = {host: _together(host, self.recent.values()) for host in own}
-        most = max((sends.all for sends in own.values()), default=0)
-        seen = own.keys() == hosts and all(sends.all >= _SEEN * most for sends in own.values())
-        if not seen or len(hosts) < _LEAST_HOSTS or any(job.place[rank].host is None for rank in verdict.ranks):
+        if not hosts <= job.ranks_of_host.keys() or not _seen_whole(own, hosts):
             return verdict
+        known = {host: _together(host, self.recent.values()) for host in own}
         busy = max(known, key=lambda host: known[host].share)
         others = [host for host in known if host != busy]
-        when = sum(of[busy].silent > 0 for of in self.recent.values() if busy in of)
-        usual = _together(busy, self.usual)
-        if when < _LEAST_ITERATIONS or not own[busy].silent or not known[busy].oftener(usual):
+        if len(hosts) < _LEAST_HOSTS or not self._is_busy(busy, known[busy]):
             return verdict
         if any(own[host].share > own[busy].share or not known[busy].oftener(known[host]) for host in others):
             return verdict
         ranks = tuple(rank for rank in verdict.ranks if job.clock(rank) == busy)
-        beyond_ns = own[busy].silence_ns - usual.silence_ns / max(len(self.usual), 1)
+        usually_ns = _together(busy, self.usual).silence_ns / max(len(self.usual), 1)
         return replace(
             verdict,
             level="machine",
@@ -119,13 +114,15 @@ class SilentSends:
                 **verdict.evidence,
                 "silent_share": known[busy].share,
                 "others": max(known[host].share for host in others),
-                "silence_ns": max(beyond_ns, 0.0) / len(ranks),
+                "silence_ns": max(own[busy].silence_ns - usually_ns, 0.0) / len(ranks),
             },
         )
 
-    def _forget(self, iteration: int, span: int) -> None:
-        """What is long past, and what the rows of an iteration hold again."""
-        self.recent = {at: of for at, of in self.recent.items() if iteration - _WINDOW < at <= iteration - span}
+    def _is_busy(self, host: str, known: Sends) -> bool:
+        """Whether its sends go silent oftener than is usual of it, in the latest iteration and in others."""
+        silent = [at for at, of in self.recent.items() if host in of and of[host].silent]
+        latest = max(self.recent)
+        return len(silent) >= _LEAST_ITERATIONS and latest in silent and known.oftener(_together(host, self.usual))
 
     def to_state(self) -> dict[str, Any]:
         """In a form that JSON can carry."""
@@ -154,6 +151,12 @@ def sends_by_host(table: Participation, job: Job) -> dict[str, Sends]:
         host = job.clock(at)
         found[host] = found.get(host, Sends()) + Sends(int(silent_of[at]), int(all_of[at]), int(silence_of[at]))
     return found
+
+
+def _seen_whole(own: Mapping[str, Sends], hosts: Set[str]) -> bool:
+    """Whether all hosts were seen to send, none of them much less than the others."""
+    most = max((sends.all for sends in own.values()), default=0)
+    return own.keys() == hosts and all(sends.all >= _SEEN * most for sends in own.values())
 
 
 def _together(host: str, each: Iterable[Mapping[str, Sends]]) -> Sends:

@@ -99,8 +99,8 @@ def slow_in_custom(
 
     First by the rank-level actual rate, each against what is usual for the rank; where that is not known it has to
     differ by twice as much, since ranks send unlike volumes. Who is silent for most of the time is not held up by what
-    it can send. Where all who send to one rank are slow to it alone, that
-    rank's own way in is slow: rates of senders cannot show it.
+    it can send. Where all who send to one rank are slow to it alone, that rank's own way in is slow: rates of senders
+    cannot show it.
     """
     chosen = grid.choose(np.flatnonzero(grid.complete & grid.custom)[-rules.recent :])
     if not len(chosen.instance):
@@ -112,12 +112,12 @@ def slow_in_custom(
         rate, least = rate / known, rules.custom_margin
     sending = np.nanmedian(chosen.actual / np.maximum(chosen.duration, 1.0), axis=1) >= rules.custom_busy_share
     towards, to_peer = _towards(chosen, table)
-    for method, who, speed, margin, may in (
+    for method, who, speed, margin, eligible in (
         ("actual_rate", chosen.rank, rate, least, sending),
         ("rate_to_peer", towards, to_peer, 2 * rules.custom_margin, True),  # single sends jitter more
     ):
         ratio, deviation = over_others(speed)
-        slow = np.flatnonzero(may & (ratio <= 1.0 - np.maximum(margin, rules.spread * deviation)))
+        slow = np.flatnonzero(eligible & (ratio <= 1.0 - np.maximum(margin, rules.spread * deviation)))
         if len(slow):
             worst = slow[np.argmin(ratio[slow])]
             return Verdict(

@@ -31,9 +31,9 @@ _OVERSAMPLING = 8
 
 @dataclass(frozen=True, slots=True)
 class FluctuationSettings:
-    """``delta`` as Holmes' for fluctuation: from it on an iteration counts as one of the recurring ones. ``faint``: the
-    least that it may be lowered to, and not below ``deviations`` of the iterations (a normal distribution's, by their
-    median distance from the median); as large as ``delta`` it never is.
+    """``delta`` as Holmes' for fluctuation: from it on an iteration counts as one of the recurring ones. Where
+    iterations vary little, it is lowered to ``deviations`` standard deviations above the usual (by the median distance
+    from the median), but not below ``faint``.
 
     Of the latest ``window`` iterations at least ``least_peaks`` must, ``faint_peaks`` if it is lowered; ``even_share``
     of the distances between them must lie within a third of their median, and the peaks' mean excess above ``contrast``

@@ -191,6 +191,7 @@ class IterationMonitor:
     def _recurrence(self, duration_ns: int | None, expected_ns: int | None) -> Recurrence | None:
         """The fluctuation that goes on, or that shows with this iteration; None: there is none."""
         run, settings = self.run, self.settings.fluctuation
+        # states of earlier builds have a period alone
         known = None if run is None or run.period is None else Recurrence(run.period, run.recurs_from or settings.delta)
         least = min(settings.faint, settings.delta)
         if duration_ns is None or expected_ns is None or duration_ns <= least * expected_ns:

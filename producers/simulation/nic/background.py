@@ -16,9 +16,8 @@ from producers.simulation.nic.faults import Injection
 from producers.simulation.nic.scenario import NicScenario
 from producers.simulation.nic.slices import Ints
 
-_PERIOD_S = 0.1
 _PERIODS = 10
-"""In a second."""
+"""Of a second; what comes is drawn for each."""
 
 FLOWS = 8
 """Queue pairs of a NIC that belong to others; the last one is the loopback's."""
@@ -64,7 +63,7 @@ def _of_others(scenario: NicScenario, nic: int, period: int) -> Iterator[Burst]:
     often = scenario.noise.background
 
     def begin() -> float:
-        return _PERIOD_S * (period + chance.random())
+        return (period + chance.random()) / _PERIODS
 
     for _ in range(chance.poisson(0.8 * often)):
         flow = int(chance.integers(*_STORAGE_FLOWS))

@@ -48,6 +48,7 @@ class FaultTruth:
 @dataclass(frozen=True)
 class NicTruth:
     """What is known of a run beyond its messages; times are of a perfect clock.
+
     ``faults`` are those that began before the run was over. ``operators`` (``OPERATORS``) has a row an operator
     between hosts, and custom collective, that a rank called: when its first byte left the rank's NIC and its last one
     (null: none did, or it never ended), and the bytes it had to send, headers included. ``iteration_ends_ns``
