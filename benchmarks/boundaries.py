@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from offbeat import terminal
-
 REPORTED_SEEDS = 95_000
 """Seeds from here on are for reported figures alone."""
 
@@ -27,7 +25,8 @@ def run(
     """Hold operators against what was truly sent.
 
     ``boundaries_in_time``: beginning and end within two epochs, of those that have silence on both sides.
-    ``volumes_back_to_back``: volume within a hundredth, of the others. Of complete ones from 256 KB on.
+    ``volumes_back_to_back``: volume within a hundredth, of the others. Of those from 256 KB on that are told to be
+    complete; ``not_complete`` are not, though they ended and telemetry covers them.
     """
     from benchmarks.simulated import workers
     from benchmarks.traffic import boundaries
@@ -36,11 +35,8 @@ def run(
 
     settings = Settings.load()
     told = cases(repeats, healthy, ["default"], seeds, only or (), untuned)
-    found = []
-    with terminal.progress("simulated runs", len(told)) as shown:
-        for one in workers.results(partial(boundaries.bounded, settings=settings), told, processes):
-            found.append(one)
-            shown.advance(len(found))
+    work = partial(boundaries.bounded, settings=settings)
+    found = workers.all_results("simulated runs", work, told, processes)
     return {
         "seeds": {"from": seeds, "reported": seeds == REPORTED_SEEDS},
         "untuned": untuned,

@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from offbeat import terminal
-
 REPORTED_SEEDS = 90_000
 """Seeds from here on are for reported figures alone."""
 
@@ -45,11 +43,7 @@ def run(
         for epoch_ns in EPOCHS_NS
     }
     cases = [straggler.Slowed(seeds + at, p) for p in SLOWNESS for at in range(runs)]
-    found = []
-    with terminal.progress("slow NICs", len(cases)) as shown:
-        for one in workers.results(partial(straggler.sensed, settings=settings), cases, processes):
-            found.append(one)
-            shown.advance(len(found))
+    found = workers.all_results("slow NICs", partial(straggler.sensed, settings=settings), cases, processes)
     return {
         "seeds": {"from": seeds, "reported": seeds == REPORTED_SEEDS},
         "half_bandwidth": half,

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.accuracy import Noise
-from offbeat import terminal
 
 SEEDS = 55_000
 """Where the seeds of reported figures begin."""
@@ -40,11 +39,8 @@ def run(
 
     varied = variations.variations(Settings.load(), delta or DELTAS, pivots or PIVOTS)
     cases = plan.cases(runs, healthy, noise.profiles, seeds, ranks=ranks, iterations=iterations)
-    scores = []
-    with terminal.progress("simulated runs", len(cases)) as shown:
-        for of_run in workers.results(partial(variations.judge_each, varied=varied), cases, processes):
-            scores.append(of_run)
-            shown.advance(len(scores))
+    work = partial(variations.judge_each, varied=varied)
+    scores = workers.all_results("simulated runs", work, cases, processes)
     by_noise = {name: [of_run for of_run in scores if of_run[0].noise == name] for name in noise.profiles}
     return {
         "runs": {"faulty": runs, "healthy": healthy, "ranks": ranks, "iterations": iterations},

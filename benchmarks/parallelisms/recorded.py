@@ -32,13 +32,13 @@ def schedules(path: Path) -> list[Path]:
 
 
 class _Operator(NamedTuple):
-    """A line of a schedule; ``ranks`` and ``ms`` are 0 where they are not recorded."""
+    """A line of a schedule; ``ranks`` and ``ms`` are None where they are not recorded."""
 
     op: str
     group: str
-    ranks: int
+    ranks: int | None
     bytes: int
-    ms: float
+    ms: float | None
 
 
 def identified(path: Path) -> Counter[tuple[str, str]]:
@@ -66,15 +66,15 @@ def _operators(path: Path) -> Iterator[_Operator]:
                 op, group = (row[name].rpartition(".")[2] for name in ("comm_type", "comm_group"))
                 if op in OPS:
                     size, ranks, ms = (_number(row[name]) for name in ("msg_size", "comm_group_size", "_elapsed_time"))
-                    yield _Operator(op, group, round(ranks), round(size), ms)
+                    yield _Operator(op, group, None if ranks is None else round(ranks), round(size or 0), ms)
     except (OSError, KeyError, AttributeError, ValueError, OverflowError, csv.Error) as error:
         raise InputError(
             f"{path}: cannot be read as a schedule of AICB: {error!r}; give one of its CSV files"
         ) from error
 
 
-def _number(text: str | None) -> float:
-    return float(text) if text and text != "None" else 0.0
+def _number(text: str | None) -> float | None:
+    return float(text) if text and text != "None" else None
 
 
 def _text(path: Path) -> IO[str]:
@@ -85,6 +85,7 @@ def _op_calls(schedule: Sequence[_Operator], members: Mapping[str, range]) -> pa
     """As a collector tells them: what is passed of a buffer is a part of it. One after the other, where no times are
     recorded a millisecond each."""
     parts = [len(members[operator.group]) if operator.op in _SPLIT else 1 for operator in schedule]
+    took = [1.0 if operator.ms is None else operator.ms for operator in schedule]
     seen: Counter[str] = Counter()
     seq = []
     for operator in schedule:
@@ -99,6 +100,6 @@ def _op_calls(schedule: Sequence[_Operator], members: Mapping[str, range]) -> pa
         "op": [operator.op for operator in schedule],
         "dtype": ["uint8"] * len(schedule),
         "count": [operator.bytes // part for operator, part in zip(schedule, parts, strict=True)],
-        "call_ns": (np.cumsum([operator.ms or 1.0 for operator in schedule]) * _NS_PER_MS).astype(np.int64),
+        "call_ns": (np.cumsum(took) * _NS_PER_MS).astype(np.int64),
     }
     return pa.Table.from_batches([OP_CALLS.batch(columns)])

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TypeVar
 
+from offbeat import terminal
+
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
@@ -29,6 +31,16 @@ def results(work: Callable[[_Task], _Result], tasks: Sequence[_Task], processes:
                 yield future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def all_results(what: str, work: Callable[[_Task], _Result], tasks: Sequence[_Task], processes: int) -> list[_Result]:
+    """The same as a list; ``what`` they are is told while they are done."""
+    found: list[_Result] = []
+    with terminal.progress(what, len(tasks)) as shown:
+        for one in results(work, tasks, processes):
+            found.append(one)
+            shown.advance(len(found))
+    return found
 
 
 def _end_with_parent() -> None:

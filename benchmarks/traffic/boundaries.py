@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -27,14 +27,18 @@ EPOCHS, OF_VOLUME = 2, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Operators of ranks that ended. ``apart``: with the silence between them that ends one; of those complete
-    ``in_time``: both boundaries within two epochs. ``back_to_back``: without; ``right_volume``: of those complete,
-    within a hundredth. ``without_row``: that nothing was told of."""
+    """Operators of ranks that ended, of those that telemetry covers.
+
+    ``apart``: complete ones with silence on both sides, ``in_time``: both of their boundaries are within two epochs.
+    ``back_to_back``: the other complete ones, ``right_volume``: theirs is within a hundredth. ``not_complete``: told to
+    lack something. ``without_row``: nothing was told of them.
+    """
 
     apart: int = 0
     in_time: int = 0
     back_to_back: int = 0
     right_volume: int = 0
+    not_complete: int = 0
     without_row: int = 0
 
     def __add__(self, other: Counts) -> Counts:
@@ -45,6 +49,7 @@ class Counts:
         return {
             "boundaries_in_time": share(self.in_time, self.apart),
             "volumes_back_to_back": share(self.right_volume, self.back_to_back),
+            "not_complete": self.not_complete,
             "without_row": self.without_row,
         }
 
@@ -66,7 +71,7 @@ def bounded(case: Case, settings: Settings) -> Bounded:
 def count(run: NicRun, settings: Settings) -> Counts:
     """How many of a run's operators are where they truly were, as the stream tells them.
 
-    Those that telemetry did not cover, or that did not end, are not looked at.
+    Those that telemetry did not cover (``unknown``), or that did not end, are not looked at.
     """
     metrics = rows(TRAFFIC_METRICS, hear(TRAFFIC_METRICS, run.job, run.messages(), settings))
     told = {(row["rank"], row["communicator"], row["seq"]): row for row in metrics}
@@ -88,14 +93,18 @@ def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], d
     before = np.append(-delta_ns, np.maximum.accumulate(end)[:-1])
     alone = start - before >= delta_ns
     apart = alone & np.append(alone[1:], True)
-    found = [told.get((row["rank"], row["communicator"], row["seq"])) for row in own]
+    found = [told.get((row["rank"], row["communicator"], row["seq"]), {"state": None}) for row in own]
     large = sent >= LEAST_BYTES
-    lost = np.array([row is None for row in found])
-    complete = np.array([row is not None and row["state"] == "complete" for row in found]) & large
-    values = [(row["start_ns"], row["end_ns"], row["sent_bytes"]) if row is not None else (0, 0, 0) for row in found]
-    began, ended, volume = np.array([[v or 0 for v in each] for each in values], dtype=np.int64).T
+    state = np.array([row["state"] or "" for row in found])
+    complete = large & (state == "complete")
+    missing = {
+        "not_complete": int((large & np.isin(state, ("incomplete", "missing_start"))).sum()),
+        "without_row": int((large & (state == "")).sum()),
+    }
     if not complete.any():
-        return Counts(without_row=int((lost & large).sum()))
+        return Counts(**missing)
+    names = ("start_ns", "end_ns", "sent_bytes")
+    began, ended, volume = (np.array([row.get(name) or 0 for row in found], dtype=np.int64) for name in names)
     ahead = np.median((began - start)[complete])  # the host's clock, and half an epoch
     limit = EPOCHS * run.scenario.hardware.epoch_ns
     in_time = (np.abs(began - start - ahead) <= limit) & (np.abs(ended - end - ahead) <= limit)
@@ -105,7 +114,7 @@ def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], d
         in_time=int((complete & apart & in_time).sum()),
         back_to_back=int((complete & ~apart).sum()),
         right_volume=int((complete & ~apart & right).sum()),
-        without_row=int((lost & large).sum()),
+        **missing,
     )
 
 
@@ -118,5 +127,4 @@ def summarise(found: Iterable[Bounded]) -> dict[str, Any]:
     return {
         "all": sum(by_setup.values(), Counts()).figures(),
         "setups": {name: counts.figures() for name, counts in sorted(by_setup.items())},
-        "counts": {name: asdict(counts) for name, counts in sorted(by_setup.items())},
     }
