@@ -11,11 +11,20 @@ from hypothesis import strategies as st
 from diagnosis.collective.grid import ComparisonRules
 from diagnosis.collective.own_lateness import late_of_itself, missing_of_itself
 from diagnosis.collective.participation import UNKNOWN
+from diagnosis.collective.pipelines import Pipelines
 from diagnosis.job import Job, Place
 from tests.diagnosis.collective.one_f_one_b import pipelines, replica, schedule
 
 RULES = ComparisonRules()
 REPLICAS = 3
+
+
+def slowed(layout: tuple[int, int], slow: int, at: int, times: float, apart_ns: list[float] | None = None) -> Pipelines:
+    """Replicas, a stage of one of which takes so many times as long to compute."""
+    stages, microbatches = layout
+    told = [replica(stages, microbatches, {slow: times} if one == at else {}) for one in range(REPLICAS)]
+    return pipelines(told, apart_ns or [0.0] * stages)
+
 
 layouts = st.tuples(st.integers(2, 5), st.integers(4, 10))
 """Stages and microbatches."""
@@ -31,11 +40,10 @@ def job(stages: int) -> Job:
 def test_a_machine_that_computes_for_longer_is_named_whatever_the_clocks_say(
     layout: tuple[int, int], data: st.DataObject, times: float
 ) -> None:
-    stages, microbatches = layout
+    stages, _ = layout
     slow, at = data.draw(st.integers(0, stages - 1)), data.draw(st.integers(0, REPLICAS - 1))
     apart = data.draw(st.lists(st.floats(-1e9, 1e9), min_size=stages, max_size=stages))
-    told = [replica(stages, microbatches, {slow: times} if one == at else {}) for one in range(REPLICAS)]
-    found = late_of_itself(pipelines(told, apart), job(stages), RULES)
+    found = late_of_itself(slowed(layout, slow, at, times, apart), job(stages), RULES)
     assert found is not None
     culprit = slow * REPLICAS + at
     assert culprit in found.ranks
@@ -48,11 +56,9 @@ def test_nobody_is_blamed_for_what_was_not_seen_of_another(
     layout: tuple[int, int], data: st.DataObject, times: float
 ) -> None:
     """Some of a machine's sends are lost, or all: the culprit's, its neighbour's or anybody's."""
-    stages, microbatches = layout
+    stages, _ = layout
     slow, at = data.draw(st.integers(0, stages - 1)), data.draw(st.integers(0, REPLICAS - 1))
-    told = pipelines(
-        [replica(stages, microbatches, {slow: times} if one == at else {}) for one in range(REPLICAS)], [0.0] * stages
-    )
+    told = slowed(layout, slow, at, times)
     hidden = data.draw(st.integers(0, stages * REPLICAS - 1))
     whole_stage = data.draw(st.booleans())
     lost = np.zeros_like(told.absent)
@@ -70,11 +76,9 @@ def test_nobody_is_blamed_for_what_was_not_seen_of_another(
 @given(layouts, st.data())
 def test_one_send_more_of_another_hides_nobody(layout: tuple[int, int], data: st.DataObject) -> None:
     """Where one's iteration ends later, a send of the next one is among its own."""
-    stages, microbatches = layout
+    stages, _ = layout
     slow = data.draw(st.integers(0, stages - 1))
-    told = pipelines(
-        [replica(stages, microbatches, {slow: 2.5} if one == 0 else {}) for one in range(REPLICAS)], [0.0] * stages
-    )
+    told = slowed(layout, slow, 0, 2.5)
     other = data.draw(st.sampled_from([at for at in range(stages * REPLICAS) if at % REPLICAS]))
     more = np.full((stages * REPLICAS, 1), np.nan)
     more[other] = np.nanmax(told.start) + 1e6
