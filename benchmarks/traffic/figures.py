@@ -9,11 +9,12 @@ from statistics import median
 from typing import Any
 
 from benchmarks.simulated.figures import share
-from benchmarks.traffic.scoring import CANDIDATES, FALSE, GROUP, NO_DEVICE, RIGHT, WRONG_CLASS, FaultScore
+from benchmarks.traffic.scoring import CANDIDATES, FALSE, GROUP, HOT, NO_DEVICE, NOT_HOT, RIGHT, WRONG_CLASS, FaultScore
 from benchmarks.traffic.trial import Score
 from producers.simulation.nic import BEYOND, Class, Setup
 
 Figures = dict[str, Any]
+Key = Callable[[Score, FaultScore], str]
 
 MISSED = "missed"
 _LEVELS = (RIGHT, CANDIDATES, GROUP, WRONG_CLASS, FALSE)
@@ -21,6 +22,7 @@ _LEVELS = (RIGHT, CANDIDATES, GROUP, WRONG_CLASS, FALSE)
 
 _HIT = frozenset({RIGHT, CANDIDATES, GROUP})
 _TO_MACHINE = frozenset({RIGHT, CANDIDATES})
+_WITH_EXPERTS = (Setup.MIXTRAL, Setup.HOT_EXPERTS)
 _BEYOND = frozenset(str(combination) for combination in BEYOND)
 _NOTICED = (1.01, 1.1)
 """Slowdowns below are hardly any, those from the second on are plain."""
@@ -32,28 +34,33 @@ def summarise(scores: Sequence[Score]) -> Figures:
     ``logs_of_operators``: the same of the search that sees when operators began and ended, and nothing below.
     """
     faulty = [score for score in scores if score.fault is not None]
-    table_4 = [score for score in faulty if score.what not in _BEYOND]
+    table_4, beyond = _of_table_4(scores), [score for score in faulty if score.what in _BEYOND]
     in_logs = [replace(score, said=score.beside) for score in scores]
     return {
-        "runs": {"table_4": len(table_4), "beyond": len(faulty) - len(table_4), "healthy": len(scores) - len(faulty)},
+        "runs": {"table_4": len(table_4), "beyond": len(beyond), "healthy": len(scores) - len(faulty)},
         "all": _of_class(table_4),
         "classes": {kind.value: _of_class(of) for kind in Class if (of := _of(table_4, kind))},
         "healthy": _of_healthy([score for score in scores if score.fault is None]),
-        "table_3": _table_3(faulty, scores),
+        "table_3": _table_3(table_4, scores),
+        "beyond": _localised(beyond, lambda score, _: score.what),
         "recall_by": {
             "setup": _recall_by(faulty, lambda score, _: score.setup.value),
             "severity": _recall_by(table_4, lambda score, _: score.what),
             "slowdown": _recall_by(table_4, lambda _, fault: _felt(fault)),
         },
         "logs_of_operators": {
-            "all": _of_class([score for score in in_logs if score.fault and score.what not in _BEYOND]),
+            "all": _of_class(_of_table_4(in_logs)),
             "healthy": _of_healthy([score for score in in_logs if score.fault is None]),
-            "table_3": _table_3([score for score in in_logs if score.fault], in_logs),
+            "table_3": _table_3(_of_table_4(in_logs), in_logs),
         },
         "shrink": {setup.value: shrink for setup, shrink in sorted(_shrunk(scores).items())},
         "cost_s": _cost(scores),
         "failures": [failure for score in scores if (failure := _failure(score))],
     }
+
+
+def _of_table_4(scores: Sequence[Score]) -> list[Score]:
+    return [score for score in scores if score.fault is not None and score.what not in _BEYOND]
 
 
 def _of(scores: Iterable[Score], kind: Class) -> list[Score]:
@@ -69,7 +76,7 @@ def _of_class(scores: Sequence[Score]) -> Figures:
     """
     best = [_best(score) for score in scores]
     verdicts = Counter(said.verdict for score in scores for said in score.said)
-    answers = sum(count for verdict, count in verdicts.items() if verdict != NO_DEVICE)
+    answers = sum(count for verdict, count in verdicts.items() if verdict not in NO_DEVICE)
     hits = sum(verdict in _HIT for verdict in best)
     innocent = sum(_innocent(score) for score in scores)
     normal = sum(score.hosts - 1 for score in scores)
@@ -86,7 +93,7 @@ def _of_class(scores: Sequence[Score]) -> Figures:
 
 
 def _of_healthy(scores: Sequence[Score]) -> Figures:
-    quiet = [all(said.verdict == NO_DEVICE for said in score.said) for score in scores]
+    quiet = [all(said.verdict in NO_DEVICE for said in score.said) for score in scores]
     return {
         "without_answer": share(sum(quiet), len(quiet)),
         "false_answers": dict(Counter(said.cause for score in scores for said in score.said if said.verdict == FALSE)),
@@ -109,22 +116,36 @@ def _devices_right(scores: Iterable[Score]) -> int:
 
 
 def _table_3(faulty: Sequence[Score], scores: Sequence[Score]) -> Figures:
-    """How far each injection was localised, by setup. Uneven experts are injected nowhere: how many runs with experts
-    had somebody named for routing."""
-    rows: dict[str, dict[str, Counter[str]]] = {}
-    for score in faulty:
-        assert score.fault is not None
-        row = rows.setdefault(score.fault.injection, {})
-        row.setdefault(score.setup.value, Counter())[_best(score)] += 1
-    experts = [score for score in scores if score.setup is Setup.MIXTRAL]
-    hot = sum(any(said.verdict == NO_DEVICE for said in score.said) for score in experts)
+    """How far each injection was localised, by setup. Uneven experts are injected nowhere: of how many runs with
+    experts those that get most are named, and others, by whether they are hotter than they come by chance."""
+    injections = {score.fault.injection for score in faulty if score.fault is not None}
+    routed = [score for score in scores if score.setup in _WITH_EXPERTS]
     return {
-        **{name: {setup: dict(levels) for setup, levels in row.items()} for name, row in sorted(rows.items())},
-        "expert_imbalance": share(hot, len(experts)),
+        **{
+            name: _localised([s for s in faulty if s.fault and s.fault.injection == name], lambda s, _: s.setup.value)
+            for name in sorted(injections)
+        },
+        "expert_imbalance": {
+            setup.value: {
+                verdict: share(sum(any(said.verdict == verdict for said in score.said) for score in own), len(own))
+                for verdict in (HOT, NOT_HOT)
+            }
+            for setup in _WITH_EXPERTS
+            if (own := [score for score in routed if score.setup is setup])
+        },
     }
 
 
-def _recall_by(scores: Sequence[Score], key: Callable[[Score, FaultScore], str]) -> Figures:
+def _localised(scores: Sequence[Score], key: Key) -> dict[str, dict[str, int]]:
+    """How many runs were localised how far."""
+    rows: dict[str, Counter[str]] = {}
+    for score in scores:
+        assert score.fault is not None
+        rows.setdefault(key(score, score.fault), Counter())[_best(score)] += 1
+    return {name: dict(row) for name, row in rows.items()}
+
+
+def _recall_by(scores: Sequence[Score], key: Key) -> Figures:
     groups: dict[str, list[bool]] = {}
     for score in scores:
         assert score.fault is not None

@@ -16,13 +16,15 @@ NOISES = {"default": DEFAULT, "hard": HARD}
 
 HEALTHY = "healthy"
 HEALTHY_SETUPS = (Setup.GPT2_70B, Setup.MIXTRAL, Setup.NEIGHBOURS)
+_HOT = f"{HEALTHY}/{Setup.HOT_EXPERTS}"
 
 HANG_S = 9.0
 """How long a run that hangs is told of."""
 
 _BY_NAME = {str(combination): combination for combination in (*COMBINATIONS, *BEYOND)}
+_REPEATED = (*_BY_NAME, _HOT)
 _BLOCK = 100
-"""Seeds of each repetition: the combinations', then those of healthy runs."""
+"""Seeds of each repetition: the combinations', one with hot experts, then those of healthy runs."""
 
 _LINES_GBPS, _CHANNELS, _SLICES, _SLOTS = (200.0, 800.0), (1, 2, 4, 8), (128, 256, 512, 1024), (4, 8, 16)
 
@@ -65,16 +67,17 @@ def cases(
     repeats: int, healthy_runs: int, noises: Sequence[str], first_seed: int, only: Sequence[str] = (),
     untuned: bool = False,
 ) -> list[Case]:  # fmt: skip
-    """``repeats`` runs of each combination of table 4 and of those beyond it, and healthy ones, in order of seeds.
+    """``repeats`` runs of each combination of table 4, of those beyond it and with hot experts, and healthy ones, in
+    order of seeds.
 
     ``only``: those whose class of anomaly, setup and injection contain one of them; healthy runs have the class
     ``HEALTHY``.
     More runs leave the others as they are.
     """
-    told = [(first_seed + _BLOCK * repeat + at, name) for repeat in range(repeats) for at, name in enumerate(_BY_NAME)]
-    each = _BLOCK - len(_BY_NAME)
+    told = [(first_seed + _BLOCK * repeat + at, name) for repeat in range(repeats) for at, name in enumerate(_REPEATED)]
+    each = _BLOCK - len(_REPEATED)
     for run in range(healthy_runs):
-        seed = first_seed + _BLOCK * (run // each) + len(_BY_NAME) + run % each
+        seed = first_seed + _BLOCK * (run // each) + len(_REPEATED) + run % each
         told.append((seed, f"{HEALTHY}/{HEALTHY_SETUPS[run % len(HEALTHY_SETUPS)]}"))
     full = {name: f"{_class_of(name)}/{name}" for _, name in told}
     chosen = [(seed, name) for seed, name in sorted(told) if not only or any(part in full[name] for part in only)]

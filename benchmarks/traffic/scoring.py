@@ -6,23 +6,26 @@ another kind, is a false one. A node is a host; whether the device is the right 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from diagnosis.job import Job
 from producers.simulation.nic import Class, FaultTruth, NicTruth, Setup
 
-RIGHT, CANDIDATES, GROUP, WRONG_CLASS, FALSE, NO_DEVICE = (
+RIGHT, CANDIDATES, GROUP, WRONG_CLASS, FALSE, HOT, NOT_HOT = (
     "right",
     "candidates",
     "group",
     "wrong_class",
     "false",
-    "no_device",
+    "hot",
+    "not_hot",
 )
-"""The faulty machine; as one of two, where no more can be told; within a group; of another kind; another; nobody."""
+"""The faulty machine; as one of two, where no more can be told; within a group; of another kind; another. And of
+nobody at fault: the machine whose experts get most, another one."""
+NO_DEVICE = frozenset({HOT, NOT_HOT})
 
 _CLASSES_OF = {
     "compute_slow": {Class.COMPUTATION_SLOW},
@@ -71,10 +74,11 @@ class FaultScore:
 def said_of(incident: Row, truth: NicTruth, job: Job, setup: Setup) -> Said:
     """An incident as an answer on the run's only fault, if it has one."""
     named = _hosts(incident["ranks"], job)
-    fault = truth.faults[0] if truth.faults else None
-    verdict = _verdict(incident, fault, job, setup)
+    fault = _whole(truth)
+    routed = incident["cause"] == _OF_NOBODY
+    verdict = _routed(incident, truth, job) if routed else _verdict(incident, fault, job, setup)
     innocent = named if fault is None or verdict in {FALSE, WRONG_CLASS} else named - _hosts(fault.ranks, job)
-    counted = verdict not in {NO_DEVICE, CANDIDATES}
+    counted = verdict not in NO_DEVICE and verdict != CANDIDATES
     return Said(
         cause=incident["cause"],
         level=incident["level"],
@@ -86,8 +90,6 @@ def said_of(incident: Row, truth: NicTruth, job: Job, setup: Setup) -> Said:
 
 
 def _verdict(incident: Row, fault: FaultTruth | None, job: Job, setup: Setup) -> str:
-    if incident["cause"] == _OF_NOBODY:
-        return NO_DEVICE
     if fault is None or incident["opened_ns"] < fault.at_ns - _CLOCKS_NS:
         return FALSE
     named, own = _hosts(incident["ranks"], job), _hosts(fault.ranks, job)
@@ -95,6 +97,8 @@ def _verdict(incident: Row, fault: FaultTruth | None, job: Job, setup: Setup) ->
         return FALSE
     if fault.kind not in _CLASSES_OF.get(incident["cause"], ()):
         return WRONG_CLASS
+    if own == _hosts(job.ranks, job):
+        return RIGHT if named == own else FALSE
     if named <= own:
         return RIGHT
     allowed = (
@@ -103,11 +107,27 @@ def _verdict(incident: Row, fault: FaultTruth | None, job: Job, setup: Setup) ->
     return CANDIDATES if allowed else GROUP
 
 
-def fault_of(truth: NicTruth) -> FaultScore | None:
-    """The run's fault, if it has one."""
+def _routed(incident: Row, truth: NicTruth, job: Job) -> str:
+    """Whether experts of the machine that is named got most, from the last iteration before it was named on."""
+    ended = truth.iteration_ends_ns.max(axis=1)
+    over = int(((ended >= 0) & (ended <= incident["opened_ns"])).sum())
+    most = truth.hosts[int(truth.tokens[max(over - 1, 0) :].sum(axis=0).argmax())]
+    return HOT if _hosts(incident["ranks"], job) == {most} else NOT_HOT
+
+
+def _whole(truth: NicTruth) -> FaultTruth | None:
+    """The fault, with the ranks of all places where it is."""
     if not truth.faults:
         return None
-    fault = truth.faults[0]
+    ranks = sorted({rank for fault in truth.faults for rank in fault.ranks})
+    return replace(truth.faults[0], ranks=tuple(ranks))
+
+
+def fault_of(truth: NicTruth) -> FaultScore | None:
+    """The run's fault, if it has one."""
+    fault = _whole(truth)
+    if fault is None:
+        return None
     return FaultScore(fault.injection, fault.kind, fault.severity, fault.ranks, _slowdown(truth, fault.at_ns))
 
 
@@ -122,5 +142,5 @@ def _slowdown(truth: NicTruth, at_ns: int) -> float | None:
     return round(after[len(after) // 2] / before[len(before) // 2], 4)
 
 
-def _hosts(ranks: tuple[int, ...], job: Job) -> set[str]:
+def _hosts(ranks: Iterable[int], job: Job) -> set[str]:
     return {job.clock(rank) for rank in ranks}

@@ -83,6 +83,15 @@ QUIET = Noise(
 
 
 @dataclass(frozen=True, slots=True)
+class HotExperts:
+    """From an iteration on the experts of a host are chosen ``times`` as often; no device is at fault."""
+
+    host: int
+    iteration: int
+    times: float
+
+
+@dataclass(frozen=True, slots=True)
 class NicScenario:
     """One simulated run; a pure function of its fields.
 
@@ -111,6 +120,7 @@ class NicScenario:
     hardware: Hardware = field(default=Hardware())
     noise: Noise = field(default=DEFAULT)
     faults: tuple[Fault, ...] = ()
+    hot: HotExperts | None = None
     describe_layout: bool = True
     relabel: int | None = None
     poll_s: float = 1.0
@@ -126,6 +136,8 @@ class NicScenario:
             raise SettingsError(f"scenario: {self.workload} has no pipeline; give pp=1")
         if self.workload is Workload.NEIGHBOURS and self.dp % 2:
             raise SettingsError("scenario: neighbours need rows of two; give an even dp")
+        if self.hot is not None and (self.workload is not Workload.EXPERTS or not 0 <= self.hot.host < self.hosts):
+            raise SettingsError(f"scenario: no experts can be hot on host {self.hot.host}; it has none")
         for fault in self.faults:
             if not 0 <= fault.rank < self.world or not 0 <= (fault.peer or 0) < self.world:
                 raise SettingsError(f"scenario: the job has no rank {fault.rank} or {fault.peer}; it has {self.world}")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from producers.simulation.nic.draws import Purpose, stream
-from producers.simulation.nic.faults import SEVERITIES, Fault, Injection
-from producers.simulation.nic.scenario import DEFAULT, NicScenario, Noise, Workload
+from producers.simulation.nic.faults import OF_HOST, SEVERITIES, Fault, Injection
+from producers.simulation.nic.scenario import DEFAULT, HotExperts, NicScenario, Noise, Workload
 
 
 class Setup(StrEnum):
@@ -23,29 +23,32 @@ class Setup(StrEnum):
     NEIGHBOURS = "neighbours"
     ALL_TO_ONE = "all_to_one"
     ONE_TO_ALL = "one_to_all"
+    HOT_EXPERTS = "hot_experts"
 
 
 _ITERATIONS = 10
 """Of training runs: three follow what begins in ``_WITHIN``, so that a slow one comes again."""
 
 _DENSE = NicScenario(0, Workload.DENSE, tp=8, dp=4, pp=2, iterations=_ITERATIONS)
+_EXPERTS = NicScenario(
+    0,
+    Workload.EXPERTS,
+    tp=8,
+    dp=4,
+    pp=1,
+    microbatches=2,
+    iterations=_ITERATIONS,
+    forward_s=0.02,
+    gradient_bytes=400_000_000,
+    shrink=4,
+)
 
 _SETUPS = {
     Setup.GPT2_70B: _DENSE,
     Setup.GPT2_70B_DEEP: replace(_DENSE, dp=2, pp=4, microbatches=8, forward_s=0.0015, gradient_bytes=4_375_000_000),
     Setup.GPT2_32B: replace(_DENSE, tp=4, pp=1, forward_s=0.006, gradient_bytes=16_000_000_000, shrink=64),
-    Setup.MIXTRAL: NicScenario(
-        0,
-        Workload.EXPERTS,
-        tp=8,
-        dp=4,
-        pp=1,
-        microbatches=2,
-        iterations=_ITERATIONS,
-        forward_s=0.02,
-        gradient_bytes=400_000_000,
-        shrink=4,
-    ),
+    Setup.MIXTRAL: _EXPERTS,
+    Setup.HOT_EXPERTS: _EXPERTS,
     Setup.NEIGHBOURS: NicScenario(0, Workload.NEIGHBOURS, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
     Setup.ALL_TO_ONE: NicScenario(0, Workload.ALL_TO_ONE, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
     Setup.ONE_TO_ALL: NicScenario(0, Workload.ONE_TO_ALL, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
@@ -56,6 +59,7 @@ _ITERATION_S = {
     Setup.GPT2_70B_DEEP: 0.062,
     Setup.GPT2_32B: 0.095,
     Setup.MIXTRAL: 0.165,
+    Setup.HOT_EXPERTS: 0.165,
     Setup.NEIGHBOURS: 0.008,
     Setup.ALL_TO_ONE: 0.008,
     Setup.ONE_TO_ALL: 0.008,
@@ -83,15 +87,16 @@ _TABLE_4 = {
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """An injection of one severity in one setup."""
+    """An injection of one severity in one setup, on a rank or host, or on all of them at once."""
 
     setup: Setup
     injection: Injection
     severity: float
+    everywhere: bool = False
 
     def __str__(self) -> str:
-        graded = self.injection in SEVERITIES
-        return f"{self.setup}/{self.injection}" + (f"/{self.severity:g}" if graded else "")
+        severity = f"/{self.severity:g}" if self.injection in SEVERITIES else ""
+        return f"{self.setup}/{self.injection}{severity}" + ("/everywhere" if self.everywhere else "")
 
 
 COMBINATIONS = tuple(
@@ -108,19 +113,32 @@ BEYOND = (
     Combination(Setup.GPT2_70B, Injection.MEMORY_ALIGNMENT, 1.0),
     Combination(Setup.ALL_TO_ONE, Injection.PCIE_DOWNGRADE, 0.7),
     Combination(Setup.ONE_TO_ALL, Injection.CONGESTION, 0.5),
+    Combination(Setup.GPT2_70B, Injection.PCIE_DOWNGRADE, 0.5, everywhere=True),
+    Combination(Setup.GPT2_70B, Injection.GPU_THROTTLING, 350.0, everywhere=True),
 )
-"""Cases of the paper's appendix D outside of the table."""
+"""Cases of the paper's appendix D and section 9 outside of the table."""
+
+_TIMES = (2.0, 4.0)
+"""How often hot experts are chosen, beside how often they were."""
 
 
 def healthy(setup: Setup, seed: int, noise: Noise = DEFAULT) -> NicScenario:
     """A run without a fault; a third of them do not tell their degrees of parallelism."""
-    return replace(_SETUPS[setup], seed=seed, noise=noise, describe_layout=seed % 3 != 0)
+    scenario = replace(_SETUPS[setup], seed=seed, noise=noise, describe_layout=seed % 3 != 0)
+    if setup is not Setup.HOT_EXPERTS:
+        return scenario
+    chance = stream(seed, Purpose.FAULT)
+    first = int(chance.uniform(*_WITHIN) * scenario.iterations)
+    return replace(scenario, hot=HotExperts(int(chance.integers(scenario.hosts)), first, chance.uniform(*_TIMES)))
 
 
 def faulty(case: Combination, seed: int, noise: Noise = DEFAULT) -> NicScenario:
     """A run with a fault, somewhere and some time."""
     scenario = healthy(case.setup, seed, noise)
-    return replace(scenario, faults=(_placed(case, scenario),))
+    placed = _placed(case, scenario)
+    each = 1 if placed.injection not in OF_HOST else scenario.tp
+    ranks = range(0, scenario.world, each) if case.everywhere else (placed.rank,)
+    return replace(scenario, faults=tuple(replace(placed, rank=rank) for rank in ranks))
 
 
 def _placed(case: Combination, scenario: NicScenario) -> Fault:

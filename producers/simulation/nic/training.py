@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from producers.simulation.nic.draws import Purpose, stream
@@ -57,9 +59,18 @@ class Routing:
         chance = stream(s.seed, Purpose.ROUTING, layer + 1, iteration * s.microbatches + microbatch)
         cv = s.noise.routing_cv
         share = self._popular[layer] * lognormal(chance.standard_normal((s.hosts, s.hosts)), cv)
+        if s.hot is not None and iteration >= s.hot.iteration:
+            share[:, s.hot.host] *= s.hot.times
         share /= share.sum(axis=1, keepdims=True)
         each = share * lognormal(chance.standard_normal((s.tp, s.hosts, s.hosts)), cv / 4)
         return each * s.token_bytes, share.sum(axis=0)
+
+    def tokens(self, iteration: int) -> Floats:
+        """Tokens that each host gets in an iteration, relative to an even share; shape (hosts,)."""
+        s = self._scenario
+        batches = product(range(s.layers), range(s.microbatches))
+        got = [self.dispatch(iteration, layer, microbatch)[1] for layer, microbatch in batches]
+        return np.asarray(np.mean(got, axis=0))
 
 
 def _mixture(programs: Programs, routing: Routing, iteration: int) -> None:

@@ -12,8 +12,9 @@ from producers.simulation.nic.execution import Execution
 from producers.simulation.nic.faults import OF_HOST, Fault
 from producers.simulation.nic.names import Names
 from producers.simulation.nic.programs import Communicate, Item
-from producers.simulation.nic.scenario import NicScenario
+from producers.simulation.nic.scenario import NicScenario, Workload
 from producers.simulation.nic.slices import Ints
+from producers.simulation.nic.training import Routing
 from producers.simulation.nic.transport import Transport
 from producers.simulation.nic.wiring import Plan
 from producers.simulation.noise import Floats
@@ -52,18 +53,27 @@ class NicTruth:
     ``faults`` are those that began before the run was over. ``operators`` (``OPERATORS``) has a row an operator
     between hosts, and custom collective, that a rank called: when its first byte left the rank's NIC and its last one
     (null: none did, or it never ended), and the bytes it had to send, headers included. ``iteration_ends_ns``
-    (iterations, ranks) is -1 where a rank did not come so far.
+    (iterations, ranks) is -1 where a rank did not come so far. ``tokens`` (iterations, hosts), in the order of
+    ``hosts``, is what experts of each host got, relative to an even share; without experts it has no iterations.
     """
 
     faults: tuple[FaultTruth, ...]
     operators: pa.Table
     iteration_ends_ns: Ints
     hung: bool
+    hosts: tuple[str, ...]
+    tokens: Floats
 
     def to_json(self) -> dict[str, Any]:
         """All but the operators."""
         faults = [asdict(fault) for fault in self.faults]
-        return {"faults": faults, "hung": self.hung, "iteration_ends_ns": self.iteration_ends_ns.tolist()}
+        return {
+            "faults": faults,
+            "hung": self.hung,
+            "iteration_ends_ns": self.iteration_ends_ns.tolist(),
+            "hosts": list(self.hosts),
+            "tokens": self.tokens.tolist(),
+        }
 
 
 def truth_of(
@@ -87,7 +97,16 @@ def truth_of(
         pa.concat_tables(tables),
         _ns(execution.iteration_ends, names),
         execution.hung,
+        tuple(names.hosts),
+        _tokens(scenario),
     )
+
+
+def _tokens(scenario: NicScenario) -> Floats:
+    if scenario.workload is not Workload.EXPERTS:
+        return np.empty((0, scenario.hosts))
+    routing = Routing(scenario)
+    return np.array([routing.tokens(iteration) for iteration in range(scenario.iterations)])
 
 
 def _if_any_left(began: Floats, plan: Plan, transport: Transport) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ JOB = Job("job", tuple(Place(rank, f"h{rank // 2}", rank % 2) for rank in range(
 def truth(kind: str | None, ranks: tuple[int, ...] = (2,)) -> NicTruth:
     fault = FaultTruth("injected", kind or "", 1.0, AT_NS, ranks, "h1", "mlx5_0")
     ends = np.array([[AT_NS // 5 * at] * 8 for at in (1, 2, 3, 4, 5, 8, 11)])
-    return NicTruth((fault,) if kind else (), OPERATORS.empty_table(), ends, False)
+    hosts = tuple(JOB.ranks_of_host)
+    tokens = np.array([[1.0, 1.0, 2.0, 0.0]] * 5 + [[1.0, 1.0, 0.0, 9.0]] * 2)
+    return NicTruth((fault,) if kind else (), OPERATORS.empty_table(), ends, False, hosts, tokens)
 
 
 def incident(cause: str, *ranks: int, candidates: int = 0, opened_ns: int = AT_NS) -> dict[str, Any]:
@@ -50,7 +53,9 @@ SLOW_NIC, SLOW_GPU = "communication_slow", "computation_slow"
         (SLOW_GPU, incident("mixed_slow", 2), Setup.GPT2_70B, "right", 0),
         (SLOW_NIC, incident("mixed_slow", 2), Setup.GPT2_70B, "right", 0),
         ("computation_stop", incident("mixed_slow", 2), Setup.GPT2_70B, "wrong_class", 1),
-        (SLOW_GPU, incident("imbalance", 4), Setup.MIXTRAL, "no_device", 0),
+        (SLOW_GPU, incident("imbalance", 6), Setup.MIXTRAL, "hot", 0),
+        (SLOW_GPU, incident("imbalance", 4), Setup.MIXTRAL, "not_hot", 0),
+        (None, incident("imbalance", 6, 4), Setup.MIXTRAL, "not_hot", 0),
         ("computation_stop", incident("hang_not_entered", 2, 3), Setup.MIXTRAL, "right", 0),
         ("communication_stop", incident("hang_hardware", 2), Setup.MIXTRAL, "right", 0),
         (None, incident("communication_slow", 2), Setup.MIXTRAL, "false", 1),
@@ -60,6 +65,18 @@ def test_verdicts(kind: str | None, said: dict[str, Any], setup: Setup, verdict:
     one = said_of(said, truth(kind), JOB, setup)
     assert (one.verdict, len(one.normal_hosts)) == (verdict, normal_hosts)
     assert one.device_right == (verdict == "right" and said["ranks"] == (2,))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "verdict"), [((0, 2, 4, 6), "right"), (tuple(range(8)), "right"), ((0, 2, 4), "false"), ((2,), "false")]
+)
+def test_where_all_machines_are_slow_an_answer_names_them_all(ranks: tuple[int, ...], verdict: str) -> None:
+    everywhere = truth(SLOW_NIC)
+    everywhere = replace(everywhere, faults=tuple(replace(everywhere.faults[0], ranks=(rank,)) for rank in range(8)))
+    assert said_of(incident("communication_slow", *ranks), everywhere, JOB, Setup.GPT2_70B).verdict == verdict
+    told = fault_of(everywhere)
+    assert told is not None
+    assert told.ranks == tuple(range(8))
 
 
 def score(kind: str | None, *said: dict[str, Any], what: str = "gpt2_70b/pcie_downgrade/0.5") -> Score:
@@ -87,6 +104,23 @@ def test_figures_count_nodes_by_the_definitions() -> None:
     assert told["logs_of_operators"]["all"]["recall"]["count"] == 0
     assert list(told["recall_by"]["slowdown"]) == ["1.1 or more"]
     assert [failure["missed"] for failure in told["failures"]] == [False, True]
+
+
+def test_runs_beyond_the_table_and_routing_are_told_apart() -> None:
+    beyond = "gpt2_70b/pcie_downgrade/0.5/everywhere"
+    scores = [
+        score(SLOW_NIC, incident("communication_slow", 2), what=beyond),
+        score(None, incident("imbalance", 6), what="healthy/hot_experts"),
+        score(None, incident("imbalance", 4), what="healthy/hot_experts"),
+        score(None, what="healthy/mixtral"),
+    ]
+    told = figures.summarise(scores)
+    assert told["runs"] == {"table_4": 0, "beyond": 1, "healthy": 3}
+    assert told["beyond"] == {beyond: {"right": 1}}
+    assert told["healthy"]["without_answer"]["count"] == 3
+    routed = told["table_3"]["expert_imbalance"]
+    shares = {setup: {kind: one["count"] for kind, one in of.items()} for setup, of in routed.items()}
+    assert shares == {"mixtral": {"hot": 0, "not_hot": 0}, "hot_experts": {"hot": 1, "not_hot": 1}}
 
 
 def test_every_normal_node_that_is_named_counts_once() -> None:

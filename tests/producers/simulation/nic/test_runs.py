@@ -15,6 +15,7 @@ from producers.simulation.nic import (
     COMBINATIONS,
     HARD,
     QUIET,
+    Combination,
     Fault,
     Hardware,
     Injection,
@@ -26,6 +27,8 @@ from producers.simulation.nic import (
 )
 from producers.simulation.nic.background import bursts
 from producers.simulation.nic.run import simulate_nics
+from producers.simulation.nic.scenario import HotExperts
+from producers.simulation.nic.training import Routing
 from schemas.catalogue import COMM_OPS, JOBS
 from schemas.errors import SettingsError
 from schemas.message import decode, encode
@@ -239,10 +242,36 @@ def test_the_table_has_58_combinations_and_healthy_runs_none() -> None:
     assert len({faulty(COMBINATIONS[0], seed).faults[0].rank for seed in range(40)}) > 20
 
 
+def test_hot_experts_get_more_tokens_from_their_iteration_on() -> None:
+    scenario = healthy(Setup.HOT_EXPERTS, 4)
+    hot = scenario.hot
+    assert hot is not None
+    drawn = [one for seed in range(40) if (one := healthy(Setup.HOT_EXPERTS, seed).hot)]
+    assert {one.host for one in drawn} == set(range(scenario.hosts))
+    assert len({one.iteration for one in drawn}) > 4
+    routing, even = Routing(scenario), Routing(dataclasses.replace(scenario, hot=None))
+    for iteration in range(scenario.iterations):
+        more = routing.tokens(iteration) / even.tokens(iteration)
+        if iteration < hot.iteration:
+            assert more == pytest.approx(np.ones(scenario.hosts))
+        else:
+            assert int(np.argmax(more)) == hot.host
+            assert more[hot.host] > 1.2
+    assert routing.tokens(0).mean() == pytest.approx(1.0)
+
+
+def test_what_is_everywhere_begins_on_every_rank_or_host_at_once() -> None:
+    for injection, count in ((Injection.PCIE_DOWNGRADE, 64), (Injection.CPU_THROTTLING, 8)):
+        faults = faulty(Combination(Setup.GPT2_70B, injection, 0.5, everywhere=True), 3).faults
+        assert len(faults) == len({fault.rank for fault in faults}) == count
+        assert len({fault.at_s for fault in faults}) == 1
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         ({"dp": 1, "pp": 1}, "one host alone"),
+        ({"hot": HotExperts(0, 0, 2.0)}, "no experts"),
         ({"workload": Workload.EXPERTS, "pp": 2}, "has no pipeline"),
         ({"workload": Workload.NEIGHBOURS, "dp": 3, "pp": 1}, "even dp"),
         ({"tp": 0}, "tp is 0"),
