@@ -29,6 +29,7 @@ from diagnosis.traffic.in_turn import Pairs, in_turn
 from diagnosis.traffic.matching import Tolerances, Walk
 from diagnosis.traffic.pieces import UNKNOWN, Matches, Pieces
 from diagnosis.traffic.ports import Ports
+from diagnosis.traffic.remainders import without_remainders
 from diagnosis.traffic.series import Coverage
 from diagnosis.traffic.transfers import Transfers
 
@@ -107,7 +108,9 @@ def segment(
         for match in walk.run()
     ]
     matches = Matches.of(pairs.take(plain), walked)
-    return _segments(ports, transfers, Pieces.of(ports, bursts, matches), matches)
+    slack = lanes_between * (ports.aggregation_bytes - 1)
+    pieces = without_remainders(ports, Pieces.of(ports, bursts, matches), transfers.expected, slack)
+    return _segments(ports, transfers, pieces, matches)
 
 
 def _pairs(ports: Ports, bursts: Bursts, transfers: Transfers, lanes_between: Ints, rules: SegmentationRules) -> Pairs:

@@ -69,6 +69,9 @@ _ITERATION_S = {
 _WITHIN = (0.0, 0.7)
 """Where in a run its fault begins: anywhere, if three iterations are to follow."""
 
+_AFTER_SOME = (0.4, 0.7)
+"""The same of what is everywhere: only what was usual tells it."""
+
 _TRAINING = (Setup.GPT2_70B, Setup.MIXTRAL)
 _ALL = (*_TRAINING, Setup.NEIGHBOURS)
 _TABLE_4 = {
@@ -147,7 +150,11 @@ def _placed(case: Combination, scenario: NicScenario) -> Fault:
     Where all send to one or one to all, a severity is of what a sender has while all send: lines are idle beyond it.
     """
     chance = stream(scenario.seed, Purpose.FAULT)
-    at_s = float(chance.uniform(*_WITHIN)) * scenario.iterations * _ITERATION_S[case.setup]
+    at_s = (
+        float(chance.uniform(*(_AFTER_SOME if case.everywhere else _WITHIN)))
+        * scenario.iterations
+        * _ITERATION_S[case.setup]
+    )
     rank = int(chance.integers(scenario.world))
     others = scenario.world - 1
     if scenario.workload is Workload.ALL_TO_ONE:
