@@ -30,14 +30,16 @@ class Counts:
     """Operators of ranks that ended, of those that telemetry covers.
 
     ``apart``: complete ones with silence on both sides, ``in_time``: both of their boundaries are within two epochs.
-    ``back_to_back``: the other complete ones, ``right_volume``: theirs is within a hundredth. ``not_complete``: told to
-    lack something. ``without_row``: nothing was told of them.
+    ``back_to_back``: the other complete ones, ``right_volume``: theirs is within a hundredth, ``to_an_epoch``: or
+    within what a line sends in an epoch, since boundaries lie on epochs. ``not_complete``: told to lack something.
+    ``without_row``: nothing was told of them.
     """
 
     apart: int = 0
     in_time: int = 0
     back_to_back: int = 0
     right_volume: int = 0
+    to_an_epoch: int = 0
     not_complete: int = 0
     without_row: int = 0
 
@@ -49,6 +51,7 @@ class Counts:
         return {
             "boundaries_in_time": share(self.in_time, self.apart),
             "volumes_back_to_back": share(self.right_volume, self.back_to_back),
+            "or_to_an_epoch": share(self.to_an_epoch, self.back_to_back),
             "not_complete": self.not_complete,
             "without_row": self.without_row,
         }
@@ -109,11 +112,14 @@ def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], d
     limit = EPOCHS * run.scenario.hardware.epoch_ns
     in_time = (np.abs(began - start - ahead) <= limit) & (np.abs(ended - end - ahead) <= limit)
     right = np.abs(volume - sent) <= OF_VOLUME * sent
+    epoch_bytes = run.scenario.hardware.line_gbps / 8 * run.scenario.hardware.epoch_ns
+    nearly = right | (np.abs(volume - sent) <= epoch_bytes)
     return Counts(
         apart=int((complete & apart).sum()),
         in_time=int((complete & apart & in_time).sum()),
         back_to_back=int((complete & ~apart).sum()),
         right_volume=int((complete & ~apart & right).sum()),
+        to_an_epoch=int((complete & ~apart & nearly).sum()),
         **missing,
     )
 

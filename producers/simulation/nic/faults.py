@@ -16,7 +16,7 @@ RATED_WATTS = 700.0
 
 
 class Injection(StrEnum):
-    """What is done to the cluster. Uneven experts are no injection: they are part of the workload."""
+    """What is done to the cluster. Uneven experts are no injection: they are part of the workload (``HotExperts``)."""
 
     GPU_ERROR = "gpu_error"
     CUDA_ERROR = "cuda_error"

@@ -150,11 +150,8 @@ def _placed(case: Combination, scenario: NicScenario) -> Fault:
     Where all send to one or one to all, a severity is of what a sender has while all send: lines are idle beyond it.
     """
     chance = stream(scenario.seed, Purpose.FAULT)
-    at_s = (
-        float(chance.uniform(*(_AFTER_SOME if case.everywhere else _WITHIN)))
-        * scenario.iterations
-        * _ITERATION_S[case.setup]
-    )
+    within = _AFTER_SOME if case.everywhere else _WITHIN
+    at_s = float(chance.uniform(*within)) * scenario.iterations * _ITERATION_S[case.setup]
     rank = int(chance.integers(scenario.world))
     others = scenario.world - 1
     if scenario.workload is Workload.ALL_TO_ONE:

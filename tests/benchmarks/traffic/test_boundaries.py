@@ -17,20 +17,21 @@ from tests.producers.simulation.nic.small import EXPERTS, PIPELINE, SMALL
 SEED = 39_000
 
 
-LIMITS = {Setup.GPT2_70B_DEEP: (1.0, 0.9), Setup.MIXTRAL: (0.9, 0.8)}
+LIMITS = {Setup.GPT2_70B_DEEP: (1.0, 0.9), Setup.MIXTRAL: (1.0, 0.8), Setup.HOT_EXPERTS: (1.0, 0.7)}
 """Boundaries in time and right volumes; of all other setups all."""
 
 
 @pytest.mark.parametrize("setup", Setup)
 def test_operators_are_told_where_they_ran(setup: Setup) -> None:
     scenario = dataclasses.replace(healthy(setup, SEED), iterations=3)
-    if setup in {Setup.GPT2_70B, Setup.GPT2_70B_DEEP, Setup.GPT2_32B, Setup.MIXTRAL}:
+    if setup in {Setup.GPT2_70B, Setup.GPT2_70B_DEEP, Setup.GPT2_32B, Setup.MIXTRAL, Setup.HOT_EXPERTS}:
         scenario = dataclasses.replace(scenario, tp=2)
     counts = boundaries.count(simulate_nics(scenario), Settings.load())
     in_time, right_volume = LIMITS.get(setup, (1.0, 1.0))
     assert counts.apart + counts.back_to_back > 2
     assert counts.in_time >= in_time * counts.apart
     assert counts.right_volume >= right_volume * counts.back_to_back
+    assert counts.to_an_epoch == counts.back_to_back
     assert counts.not_complete == counts.without_row == 0
 
 
@@ -60,6 +61,6 @@ def test_the_command_tells_setups_apart() -> None:
 
 
 def test_counts_add_up() -> None:
-    assert Counts(1, 1, 2, 1, 0, 4) + Counts(1, 0, 0, 0, 3, 1) == Counts(2, 1, 2, 1, 3, 5)
-    empty = {"boundaries_in_time": None, "volumes_back_to_back": None, "not_complete": 0, "without_row": 0}
-    assert Counts().figures() == empty
+    assert Counts(1, 1, 2, 1, 2, 0, 4) + Counts(1, 0, 0, 0, 0, 3, 1) == Counts(2, 1, 2, 1, 2, 3, 5)
+    shares = dict.fromkeys(("boundaries_in_time", "volumes_back_to_back", "or_to_an_epoch"))
+    assert Counts().figures() == {**shares, "not_complete": 0, "without_row": 0}
