@@ -13,8 +13,9 @@ from diagnosis.traffic.epochs import Ints
 from diagnosis.traffic.pieces import Pieces
 from diagnosis.traffic.ports import Ports
 
-EVENTS = 2
-"""What a queue pair sends between two silences is a remainder or messages, if it is no more events."""
+EVENTS = 4
+"""What a queue pair sends between two silences is a remainder or messages, if it is no more events: one or two before
+an operator, and as many behind it."""
 
 
 def without_remainders(ports: Ports, pieces: Pieces, expected: Ints, slack: Ints) -> Pieces:
