@@ -31,8 +31,8 @@ class Counts:
 
     ``apart``: complete ones with silence on both sides, ``in_time``: both of their boundaries are within two epochs.
     ``back_to_back``: the other complete ones, ``right_volume``: theirs is within a hundredth, ``to_an_epoch``: or
-    within what a line sends in an epoch, since boundaries lie on epochs. ``not_complete``: told to lack something.
-    ``without_row``: nothing was told of them.
+    within what a line sends in an epoch, since boundaries lie on epochs, and half of its own. ``not_complete``: told to
+    lack something. ``without_row``: nothing was told of them.
     """
 
     apart: int = 0
@@ -113,7 +113,7 @@ def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], d
     in_time = (np.abs(began - start - ahead) <= limit) & (np.abs(ended - end - ahead) <= limit)
     right = np.abs(volume - sent) <= OF_VOLUME * sent
     epoch_bytes = run.scenario.hardware.line_gbps / 8 * run.scenario.hardware.epoch_ns
-    nearly = right | (np.abs(volume - sent) <= epoch_bytes)
+    nearly = right | (np.abs(volume - sent) <= np.minimum(epoch_bytes, sent / 2))
     return Counts(
         apart=int((complete & apart).sum()),
         in_time=int((complete & apart & in_time).sum()),

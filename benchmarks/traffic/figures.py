@@ -44,7 +44,7 @@ def summarise(scores: Sequence[Score]) -> Figures:
         "table_3": _table_3(table_4, scores),
         "beyond": _localised(beyond, lambda score, _: score.what),
         "recall_by": {
-            "setup": _recall_by(faulty, lambda score, _: score.setup.value),
+            "setup": _recall_by(table_4, lambda score, _: score.setup.value),
             "severity": _recall_by(table_4, lambda score, _: score.what),
             "slowdown": _recall_by(table_4, lambda _, fault: _felt(fault)),
         },

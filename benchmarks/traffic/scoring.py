@@ -97,7 +97,7 @@ def _verdict(incident: Row, fault: FaultTruth | None, job: Job, setup: Setup) ->
         return FALSE
     if fault.kind not in _CLASSES_OF.get(incident["cause"], ()):
         return WRONG_CLASS
-    if own == _hosts(job.ranks, job):
+    if own == _hosts(job.ranks, job):  # whoever names some of them makes others look for what is wrong there
         return RIGHT if named == own else FALSE
     if named <= own:
         return RIGHT
@@ -108,10 +108,12 @@ def _verdict(incident: Row, fault: FaultTruth | None, job: Job, setup: Setup) ->
 
 
 def _routed(incident: Row, truth: NicTruth, job: Job) -> str:
-    """Whether experts of the machine that is named got most, from the last iteration before it was named on."""
-    ended = truth.iteration_ends_ns.max(axis=1)
-    over = int(((ended >= 0) & (ended <= incident["opened_ns"])).sum())
-    most = truth.hosts[int(truth.tokens[max(over - 1, 0) :].sum(axis=0).argmax())]
+    """Whether experts of the machine that is named got most in the iterations that it is named for.
+
+    Telemetry begins with the run, so that both number iterations alike.
+    """
+    first, last = (min(incident[name] or 0, len(truth.tokens) - 1) for name in ("first_iteration", "last_iteration"))
+    most = truth.hosts[int(truth.tokens[first : max(first, last) + 1].sum(axis=0).argmax())]
     return HOT if _hosts(incident["ranks"], job) == {most} else NOT_HOT
 
 

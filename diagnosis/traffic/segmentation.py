@@ -47,7 +47,8 @@ _ROUNDING = 1e-9
 class SegmentationRules:
     """``quiet_ns`` is the paper's ``delta``, but at least ``quiet_epochs`` epochs. ``opening``: share of its expected
     bytes that a burst has to have to be an operator's beginning: control messages and late remainders have less.
-    ``tail_ns``: what a pair still sends within it, before the next call, belongs to the operator before.
+    ``tail_ns``: what a pair still sends within it, before the next call, belongs to the operator before, but for
+    ``remainders``.
     ``early_ns``: by as much traffic may come before its call, beyond what clocks may be off, as calls are logged late.
     ``loose`` and ``resent_bytes``: what may exceed an operator's usual volume, at most a quarter; more is the beginning
     of the next one. ``snap``: share of an operator's volume within which the longest silence is taken for its end,

@@ -18,7 +18,7 @@ truth                         what really happened
 from producers.simulation.nic.faults import Class, Fault, Injection
 from producers.simulation.nic.hardware import Hardware
 from producers.simulation.nic.run import NicRun, simulate_nics
-from producers.simulation.nic.scenario import DEFAULT, HARD, QUIET, NicScenario, Noise, Workload
+from producers.simulation.nic.scenario import DEFAULT, HARD, QUIET, HotExperts, NicScenario, Noise, Workload
 from producers.simulation.nic.scenarios import BEYOND, COMBINATIONS, Combination, Setup, faulty, healthy
 from producers.simulation.nic.truth import FaultTruth, NicTruth
 
@@ -33,6 +33,7 @@ __all__ = [
     "Fault",
     "FaultTruth",
     "Hardware",
+    "HotExperts",
     "Injection",
     "NicRun",
     "NicScenario",

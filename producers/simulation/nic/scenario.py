@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from producers.simulation.nic.faults import Fault, Injection
 from producers.simulation.nic.hardware import MIB, Hardware
@@ -84,7 +85,7 @@ QUIET = Noise(
 
 @dataclass(frozen=True, slots=True)
 class HotExperts:
-    """From an iteration on the experts of a host are chosen ``times`` as often; no device is at fault."""
+    """From an iteration on the experts of a host weigh ``times`` as much in being chosen; no device is at fault."""
 
     host: int
     iteration: int
@@ -136,8 +137,8 @@ class NicScenario:
             raise SettingsError(f"scenario: {self.workload} has no pipeline; give pp=1")
         if self.workload is Workload.NEIGHBOURS and self.dp % 2:
             raise SettingsError("scenario: neighbours need rows of two; give an even dp")
-        if self.hot is not None and (self.workload is not Workload.EXPERTS or not 0 <= self.hot.host < self.hosts):
-            raise SettingsError(f"scenario: no experts can be hot on host {self.hot.host}; it has none")
+        if self.hot is not None:
+            self._check(self.hot)
         for fault in self.faults:
             if not 0 <= fault.rank < self.world or not 0 <= (fault.peer or 0) < self.world:
                 raise SettingsError(f"scenario: the job has no rank {fault.rank} or {fault.peer}; it has {self.world}")
@@ -145,6 +146,12 @@ class NicScenario:
                 raise SettingsError(f"scenario: {fault.injection} concerns no pair of ranks")
             if fault.peer is not None and not self.workload.alone:
                 raise SettingsError(f"scenario: {self.workload} has no path of one pair; leave out peer")
+
+    def _check(self, hot: HotExperts) -> None:
+        if self.workload is not Workload.EXPERTS:
+            raise SettingsError(f"scenario: {self.workload} has no experts that could be hot")
+        if not 0 <= hot.host < self.hosts or hot.iteration < 0 or not 0 < hot.times < inf:
+            raise SettingsError(f"scenario: {hot} cannot be; give one of {self.hosts} hosts, and times above 0")
 
     @property
     def world(self) -> int:

@@ -29,9 +29,12 @@ def truth(kind: str | None, ranks: tuple[int, ...] = (2,)) -> NicTruth:
     return NicTruth((fault,) if kind else (), OPERATORS.empty_table(), ends, False, hosts, tokens)
 
 
-def incident(cause: str, *ranks: int, candidates: int = 0, opened_ns: int = AT_NS) -> dict[str, Any]:
+def incident(
+    cause: str, *ranks: int, candidates: int = 0, opened_ns: int = AT_NS, of: tuple[int, int] = (5, 9)
+) -> dict[str, Any]:
     sets = [[rank] for rank in ranks][:candidates]
-    return {"cause": cause, "level": "device", "ranks": ranks, "candidates": sets, "opened_ns": opened_ns}
+    told = {"cause": cause, "level": "device", "ranks": ranks, "candidates": sets, "opened_ns": opened_ns}
+    return {**told, "first_iteration": of[0], "last_iteration": of[1]}
 
 
 SLOW_NIC, SLOW_GPU = "communication_slow", "computation_slow"
@@ -55,6 +58,8 @@ SLOW_NIC, SLOW_GPU = "communication_slow", "computation_slow"
         ("computation_stop", incident("mixed_slow", 2), Setup.GPT2_70B, "wrong_class", 1),
         (SLOW_GPU, incident("imbalance", 6), Setup.MIXTRAL, "hot", 0),
         (SLOW_GPU, incident("imbalance", 4), Setup.MIXTRAL, "not_hot", 0),
+        (None, incident("imbalance", 4, of=(1, 1)), Setup.MIXTRAL, "hot", 0),
+        (None, incident("imbalance", 6, of=(1, 4)), Setup.MIXTRAL, "not_hot", 0),
         (None, incident("imbalance", 6, 4), Setup.MIXTRAL, "not_hot", 0),
         ("computation_stop", incident("hang_not_entered", 2, 3), Setup.MIXTRAL, "right", 0),
         ("communication_stop", incident("hang_hardware", 2), Setup.MIXTRAL, "right", 0),

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from diagnosis.traffic.bursts import find_bursts
 from diagnosis.traffic.segmentation import STATES, SegmentationRules, Segments, segment
 from diagnosis.traffic.transfers import Transfers
-from tests.diagnosis.traffic.made_epochs import AGGREGATION, EPOCH_NS, MB, MS, Sent, end_ns, port, queue_pairs
+from tests.diagnosis.traffic.made_epochs import AGGREGATION, EPOCH_NS, MB, MS, SECOND, Sent, end_ns, port, queue_pairs
 
 DATA, MESSAGES = 1, 2
 CALLED_NS = 20 * MS
 
 
-def segmented(expected: int, *sent: Sent) -> Segments:
+def segmented(expected: int, *sent: Sent, seconds: int = 1, called_ns: int = CALLED_NS) -> Segments:
     """One operator between two ranks, which two queue pairs connect."""
-    own = port(list(sent), 1, ())
+    own = port(list(sent), seconds, ())
     lanes = queue_pairs((DATA, 0, 8), (MESSAGES, 0, 8)).distinct(own.clock_error_ns)
     one = np.zeros(1, dtype=np.int64)
-    transfers = Transfers(one, one, one + 8, one + expected, one + CALLED_NS)
+    transfers = Transfers(one, one, one + 8, one + expected, one + called_ns)
     bursts = find_bursts(own, lanes, SegmentationRules().delta(EPOCH_NS))
     return segment(own, bursts, transfers, one + 2)
 
@@ -47,3 +47,16 @@ def test_messages_beside_an_operator_are_no_part_of_it(size: int, messages: list
 def test_an_operator_that_is_no_more_than_that_is_told_whole() -> None:
     data = [Sent(lane, CALLED_NS + MS, 2 * AGGREGATION) for lane in (DATA, MESSAGES)]
     assert segmented(4 * AGGREGATION, *data).sent[0] == 4 * AGGREGATION
+
+
+def test_what_is_sent_beside_the_rest_at_the_same_time_is_a_part_however_little() -> None:
+    """Twice the bytes, as by the low-latency protocol, unevenly on two queue pairs."""
+    data = [Sent(DATA, CALLED_NS + MS, 5 * AGGREGATION), Sent(MESSAGES, CALLED_NS + MS, 4 * AGGREGATION)]
+    assert segmented(5 * AGGREGATION, *data).sent[0] == 9 * AGGREGATION
+
+
+def test_what_goes_on_across_polls_is_a_part_however_little() -> None:
+    """All but three events are sent before the second poll begins; headers alone make up for those."""
+    before = 100 * AGGREGATION
+    data = Sent(DATA, SECOND - round(before / 25e9 * 1e9), before + 3 * AGGREGATION)
+    assert segmented(before, data, seconds=2, called_ns=SECOND - MS).sent[0] == data.size
