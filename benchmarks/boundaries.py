@@ -26,8 +26,8 @@ def run(
 
     ``boundaries_in_time``: beginning and end within two epochs, of those that have silence on both sides.
     ``volumes_back_to_back``: volume within a hundredth, of the others; ``or_to_an_epoch``: or within what a line sends
-    in one. Of those from 256 KB on that are told to be
-    complete; ``not_complete`` are not, though they ended and telemetry covers them.
+    in one. Of those from 256 KB on that are told to be complete; ``not_complete`` are not, though they ended and
+    telemetry covers them.
     """
     from benchmarks.simulated import workers
     from benchmarks.traffic import boundaries

@@ -112,6 +112,8 @@ def _routed(incident: Row, truth: NicTruth, job: Job) -> str:
 
     Telemetry begins with the run, so that both number iterations alike.
     """
+    if not len(truth.tokens):
+        return NOT_HOT
     first, last = (min(incident[name] or 0, len(truth.tokens) - 1) for name in ("first_iteration", "last_iteration"))
     most = truth.hosts[int(truth.tokens[first : max(first, last) + 1].sum(axis=0).argmax())]
     return HOT if _hosts(incident["ranks"], job) == {most} else NOT_HOT

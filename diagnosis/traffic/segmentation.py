@@ -101,7 +101,8 @@ def segment(
     remainder below the aggregation to itself. ``bursts`` are those of ``rules.delta``.
     """
     rules = rules or SegmentationRules()
-    pairs = _pairs(ports, bursts, transfers, lanes_between, rules)
+    slack = lanes_between * (ports.aggregation_bytes - 1)
+    pairs = _pairs(ports, bursts, transfers, slack, rules)
     plain = in_turn(ports, bursts, transfers, pairs)
     walked = [
         match._replace(transfer=match.transfer + first, low=match.low + low, high=match.high + low)
@@ -109,12 +110,11 @@ def segment(
         for match in walk.run()
     ]
     matches = Matches.of(pairs.take(plain), walked)
-    slack = lanes_between * (ports.aggregation_bytes - 1)
     pieces = without_remainders(ports, Pieces.of(ports, bursts, matches), transfers.expected, slack)
     return _segments(ports, transfers, pieces, matches)
 
 
-def _pairs(ports: Ports, bursts: Bursts, transfers: Transfers, lanes_between: Ints, rules: SegmentationRules) -> Pairs:
+def _pairs(ports: Ports, bursts: Bursts, transfers: Transfers, slack: Ints, rules: SegmentationRules) -> Pairs:
     """The pairs of ranks that have both transfers and bursts; both are sorted by pair."""
     first = np.flatnonzero(_fresh(transfers))
     end = np.append(first, len(transfers))[1:]
@@ -136,7 +136,7 @@ def _pairs(ports: Ports, bursts: Bursts, transfers: Transfers, lanes_between: In
         nic=nic,
         # a NIC whose clock is not known tells nothing of calls
         error=error if ports.aligned else np.full(len(nic), _FAR),
-        slack=lanes_between[first] * (ports.aggregation_bytes - 1),
+        slack=slack[first],
         inflation=np.clip(inflation, 1.0, MOST_INFLATION),
     )
 

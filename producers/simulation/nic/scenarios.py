@@ -139,7 +139,7 @@ def faulty(case: Combination, seed: int, noise: Noise = DEFAULT) -> NicScenario:
     """A run with a fault, somewhere and some time."""
     scenario = healthy(case.setup, seed, noise)
     placed = _placed(case, scenario)
-    each = 1 if placed.injection not in OF_HOST else scenario.tp
+    each = scenario.tp if placed.injection in OF_HOST else 1
     ranks = range(0, scenario.world, each) if case.everywhere else (placed.rank,)
     return replace(scenario, faults=tuple(replace(placed, rank=rank) for rank in ranks))
 

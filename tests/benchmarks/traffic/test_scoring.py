@@ -72,6 +72,12 @@ def test_verdicts(kind: str | None, said: dict[str, Any], setup: Setup, verdict:
     assert one.device_right == (verdict == "right" and said["ranks"] == (2,))
 
 
+@pytest.mark.parametrize("rank", range(8))
+def test_without_experts_nobody_is_hot(rank: int) -> None:
+    none = replace(truth(None), tokens=np.empty((0, 4)))
+    assert said_of(incident("imbalance", rank), none, JOB, Setup.GPT2_70B).verdict == "not_hot"
+
+
 @pytest.mark.parametrize(
     ("ranks", "verdict"), [((0, 2, 4, 6), "right"), (tuple(range(8)), "right"), ((0, 2, 4), "false"), ((2,), "false")]
 )
