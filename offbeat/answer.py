@@ -213,8 +213,8 @@ def _told(rule: Rule | None, joining: JoiningSettings) -> str:
             return f"findings that agree are on less than {least}"
         case Rule.CONFIDENCE:
             return f"findings that agree leave more doubt than {joining.least_confidence:g} allows (least_confidence)"
-        case Rule.CONGESTION:
-            return "all ranks were slow together for a moment, which is nobody's fault"
+        case Rule.LASTING:
+            return "all ranks were slow together, or some had more to do, but only for a moment: nobody's fault"
 
 
 def incident_json(row: Row) -> dict[str, Any]:

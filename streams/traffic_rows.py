@@ -22,10 +22,10 @@ def found(
 ) -> list[dict[str, Any]]:
     """A row a verdict; one row without ranks where nobody could be named. ``columns`` are the iteration's own.
 
-    Whose fault it is the comparison tells, not how much of it: what was lost is shared equally.
+    Whose fault it is the comparison tells, not how much of it: what was lost is shared equally, by those who only have
+    more to do where nobody is at fault.
     """
-    at_fault = [verdict for verdict in verdicts if verdict.cause != "imbalance"]
-    share = 1.0 / max(len(at_fault), 1)
+    sharing = [verdict for verdict in verdicts if verdict.cause != "imbalance"] or verdicts
     return [
         {
             "id": identity(job.job, METHOD, what, iteration, ordinal),
@@ -34,7 +34,7 @@ def found(
             "iteration": iteration,
             "waits": [],
             **columns,
-            **_named(job, verdict, share),
+            **_named(job, verdict, 1.0 / len(sharing) if verdict in sharing else 0.0),
         }
         for ordinal, verdict in enumerate(verdicts or (None,))
     ]
@@ -91,7 +91,7 @@ def _named(job: Job, verdict: Verdict | None, share: float) -> dict[str, Any]:
             for device in _devices(job, verdict)
         ],
         "root_operator": operator,
-        "evidence": {"share": share if verdict.cause != "imbalance" else 0.0},
+        "evidence": {"share": share},
         "rule": verdict.method,
         "measures": [{"name": name, "value": value} for name, value in sorted(verdict.evidence.items())],
         "coverage": verdict.coverage,

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from diagnosis.collective.course import Iteration
+from diagnosis.collective.everywhere import all_computing_longer, computed_by_host
 from diagnosis.collective.grid import REMEMBERED, ComparisonRules, Grid, Usual, grids
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
@@ -30,7 +31,7 @@ _MOST_ANSWERS = 100
 _PART = 0.1
 """Part of an iteration's excess that a culprit accounts for at least."""
 
-_USUAL = ("duration", "actual", "rate")
+_USUAL = ("duration", "actual", "rate", "computed")
 
 SLOW = MonitorSettings(delta=1.03, least_baseline=3, warm_up=0)
 """An iteration is slow from 3 % on. Ranks are compared with each other, so that few iterations are enough of a past."""
@@ -80,7 +81,8 @@ class Comparer:
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
             verdicts = self._slow(iteration, own, job, merged(self.usual), _PART * (duration - judgement.expected_ns))
         elif not at_fault:
-            self.usual.append(Usual.of(own))
+            computed = computed_by_host(iteration.table, own, job, self._pipelines(job))
+            self.usual.append(Usual.of(own, computed))
             self.sends.learn(iteration.number, iteration.span, iteration.table, job)
         return Compared(iteration, judgement, tuple(verdicts), self._ordinal(judgement, verdicts))
 
@@ -139,11 +141,17 @@ class Comparer:
     def _slow(
         self, iteration: Iteration, own: Sequence[Grid], job: Job, usual: Usual | None, least_ns: float
     ) -> list[Verdict]:
-        """Who is at fault, of those who cost the iteration enough; ``own``: its grids."""
-        verdicts = localise_slow(iteration.table, job, self._pipelines(job), usual, self.rules, self.metric)
+        """Who is at fault, of those who cost the iteration enough: all only if nobody else is. ``own``: its grids."""
+        pipelines = self._pipelines(job)
+        verdicts = localise_slow(iteration.table, job, pipelines, usual, self.rules, self.metric)
         about = iteration.number, iteration.span, iteration.table, job
         verdicts = [self.sends.narrowed(v, *about) if v.cause == "host_slow" else v for v in verdicts]
-        return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
+        found = [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
+        if found or usual is None:
+            return found
+        computed = computed_by_host(iteration.table, own, job, pipelines)
+        everywhere = all_computing_longer(computed, usual.computed, job, iteration.span)
+        return [v for v in everywhere if lost_ns(v, own, usual, iteration.span) >= least_ns]
 
 
 def _at_fault(verdicts: Sequence[Verdict]) -> list[Verdict]:

@@ -188,19 +188,20 @@ class Course:
 
     def _passed(self, iteration: int, job: Job) -> bool:
         """Whether an iteration is over: all ranks have passed its mark, or most have at the end of the job, or one is
-        two iterations ahead and the hosts of the others are told of further than that. Hosts are polled at different
-        times: one that comes later is not behind."""
-        newest = [rank.newest for rank in self.ranks.values()]
-        if min(newest) >= iteration:
+        two iterations ahead and the hosts of the others are told of further than that, or have not been for long. Hosts
+        are polled at different times: one that comes later is not behind."""
+        newest = {number: rank.newest for number, rank in self.ranks.items()}
+        if min(newest.values()) >= iteration:
             return True
         if self.ended(job):
-            return median_low(newest) >= iteration
-        if max(newest) < iteration + 2:
+            return median_low(newest.values()) >= iteration
+        if max(newest.values()) < iteration + 2:
             return False
         ahead = max(at[0] for rank in self.ranks.values() if (at := rank.at(iteration + 1)) is not None)
         last = max(self.told_ns.values())
-        told = (self.told_ns.get(host, self.began_ns or 0) for host in job.ranks_of_host or self.told_ns)
-        return all(at >= min(ahead + _SLACK_NS, last - _PATIENCE_NS) for at in told)
+        behind = {job.clock(rank) for rank in job.ranks or newest if newest.get(rank, UNKNOWN) < iteration}
+        told = (self.told_ns.get(host, self.began_ns or 0) for host in behind)
+        return all(at >= ahead + _SLACK_NS or at < last - _PATIENCE_NS for at in told)
 
     def _follow(self, rows: list[dict[str, Any]]) -> None:
         """Note marks that are passed, and operators that have not ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 import numpy as np
@@ -143,14 +143,15 @@ Kind = tuple[str, str, int]
 @dataclass(frozen=True, slots=True, eq=False)
 class Usual:
     """What operators took while nothing was slow. ``duration`` and ``actual`` are medians over ranks and instances of
-    a kind, ``rate`` of each rank's custom collectives."""
+    a kind, ``rate`` of each rank's custom collectives; ``computed``: nanoseconds that each host computed."""
 
     duration: Mapping[Kind, float]
     actual: Mapping[Kind, float]
     rate: Mapping[tuple[str, int], float]
+    computed: Mapping[tuple[str], float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, past: Sequence[Grid]) -> Usual:
+    def of(cls, past: Sequence[Grid], computed: Mapping[tuple[str], float] | None = None) -> Usual:
         """Take what is usual from the grids of regular iterations."""
         duration: dict[Kind, float] = {}
         actual: dict[Kind, float] = {}
@@ -164,7 +165,7 @@ class Usual:
             custom = grid.choose(grid.custom)
             each = np.nanmedian(rates(custom), axis=1) if len(custom.instance) else np.zeros(0)
             rate |= {(grid.communicator, int(r)): float(v) for r, v in zip(custom.rank, each, strict=True)}
-        return cls(duration, actual, rate)
+        return cls(duration, actual, rate, computed or {})
 
 
 def kind_of(grid: Grid, at: int) -> Kind:

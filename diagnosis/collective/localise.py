@@ -23,7 +23,7 @@ from diagnosis.collective.stragglers import (
     slow_in_custom,
 )
 from diagnosis.collective.traffic_map import combines, explained
-from diagnosis.collective.verdict import BESIDE, Verdict, by_machine, distinct, strength
+from diagnosis.collective.verdict import BESIDE, Level, Verdict, by_machine, distinct, strength
 from diagnosis.job import Job
 
 _ALIKE = 2 / 3
@@ -106,13 +106,13 @@ def _late(
 ) -> tuple[list[Verdict], list[Verdict]]:
     """Machines that compute too long before a collective, and ranks that only have more to compute."""
     slow: dict[str, list[tuple[Grid, Late]]] = {}
-    hot: dict[int, list[tuple[Grid, Late]]] = {}
+    hot: dict[str, list[tuple[Grid, Late]]] = {}
     computed = computing(table, own, job)
     for grid in own:
         back = combines(grid, table)
         for late in late_members(grid, computed, rules, back):
             if explained(grid, table, computed, back, late, rules.late_share):
-                hot.setdefault(late.rank, []).append((grid, late))
+                hot.setdefault(job.clock(late.rank), []).append((grid, late))
             else:
                 slow.setdefault(job.clock(late.rank), []).append((grid, late))
         for late in late_members(grid, computed, rules, ~back):
@@ -132,11 +132,14 @@ def _late(
         for host, found in slow.items()
         if _lost(found) >= _ALIKE * most and _all_of_it(host, found, own, job)
     ]
-    imbalance = [
-        Verdict("imbalance", "device", (rank,), "traffic_map", found[0][0].communicator, evidence=_evidence(found))
-        for rank, found in hot.items()
-    ]
-    return machines, imbalance
+    return machines, [_more_to_do(found) for found in hot.values()]
+
+
+def _more_to_do(found: Sequence[tuple[Grid, Late]]) -> Verdict:
+    """The answer that ranks of one host only have more to compute."""
+    ranks = tuple(sorted({late.rank for _, late in found}))
+    level: Level = "machine" if len(ranks) > 1 else "device"
+    return Verdict("imbalance", level, ranks, "traffic_map", found[0][0].communicator, evidence=_evidence(found))
 
 
 def _all_of_it(host: str, found: Sequence[tuple[Grid, Late]], own: Sequence[Grid], job: Job) -> bool:

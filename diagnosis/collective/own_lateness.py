@@ -59,12 +59,24 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
     return computing_too_long(pipelines, job, sorted((worst, *alike[:1])), METHOD, evidence, hang=False)
 
 
+def computed_of_itself(pipelines: Pipelines) -> Floats:
+    """What passes on each machine from the last thing that a send waits for to the send, all together: nanoseconds,
+    shape (machines,).
+
+    Stages' clocks may be off, so that it only says something against what it was before.
+    """
+    if not pipelines.start.size:
+        return np.zeros(len(pipelines.stage))
+    return np.asarray(np.nansum(pipelines.start - _Way.of(pipelines).causes(pipelines.start), axis=1))
+
+
 def missing_of_itself(pipelines: Pipelines, job: Job) -> Verdict | None:
     """The machine whose send is missing though nothing that it waits for is.
 
     And its neighbour, if that holds for a send of its own at about the same time: within what usually passes between
     two of a machine, since clocks of different stages may not agree. Where it holds for several machines of a stage,
-    pipelines do not keep them waiting, but what their ranks, or those they send to, call together.
+    pipelines do not keep them waiting, but what their ranks, or those they send to, call together. Where one rank alone
+    sends while the others of its machine wait, it is not answered: the NIC that it sends to is down.
     """
     expected = pipelines.expected()
     if not expected.size:
@@ -78,6 +90,9 @@ def missing_of_itself(pipelines: Pipelines, job: Job) -> Verdict | None:
     machine, send = (int(i) for i in np.unravel_index(int(np.argmin(order)), order.shape))
     if np.count_nonzero(first.any(axis=1) & (pipelines.stage == pipelines.stage[machine])) > 1:
         return _together(pipelines, job, first)
+    unanswered = np.unique(pipelines.unanswered[first & (pipelines.unanswered != UNKNOWN)])
+    if len(unanswered) == 1:
+        return Verdict("hang_hardware", "device", (int(unanswered[0]),), "unanswered", coverage=pipelines.coverage)
     if not pipelines.absent[machine, send]:
         return stuck(pipelines, machine, send, METHOD)
     near = np.abs(expected - expected[machine, send]) <= step_ns(expected)

@@ -20,7 +20,11 @@ from diagnosis.collective.participation import (
     Ints,
     Participation,
 )
+from diagnosis.collective.stragglers import RESENT_NS
 from diagnosis.job import Job
+
+_LEAST_TOGETHER = 3
+"""Ranks of a machine of which one that sends alone does so for a reason of its own."""
 
 Stages = tuple[int, ...]
 """The ranks of one pipeline, by stage."""
@@ -142,6 +146,7 @@ class Pipelines:
     peer: Ints
     stuck: Ints
     stuck_to: Ints
+    unanswered: Ints
     after: Ints
     before: Ints
     coverage: float
@@ -164,7 +169,7 @@ class Pipelines:
         sends = max((len(own) for own in rows.values()), default=0)
         start = np.full((len(machines), sends), np.nan)
         absent = np.zeros((len(machines), sends), dtype=np.bool_)
-        peer, stuck, stuck_to = (np.full((len(machines), sends), UNKNOWN, dtype=np.int64) for _ in range(3))
+        peer, stuck, stuck_to, unanswered = (np.full((len(machines), sends), UNKNOWN, dtype=np.int64) for _ in range(4))
         for machine, at in number.items():
             own = [rank for rank in rows if place[rank] == machine]
             if own:
@@ -179,6 +184,10 @@ class Pipelines:
                 which, columns = np.argmax(lacking, axis=0), np.arange(sends)
                 stuck[at] = np.where(alone, np.array(own)[which], UNKNOWN)
                 stuck_to[at] = np.where(alone, to[which, columns], UNKNOWN)
+                again = np.stack([_late_by(table, rows[rank], sends) for rank in own]) >= RESENT_NS
+                waiting = (state == MISSING_START).sum(axis=0) == len(own) - 1
+                only = waiting & (len(own) >= _LEAST_TOGETHER) & (again & (state != MISSING_START)).any(axis=0)
+                unanswered[at] = np.where(only, to[np.argmax(again, axis=0), columns], UNKNOWN)
                 peer[at] = [of_rank.get(rank, UNKNOWN) for rank in to[0].tolist()]
         return cls(
             host=tuple(host for _, host in machines),
@@ -188,6 +197,7 @@ class Pipelines:
             peer=peer,
             stuck=stuck,
             stuck_to=stuck_to,
+            unanswered=unanswered,
             after=_next_to(pipelines, of_rank, len(machines), 1),
             before=_next_to(pipelines, of_rank, len(machines), -1),
             coverage=len(rows) / max(len(place), 1),
@@ -255,6 +265,14 @@ def _relative(
     if (state == UNKNOWN_STATE).any():
         state[int(np.argmax(state == UNKNOWN_STATE)) :] = UNKNOWN_STATE
     return start, state
+
+
+def _late_by(table: Participation, rows: Sequence[int], sends: int) -> Ints:
+    """How long after its call each send began, nanoseconds; 0 where it was not seen to. Shape (sends,)."""
+    late = np.zeros(sends, dtype=np.int64)
+    own = np.array(rows, dtype=np.int64)
+    late[: len(own)] = np.where(table.start_ns[own] == UNKNOWN, 0, table.start_ns[own] - table.call_ns[own])
+    return late
 
 
 def _receivers(table: Participation, rows: Sequence[int], sends: int) -> list[int]:

@@ -28,6 +28,7 @@ _HANG = "hang_"
 """What causes of iterations begin with that never end."""
 
 _HOSTS = "host_slow"
+_UNEVEN = "imbalance"
 
 _MOST_FINDINGS = 200
 _MOST_RUNS = 200
@@ -52,7 +53,7 @@ class Rule(IntEnum):
     CONFIRMATIONS = 1
     AGREEMENT = 2
     CONFIDENCE = 3
-    CONGESTION = 4
+    LASTING = 4
 
 
 @dataclass
@@ -125,7 +126,7 @@ class IncidentJoiner:
             incident = _supported(incident, known)
         if incident.confidence < self.settings.least_confidence:
             return Rule.CONFIDENCE
-        return Rule.CONGESTION if self._congestion(incident) else incident
+        return Rule.LASTING if self._passing(incident) else incident
 
     def _loose(self) -> list[Evidence]:
         """The findings that no incident accounts for; those of a resolved one are not the beginning of the next."""
@@ -139,13 +140,14 @@ class IncidentJoiner:
         loose = {known.id for known in self._loose()}
         return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
 
-    def _congestion(self, incident: Incident) -> bool:
-        """Whether all ranks are slow together for a moment: a burst of other traffic is no fault of theirs.
+    def _passing(self, incident: Incident) -> bool:
+        """Whether it says something only if it lasts. All ranks are slow together for a moment: a burst of other
+        traffic is no fault of theirs. Some have more to do for a moment: so has each now and then.
 
         Slow hosts are told by what the network does not explain.
         """
-        of_all = len(incident.ranks) == self.world and incident.level == "group"
-        return of_all and incident.cause != _HOSTS and incident.pattern != DEGRADATION
+        of_all = len(incident.ranks) == self.world and incident.level == "group" and incident.cause != _HOSTS
+        return (of_all or incident.cause == _UNEVEN) and incident.pattern != DEGRADATION
 
     def _clear(self, finding: Evidence) -> list[Incident]:
         """End what the method says is over: one run, or (no first iteration) everything."""

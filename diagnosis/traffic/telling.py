@@ -23,7 +23,7 @@ from diagnosis.traffic.queue_pairs import QueuePairs
 from diagnosis.traffic.results import metrics_table, operators_table
 from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, MOST_INFLATION, UNKNOWN_STATE
 from diagnosis.traffic.series import EpochSeries
-from diagnosis.traffic.volume import POINT_TO_POINT
+from diagnosis.traffic.volume import POINT_TO_POINT, TREE_OPS
 from diagnosis.traffic.windows import NicWindow, WindowRules
 
 _MOST_KINDS = 10_000
@@ -185,13 +185,14 @@ class _Step:
         return waiting[code]
 
     def _learn(self, found: Association, over: Bools) -> None:
-        """Take algorithms for known of which one operator is over, and nothing else of their kind is in doubt."""
+        """Take algorithms for known of which one operator is over, and nothing else of their kind is in doubt: what
+        only goes around rings never is."""
         code, kinds = self.calls.kinds
         key = found.operators.key
         doubtful = set(code[key[_doubtful(found, code[key])]].tolist())
         for at in dict.fromkeys(code[key[over[key]]].tolist()):
-            inference = found.inferred.get(kinds[at])
-            if inference is not None and at not in doubtful and inference.confidence >= self.rules.sure:
+            inference, doubted = found.inferred.get(kinds[at]), at in doubtful and kinds[at].op in TREE_OPS
+            if inference is not None and not doubted and inference.confidence >= self.rules.sure:
                 self.windows[nic_of(kinds[at].rank)].inferred.setdefault(_of_rank(kinds[at]), inference)
         for window in self.windows:
             _keep_newest(window.inferred)

@@ -29,6 +29,9 @@ class Setup(StrEnum):
 _ITERATIONS = 10
 """Of training runs: three follow what begins in ``_WITHIN``, so that a slow one comes again."""
 
+_LASTING = 30
+"""The same where nobody is slower than others, or nothing is at fault: only what lasts is told."""
+
 _DENSE = NicScenario(0, Workload.DENSE, tp=8, dp=4, pp=2, iterations=_ITERATIONS)
 _EXPERTS = NicScenario(
     0,
@@ -48,7 +51,7 @@ _SETUPS = {
     Setup.GPT2_70B_DEEP: replace(_DENSE, dp=2, pp=4, microbatches=8, forward_s=0.0015, gradient_bytes=4_375_000_000),
     Setup.GPT2_32B: replace(_DENSE, tp=4, pp=1, forward_s=0.006, gradient_bytes=16_000_000_000, shrink=64),
     Setup.MIXTRAL: _EXPERTS,
-    Setup.HOT_EXPERTS: _EXPERTS,
+    Setup.HOT_EXPERTS: replace(_EXPERTS, iterations=_LASTING),
     Setup.NEIGHBOURS: NicScenario(0, Workload.NEIGHBOURS, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
     Setup.ALL_TO_ONE: NicScenario(0, Workload.ALL_TO_ONE, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
     Setup.ONE_TO_ALL: NicScenario(0, Workload.ONE_TO_ALL, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
@@ -69,8 +72,8 @@ _ITERATION_S = {
 _WITHIN = (0.0, 0.7)
 """Where in a run its fault begins: anywhere, if three iterations are to follow."""
 
-_AFTER_SOME = (0.4, 0.7)
-"""The same of what is everywhere: only what was usual tells it."""
+_AFTER_SOME = (0.2, 0.7)
+"""The same of what lasts: only what was usual tells it."""
 
 _TRAINING = (Setup.GPT2_70B, Setup.MIXTRAL)
 _ALL = (*_TRAINING, Setup.NEIGHBOURS)
@@ -131,13 +134,15 @@ def healthy(setup: Setup, seed: int, noise: Noise = DEFAULT) -> NicScenario:
     if setup is not Setup.HOT_EXPERTS:
         return scenario
     chance = stream(seed, Purpose.FAULT)
-    first = int(chance.uniform(*_WITHIN) * scenario.iterations)
+    first = int(chance.uniform(*_AFTER_SOME) * scenario.iterations)
     return replace(scenario, hot=HotExperts(int(chance.integers(scenario.hosts)), first, chance.uniform(*_TIMES)))
 
 
 def faulty(case: Combination, seed: int, noise: Noise = DEFAULT) -> NicScenario:
     """A run with a fault, somewhere and some time."""
     scenario = healthy(case.setup, seed, noise)
+    if case.everywhere:
+        scenario = replace(scenario, iterations=_LASTING)
     placed = _placed(case, scenario)
     each = scenario.tp if placed.injection in OF_HOST else 1
     ranks = range(0, scenario.world, each) if case.everywhere else (placed.rank,)

@@ -83,14 +83,23 @@ def test_iterations_are_complete_once_all_ranks_have_passed_them() -> None:
     assert sorted(set(third.table.instance.tolist())) == [5, 6, 7], "from the end of the one before on"
 
 
-def test_a_rank_that_is_two_iterations_behind_is_not_waited_for() -> None:
-    course = Course(CourseRules())
-    take(course, [0, 1, 2])
-    assert len(completed(course)) == 3
-    take(course, [3, 4], ranks=JOB.ranks[1:])
-    assert completed(course) == []
-    take(course, [5], ranks=JOB.ranks[1:], lasts=EVERY)
-    assert [one.number for one in completed(course)] == [3]
+def test_a_rank_that_is_behind_is_waited_for_until_its_host_tells_of_later_or_is_silent_for_long() -> None:
+    """Hosts are polled at different times: one may be told of many iterations before another."""
+    lost, silent = Course(CourseRules()), Course(CourseRules())
+    nothing = rows(Told(per_host=1)).slice(0, 0)
+    for course in (lost, silent):
+        take(course, [0, 1, 2])
+        assert len(completed(course)) == 3
+        take(course, range(3, 12), ranks=JOB.ranks[1:])
+        assert completed(course) == [], "its host is told of no later than iteration 2"
+    lost.take(nothing, "h0", SECOND + 6 * EVERY + SECOND)
+    assert [one.number for one in completed(lost)] == [3, 4], "it is told of a second after the next ones, without a row"
+    for rank in JOB.ranks[1:]:
+        silent.take(nothing, f"h{rank}", 59 * SECOND)
+    assert completed(silent) == []
+    for rank in JOB.ranks[1:]:
+        silent.take(nothing, f"h{rank}", 63 * SECOND)
+    assert [one.number for one in completed(silent)] == list(range(3, 10))
 
 
 def test_what_is_told_twice_counts_once() -> None:

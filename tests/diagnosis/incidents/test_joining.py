@@ -128,7 +128,7 @@ def test_the_rule_that_held_findings_back_is_the_furthest_that_any_came_to() -> 
     assert rule(*weak) is rule(*weak, found(22, 7)) is Rule.CONFIDENCE
     assert rule(found(20, 3), found(21, 3)) is None
     together = [replace(found(i, 0), level="group", ranks=(0, 1)) for i in (20, 21)]
-    assert rule(*together, world=2) is Rule.CONGESTION
+    assert rule(*together, world=2) is Rule.LASTING
     assert rule(*together, world=3) is None
 
 
