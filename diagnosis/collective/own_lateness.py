@@ -60,10 +60,11 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
 
 
 def computed_of_itself(pipelines: Pipelines) -> Floats:
-    """What passes on each machine from the last thing that a send waits for to the send, all together: nanoseconds,
-    shape (machines,).
+    """What passes on each machine from the last send that one of its own waits for to that one, all together:
+    nanoseconds, shape (machines,).
 
-    Stages' clocks may be off, so that it only says something against what it was before.
+    That is what it computes, and what its neighbours do before they take the send. Stages' clocks may be off, so that
+    it only says something against what it was before.
     """
     if not pipelines.start.size:
         return np.zeros(len(pipelines.stage))

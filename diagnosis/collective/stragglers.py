@@ -146,10 +146,10 @@ def _towards(grid: Grid, table: Participation) -> tuple[Ints, Floats]:
     part = table.take(np.sort(rows))
     lengths = np.diff(part.peer_offset)
     source, target = np.repeat(part.rank, lengths), part.peer
-    rate = part.peer_sent / np.maximum(part.peer_time_ns, 1)
     receivers, of = np.unique(target, return_inverse=True)
     received = np.bincount(of, part.peer_sent)
     more = np.maximum(received / max(float(np.median(received)), 1.0), 1.0) if len(receivers) else received
+    rate = part.peer_sent / np.maximum(part.peer_time_ns, 1) * more[of]
     speed = np.full(len(receivers), np.nan)
     for i, receiver in enumerate(receivers.tolist()):
         each = []
@@ -158,7 +158,7 @@ def _towards(grid: Grid, table: Participation) -> tuple[Ints, Floats]:
             if others.any() and float(np.median(rate[others])) > 0:
                 each.append(float(np.median(rate[own])) / float(np.median(rate[others])))
         speed[i] = float(np.median(each)) if each else np.nan
-    return receivers, speed * more
+    return receivers, speed
 
 
 def stopped_in_collective(grid: Grid, rules: ComparisonRules) -> Verdict | None:

@@ -93,7 +93,7 @@ def test_a_rank_that_is_behind_is_waited_for_until_its_host_tells_of_later_or_is
         take(course, range(3, 12), ranks=JOB.ranks[1:])
         assert completed(course) == [], "its host is told of no later than iteration 2"
     lost.take(nothing, "h0", SECOND + 6 * EVERY + SECOND)
-    assert [one.number for one in completed(lost)] == [3, 4], "it is told of a second after the next ones, without a row"
+    assert [one.number for one in completed(lost)] == [3, 4], "it tells of a second after the next ones, without a row"
     for rank in JOB.ranks[1:]:
         silent.take(nothing, f"h{rank}", 59 * SECOND)
     assert completed(silent) == []

@@ -100,17 +100,18 @@ def test_groups_that_span_machines_are_not_taken_together() -> None:
     assert by_machine([*verdicts, device], job()) == [*verdicts, device]
 
 
-def experts(received: Sequence[int], computed_ms: Sequence[float], count: int = 6) -> Told:
-    """Dispatch and combine among four hosts of a GPU: what each gets in the dispatch, in MB, and how long it
-    computes."""
-    told, at = Told(per_host=1), 50 * MS
+def experts(received: Sequence[int], computed_ms: Sequence[float], count: int = 6, per_host: int = 1) -> Told:
+    """Dispatch and combine among GPUs: what each gets in the dispatch, in MB, and how long it computes."""
+    told, at, ranks = Told(per_host), 50 * MS, range(len(received))
     for i in range(count):
         longest = 5 * MS
-        for rank in range(4):
-            peers = {peer: received[peer] * MB // 3 for peer in range(4) if peer != rank}
+        for rank in ranks:
+            away = [peer for peer in ranks if peer // per_host != rank // per_host]
+            peers = {peer: received[peer] * MB // len(away) for peer in away}
             told.tell("ep", 6 * i, rank, at, longest, 4 * MS, sum(peers.values()), op="custom", peers=peers)
-        for rank in range(4):
-            back = {peer: received[rank] * MB // 3 for peer in range(4) if peer != rank}
+        for rank in ranks:
+            away = [peer for peer in ranks if peer // per_host != rank // per_host]
+            back = {peer: received[rank] * MB // len(away) for peer in away}
             start = at + longest + int(computed_ms[rank] * MS)
             length = int((max(computed_ms) - computed_ms[rank]) * MS) + longest
             told.tell("ep", 6 * i + 3, rank, start, length, 4 * MS, sum(back.values()), op="custom", peers=back)
@@ -122,6 +123,12 @@ def test_an_expert_that_is_chosen_more_often_is_no_slow_device() -> None:
     told = experts(received=(30, 30, 60, 30), computed_ms=(10, 10, 20, 10))
     found = localise_slow(told.table, job(4, 1))
     assert [(one.cause, one.ranks) for one in found] == [("imbalance", (2,))]
+
+
+def test_experts_of_one_host_that_are_chosen_more_often_are_one_answer() -> None:
+    told = experts(received=(30,) * 6 + (60, 60), computed_ms=(10,) * 6 + (20, 20), per_host=2)
+    found = localise_slow(told.table, job(4, 2))
+    assert [(one.cause, one.level, one.ranks) for one in found] == [("imbalance", "machine", (6, 7))]
 
 
 def test_who_computes_for_longer_than_one_that_got_more_is_slow() -> None:
@@ -219,6 +226,33 @@ def test_the_first_send_that_does_not_start_names_its_machine(rules: ComparisonR
     together = pipelined(stop={(2, 3): True, (0, 4): True}, apart_ms=9.5).table
     (found,) = localise_hang(together, job(), PIPELINES, rules)
     assert found.candidates == ((0, 1), (4, 5))
+
+
+def unanswered(starts_ms: float | None) -> Told:
+    """Two stages of two hosts of four GPUs, whose fourth sends are missing. Of host 2 the third are as well, but that
+    of rank 11, to rank 3, begins ``starts_ms`` after its call (None: it does not)."""
+    told = Told(per_host=4)
+    for rank in range(16):
+        for send in range(4):
+            at, host = (20 + 10 * send + (5 if rank >= 8 else 0)) * MS, rank // 4
+            begins = at + int((starts_ms or 0.0) * MS) if (rank, send) == (11, 2) else at
+            silent = host in {0, 2} and (send == 3 or (host, send) == (2, 2)) and (rank, send) != (11, 2)
+            silent = silent or (starts_ms is None and (rank, send) == (11, 2))
+            told.tell(
+                f"pp{rank % 8}", send, rank, begins, MS, expected=8 * MB, op="custom", peers={(rank + 8) % 16: 8 * MB},
+                state="missing_start" if silent else "complete", call_ns=at - 10_000,
+            )  # fmt: skip
+    return told
+
+
+def test_whom_a_rank_sends_again_to_while_the_others_of_its_host_wait_has_a_nic_that_is_down() -> None:
+    """What was on its way when the NIC went down comes again after a time-out, and looks like the next send."""
+    pipelines = [(rank, rank + 8) for rank in range(8)]
+    (found,) = localise_hang(unanswered(60.0).table, job(4, 4), pipelines)
+    assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (3,))
+    for otherwise in (None, 1.0):
+        (found,) = localise_hang(unanswered(otherwise).table, job(4, 4), pipelines)
+        assert found.cause == "hang_not_entered", otherwise
 
 
 def test_what_follows_a_loss_of_telemetry_has_not_stopped() -> None:

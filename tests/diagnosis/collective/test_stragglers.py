@@ -151,16 +151,18 @@ def test_a_rank_that_is_always_slower_is_compared_with_itself() -> None:
     assert found.ranks == (2,)
 
 
-def test_whom_all_are_slow_to_has_a_slow_way_in() -> None:
+@pytest.mark.parametrize(("gets", "slow"), [(30, True), (60, False)])
+def test_whom_all_are_slow_to_has_a_slow_way_in_unless_it_gets_more(gets: int, slow: bool) -> None:
     told = Told(per_host=1)
     for seq in range(10):
         told.tell(
-            "ep", seq, 0, seq * 50 * MS, op="custom", peers=dict.fromkeys((1, 2, 3), 30 * MB),
-            peer_rate={1: 8.0, 2: 16.5, 3: 16.6},
+            "ep", seq, 0, seq * 50 * MS, op="custom", peers={1: gets * MB, 2: 30 * MB, 3: 30 * MB},
+            peer_rate={1: 8.3, 2: 16.5, 3: 16.6},
         )  # fmt: skip
     found = slow_in_custom(told.grid, told.table, RULES)
-    assert found is not None
-    assert (found.ranks, found.method) == ((1,), "rate_to_peer")
+    assert (found is not None) == slow
+    if found is not None:
+        assert (found.ranks, found.method) == ((1,), "rate_to_peer")
 
 
 @settings(max_examples=30)

@@ -117,6 +117,14 @@ def test_findings_must_agree_on_enough_of_what_was_searched() -> None:
     assert len(joined([found(20, 3), *others[:3], found(30, 3)])[1]) == 1
 
 
+def test_who_has_more_to_do_is_told_once_it_lasts() -> None:
+    uneven = [replace(finding, cause="imbalance") for finding in DEGRADED]
+    assert joined(uneven[:3])[1] == []
+    [opened] = joined(uneven)[1]
+    assert (opened.cause, opened.ranks, opened.pattern) == ("imbalance", (3,), DEGRADATION)
+    assert held_back(uneven[:3], SETTINGS) is Rule.LASTING
+
+
 def test_the_rule_that_held_findings_back_is_the_furthest_that_any_came_to() -> None:
     def rule(*findings: Evidence, world: int | None = None) -> Rule | None:
         return held_back(findings, SETTINGS, world)
