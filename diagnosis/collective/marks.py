@@ -66,19 +66,37 @@ def find_marks(table: Participation) -> dict[int, Marked]:
 def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, Ints]:
     """The iterations that each rank's marks end: the same numbers at the same time, as clocks of hosts nearly agree.
 
-    0 is the first one of the rank that shows most.
+    0 is the first one of the rank that shows most. What ranks show of a time of which it shows nothing, as hosts are
+    polled at different times, tells only where there is nothing else.
     """
     if not marked:
         return {}
     called = {rank: table.call_ns[one.rows] for rank, one in marked.items()}
-    reference = max(called.values(), key=len)
+    first = max(called, key=lambda rank: len(called[rank]))
+    reference, known = called[first], _ordinals(table, marked[first])
+    usually = float(np.median(np.diff(reference) / np.diff(known))) if len(reference) > 1 else np.inf
     halfway = (reference[1:] + reference[:-1]) // 2
     numbers = {}
     for rank, calls in called.items():
-        ordinal = np.arange(len(calls))
-        shift = np.median(np.searchsorted(halfway, calls) - ordinal)
+        beyond = np.minimum(calls - reference[0], 0) + np.maximum(calls - reference[-1], 0)
+        at = known[np.searchsorted(halfway, calls)] + np.rint(beyond / usually).astype(np.int64)
+        within = np.abs(beyond) < usually / 2
+        ordinal = _ordinals(table, marked[rank], at)
+        shift = np.median((at - ordinal)[within if within.any() else slice(None)])
         numbers[rank] = ordinal + int(np.rint(shift))
     return numbers
+
+
+def _ordinals(table: Participation, one: Marked, at: Ints | None = None) -> Ints:
+    """Iterations from a rank's first mark to each: those that telemetry has lost count as well.
+
+    Sequence numbers tell, of custom collectives, which have none, where marks are among another rank's: ``at``.
+    """
+    if one.mark.every:
+        steps = np.rint(np.diff(table.instance[one.rows]) / one.mark.every).astype(np.int64)
+    else:
+        steps = np.ones(len(one.rows) - 1, dtype=np.int64) if at is None else np.diff(at)
+    return np.append(0, np.cumsum(np.maximum(steps, 1)))
 
 
 def _last_of_cycle(kind: Ints, pause: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> int | None:
@@ -124,5 +142,5 @@ def _mark(table: Participation, rows: Ints) -> Mark:
         table.communicators[table.communicator[first]],
         table.ops[table.op[first]],
         UNKNOWN if custom else int(table.expected[first]),
-        0 if custom else max(int(np.median(np.diff(table.instance[rows]))), 1),
+        0 if custom else max(int(np.diff(table.instance[rows]).min()), 1),  # what was lost only makes it larger
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from diagnosis.collective.course import Course, CourseRules, Iteration
 from diagnosis.collective.marks import find_marks, numbered
@@ -65,6 +66,33 @@ def test_ranks_that_are_seen_later_get_the_same_numbers() -> None:
     numbers = numbered(table, find_marks(table))
     assert numbers[0].tolist() == [2, 3, 4, 5]
     assert numbers[1].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("first", "last"), [(3, 5), (4, 7), (4, 8), (5, 9)])
+def test_ranks_that_are_told_of_further_get_the_same_numbers(first: int, last: int) -> None:
+    """A host whose telemetry was lost at first, and that is polled later than those that show most."""
+    told = Told(per_host=1)
+    for number in range(10):
+        others = JOB.ranks[1:] if number < 6 else ()
+        iteration(told, number, [*others, *(JOB.ranks[:1] if first <= number <= last else ())])
+    table = told.table
+    numbers = numbered(table, find_marks(table))
+    assert numbers[0].tolist() == list(range(first, last + 1))
+    assert numbers[1].tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("op", ["all_gather", "custom"])
+@pytest.mark.parametrize("seen", [(0, 1, 2, 6, 7, 8, 9), (0, 1, 6)])
+def test_iterations_that_telemetry_has_lost_count(op: str, seen: Sequence[int]) -> None:
+    """A second of a host's, amid what marks are chosen from."""
+    told = Told(per_host=1)
+    for number in range(10):
+        iteration(told, number, JOB.ranks if number in seen else JOB.ranks[1:])
+    told.rows = [row | ({"op": op} if row["op"] == "all_gather" else {}) for row in told.rows]
+    table = told.table
+    numbers = numbered(table, find_marks(table))
+    assert numbers[0].tolist() == list(seen)
+    assert numbers[1].tolist() == list(range(10))
 
 
 def test_iterations_are_complete_once_all_ranks_have_passed_them() -> None:
