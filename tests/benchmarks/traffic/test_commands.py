@@ -44,6 +44,25 @@ def test_a_seeded_subset_of_the_accuracy_and_taking_it_up_again(tmp_path: Path) 
     assert "0 of 2 runs to do" in progress
 
 
+CLASSES = (
+    "computation_stop/gpt2_70b/gpu_error",
+    "computation_slow/gpt2_70b/gpu_throttling/300",
+    "communication_stop/mixtral/nic_down",
+    "communication_slow/gpt2_70b/pcie_downgrade/0.2",
+)
+
+
+def test_a_fault_of_each_class_is_found_and_nobody_else_named() -> None:
+    only = [part for case in (*CLASSES, "healthy/mixtral") for part in ("--only", case)]
+    options = ("--repeats", 1, "--healthy", 2, "--noise", "default", "--seeds", SEEDS, "--json")
+    result = offbeat("bench", "accuracy", "--system", "pulse", *options, *only)
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)["noise"]["default"]
+    assert figures["runs"] == {"table_4": len(CLASSES), "beyond": 0, "healthy": 1}
+    assert figures["all"]["recall"]["share"] == figures["all"]["precision"]["share"] == 1.0
+    assert figures["all"]["to_machine"]["share"] == figures["healthy"]["without_answer"]["share"] == 1.0
+
+
 def test_half_the_bandwidth_shows_in_short_epochs_and_hides_in_long_ones() -> None:
     settings = Settings.load()
     short, long = (
