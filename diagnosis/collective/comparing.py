@@ -10,7 +10,7 @@ from typing import Any
 
 from diagnosis.collective.course import Iteration
 from diagnosis.collective.everywhere import all_computing_longer, computed_by_host
-from diagnosis.collective.grid import REMEMBERED, ComparisonRules, Grid, Usual, grids
+from diagnosis.collective.grid import REMEMBERED, ComparisonRules, Grid, Usual, Work, grids
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.participation import Participation
@@ -79,10 +79,12 @@ class Comparer:
         # what is slow from the beginning is not usual, and must not become so
         judgement = self.monitor.judge(iteration.number, None if at_fault else duration)
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
-            verdicts = self._slow(iteration, own, job, merged(self.usual), _PART * (duration - judgement.expected_ns))
+            excess = duration - judgement.expected_ns
+            verdicts = self._slow(iteration, own, job, merged(self.usual), _PART * excess)
+            if not _at_fault(verdicts):
+                verdicts += self._everywhere(iteration, own, job, duration, judgement.expected_ns)
         elif not at_fault:
-            computed = computed_by_host(iteration.table, own, job, self._pipelines(job))
-            self.usual.append(Usual.of(own, computed))
+            self.usual.append(Usual.of(own, self._computed(iteration, own, job)))
             self.sends.learn(iteration.number, iteration.span, iteration.table, job)
         return Compared(iteration, judgement, tuple(verdicts), self._ordinal(judgement, verdicts))
 
@@ -141,17 +143,22 @@ class Comparer:
     def _slow(
         self, iteration: Iteration, own: Sequence[Grid], job: Job, usual: Usual | None, least_ns: float
     ) -> list[Verdict]:
-        """Who is at fault, of those who cost the iteration enough: all only if nobody else is. ``own``: its grids."""
-        pipelines = self._pipelines(job)
-        verdicts = localise_slow(iteration.table, job, pipelines, usual, self.rules, self.metric)
+        """Who is at fault, of those who cost the iteration enough; ``own``: its grids."""
+        verdicts = localise_slow(iteration.table, job, self._pipelines(job), usual, self.rules, self.metric)
         about = iteration.number, iteration.span, iteration.table, job
         verdicts = [self.sends.narrowed(v, *about) if v.cause == "host_slow" else v for v in verdicts]
-        found = [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
-        if found or usual is None:
-            return found
-        computed = computed_by_host(iteration.table, own, job, pipelines)
-        everywhere = all_computing_longer(computed, usual.computed, job, iteration.span)
-        return [v for v in everywhere if lost_ns(v, own, usual, iteration.span) >= least_ns]
+        return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
+
+    def _everywhere(
+        self, iteration: Iteration, own: Sequence[Grid], job: Job, lasted_ns: float, expected_ns: float
+    ) -> list[Verdict]:
+        """All ranks, if all compute for longer than usual."""
+        computed, usual = self._computed(iteration, own, job), merged(self.usual)
+        before = {} if usual is None else usual.computed
+        return all_computing_longer(computed, before, job, lasted_ns, expected_ns, iteration.span)
+
+    def _computed(self, iteration: Iteration, own: Sequence[Grid], job: Job) -> dict[Work, float]:
+        return computed_by_host(iteration.table, own, job, self._pipelines(job))
 
 
 def _at_fault(verdicts: Sequence[Verdict]) -> list[Verdict]:

@@ -1,7 +1,7 @@
 """The course of a job by what its NICs send: iterations, and which operators keep it from going on (Pulse 7.2.1).
 
 Rows of all hosts come in by and by, each up to a time that its host has been told of. An iteration is complete once all
-ranks have passed its mark, or one is two iterations ahead.
+ranks have passed its mark, or one is ahead and the others' hosts tell of later without it, or of nothing for long.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import mean, median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -52,26 +52,40 @@ class Iteration:
     span: int = 1
 
 
+class _Passed(NamedTuple):
+    """A mark that a rank has passed: its sequence number, call and end (or ``UNKNOWN``)."""
+
+    seq: int
+    call_ns: int
+    end_ns: int
+
+
 @dataclass
 class _Rank:
-    """One rank: its mark, and those it has passed: iteration, sequence number, call and end (or ``UNKNOWN``)."""
+    """One rank: its mark, and by iterations, in order, where it has passed it."""
 
     mark: Mark
-    passed: list[tuple[int, int, int, int]]
+    passed: dict[int, _Passed]
 
     @property
     def newest(self) -> int:
-        return self.passed[-1][0]
+        return next(reversed(self.passed))
 
-    def at(self, iteration: int) -> tuple[int, int] | None:
-        """Call and end of an iteration's mark."""
-        return next(((call, end) for number, _, call, end in self.passed if number == iteration), None)
+    def at(self, iteration: int) -> _Passed | None:
+        """Where it passed an iteration's mark."""
+        return self.passed.get(iteration)
 
-    def pass_mark(self, seq: int, call_ns: int, end_ns: int, most: int) -> None:
-        number, before, called_ns, _ = self.passed[-1]
-        if call_ns > called_ns:
-            ahead = max(round((seq - before) / self.mark.every), 1) if self.mark.every else 1
-            self.passed = [*self.passed, (number + ahead, seq, call_ns, end_ns)][-most:]
+    def after(self, iteration: int) -> _Passed | None:
+        """Where it passed the first mark after an iteration's that was seen."""
+        return next((at for number, at in self.passed.items() if number > iteration), None)
+
+    def nearest(self, call_ns: int) -> int:
+        """The iteration whose mark it passed next to a time."""
+        return min(self.passed, key=lambda number: abs(self.passed[number].call_ns - call_ns))
+
+    def forget(self, before: int) -> None:
+        """Forget what is before an iteration, but for the newest mark."""
+        self.passed = {n: at for n, at in self.passed.items() if n >= before or n == self.newest}
 
 
 @dataclass
@@ -124,8 +138,10 @@ class Course:
             if not self._passed(following, job):
                 return
             self.judged = following
-            table = self._between(following - self._kept, following)
-            yield Iteration(following, self._duration(following), table, self._kept)
+            if any(rank.at(following) is not None for rank in self.ranks.values()):
+                table = self._between(following - self._kept, following)
+                span = following - max(following - self._kept, self._earliest - 1)
+                yield Iteration(following, self._duration(following), table, span)
             self._forget()
 
     def hanging(self) -> Participation | None:
@@ -138,7 +154,7 @@ class Course:
     def to_state(self) -> dict[str, Any]:
         """All but the rows of calls since ``needed_from_ns``, in a form that JSON can carry."""
         return {
-            "ranks": [[number, asdict(rank.mark), rank.passed] for number, rank in self.ranks.items()],
+            "ranks": [[number, asdict(rank.mark), list(rank.passed.items())] for number, rank in self.ranks.items()],
             "told_ns": self.told_ns,
             "seen": [[*look, times] for look, times in self.seen.items()],
             "unlearned": self.unlearned,
@@ -153,7 +169,7 @@ class Course:
         return cls(
             rules,
             ranks={
-                number: _Rank(Mark(**mark), [(at[0], at[1], at[2], at[3]) for at in passed])
+                number: _Rank(Mark(**mark), {iteration: _Passed(*at) for iteration, at in passed})
                 for number, mark, passed in state["ranks"]
             },
             told_ns=dict(state["told_ns"]),
@@ -176,9 +192,14 @@ class Course:
             return _EARLIEST if self.rows else _LATEST
         first = self.judged - self._kept + 1
         return (
-            min((at[0] for rank in self.ranks.values() if (at := rank.at(first)) is not None), default=_SLACK_NS)
+            min((at.call_ns for rank in self.ranks.values() if (at := rank.at(first)) is not None), default=_SLACK_NS)
             - _SLACK_NS
         )
+
+    @property
+    def _earliest(self) -> int:
+        """The first iteration whose end is remembered."""
+        return min(next(iter(rank.passed)) for rank in self.ranks.values())
 
     @property
     def _kept(self) -> int:
@@ -197,11 +218,13 @@ class Course:
             return median_low(newest.values()) >= iteration
         if max(newest.values()) < iteration + 2:
             return False
-        ahead = max(at[0] for rank in self.ranks.values() if (at := rank.at(iteration + 1)) is not None)
-        last = max(self.told_ns.values())
+        beyond = max(at.call_ns for rank in self.ranks.values() if (at := rank.after(iteration)) is not None)
         behind = {job.clock(rank) for rank in job.ranks or newest if newest.get(rank, UNKNOWN) < iteration}
-        told = (self.told_ns.get(host, self.began_ns or 0) for host in behind)
-        return all(at >= ahead + _SLACK_NS or at < last - _PATIENCE_NS for at in told)
+        told = [self.told_ns.get(host, self.began_ns or 0) for host in behind & job.ranks_of_host.keys()]
+        if behind - job.ranks_of_host.keys():  # it is not known who tells of these
+            told += self.told_ns.values()
+        last = max(self.told_ns.values())
+        return all(at >= beyond + _SLACK_NS or at < last - _PATIENCE_NS for at in told)
 
     def _follow(self, rows: list[dict[str, Any]]) -> None:
         """Note marks that are passed, and operators that have not ended."""
@@ -215,7 +238,35 @@ class Course:
             known = self.ranks.get(rank)
             if known is not None and _bears(row, known.mark):
                 end = UNKNOWN if row["end_ns"] is None else row["end_ns"]
-                known.pass_mark(seq, row["call_ns"], end, self.rules.recent + 3)
+                self._pass(known, _Passed(seq, row["call_ns"], end))
+
+    def _pass(self, rank: _Rank, at: _Passed) -> None:
+        """Note that a rank has passed a mark. Iterations that telemetry has lost of it count: sequence numbers tell, of
+        custom collectives, which have none, what others show meanwhile."""
+        newest = rank.newest
+        before = rank.passed[newest]
+        if at.call_ns <= before.call_ns:
+            return
+        if rank.mark.every:
+            ahead = round((at.seq - before.seq) / rank.mark.every)
+        else:
+            ahead = self._meanwhile(rank, before.call_ns, at.call_ns)
+        rank.passed[newest + max(ahead, 1)] = at
+
+    def _meanwhile(self, rank: _Rank, since_ns: int, until_ns: int) -> int:
+        """How many iterations other ranks have passed between two marks of one that are further apart than usual; 1
+        where they are not, or nobody shows it."""
+        calls = [at.call_ns for at in rank.passed.values()]
+        usual = float(np.median(np.diff(calls))) if len(calls) >= _LEAST_MARKS else np.inf
+        if until_ns - since_ns < _LOST * usual:
+            return 1
+        counts = [1]
+        for other in self.ranks.values():
+            first, last = other.nearest(since_ns), other.nearest(until_ns)
+            near = abs(other.passed[first].call_ns - since_ns) < usual / 2
+            on = (until_ns - other.passed[last].call_ns) / usual  # it may be told of a little less far
+            counts += [last - first + round(on)] if near and last > first and abs(on) < _NEARLY else []
+        return max(counts)
 
     def _learned(self, job: Job) -> bool:
         """Whether marks can be chosen: every communicator between hosts has come again to all of its ranks, or there
@@ -247,13 +298,13 @@ class Course:
         marked = find_marks(table)
         for rank, numbers in numbered(table, marked).items():
             rows = marked[rank].rows
-            columns = (table.instance, table.call_ns, table.end_ns)
-            passed = list(zip(numbers.tolist(), *(column[rows].tolist() for column in columns), strict=True))
+            columns = (column[rows].tolist() for column in (table.instance, table.call_ns, table.end_ns))
+            passed = dict(zip(numbers.tolist(), map(_Passed, *columns), strict=True))
             self.ranks[rank] = _Rank(marked[rank].mark, passed)
         if self.ranks or anyhow:
             self.seen.clear()
         if self.ranks:
-            self.judged = min(rank.passed[0][0] for rank in self.ranks.values()) - 1
+            self.judged = self._earliest - 1
         elif anyhow:
             self.began_ns, self.rows = None, []
 
@@ -264,8 +315,8 @@ class Course:
         for rank in self.ranks.values():
             before, own = rank.at(iteration - 1), rank.at(iteration)
             if before is not None and own is not None:
-                by_end = before[1] != UNKNOWN and own[1] != UNKNOWN
-                each.append(own[by_end] - before[by_end])
+                by_end = UNKNOWN not in {before.end_ns, own.end_ns}
+                each.append(own.end_ns - before.end_ns if by_end else own.call_ns - before.call_ns)
         return round(mean(each)) if each else None
 
     def _between(self, first: int, last: int | None) -> Participation:
@@ -285,7 +336,7 @@ class Course:
     def _bounds(self, iteration: int | None, otherwise: int) -> dict[int, int]:
         """Calls of an iteration's marks by rank, under ``UNKNOWN`` that of those that have none."""
         found = {} if iteration is None else {number: rank.at(iteration) for number, rank in self.ranks.items()}
-        calls = {number: at[0] for number, at in found.items() if at is not None}
+        calls = {number: at.call_ns for number, at in found.items() if at is not None}
         return {**calls, UNKNOWN: median_low(calls.values()) if calls else otherwise}
 
     def _latest(self) -> pa.Table:
@@ -298,6 +349,8 @@ class Course:
         return self.rows[0]
 
     def _forget(self) -> None:
+        for rank in self.ranks.values():
+            rank.forget(self.judged - self._kept)
         before = self._bounds(self.judged - self._kept + 1, _EARLIEST)[UNKNOWN]
         self.rows = [table.filter(pc.greater_equal(table.column("call_ns"), before - _SLACK_NS)) for table in self.rows]
 
@@ -306,6 +359,15 @@ _OF_A_ROW = ["rank", "communicator", "seq", "op", "expected_bytes", "state", "ca
 _EARLIEST, _LATEST = 0, np.iinfo(np.int64).max
 _SLACK_NS = 1_000_000_000
 """By how much ranks may be ahead of each other."""
+
+_LOST = 1.5
+"""Marks of custom collectives that are further apart than so many usual iterations may have had others between them."""
+
+_LEAST_MARKS = 4
+"""Of them that are seen before it is known how far apart they usually are."""
+
+_NEARLY = 1.6
+"""By so many iterations another rank may be told of less far, for what it shows to count."""
 
 _MOST = 0.5
 """Part of an operator's rows from which on it belongs to an iteration as a whole."""

@@ -139,19 +139,22 @@ def grids(table: Participation) -> list[Grid]:
 Kind = tuple[str, str, int]
 """Communicator, operator and expected bytes: operators that take equally long."""
 
+Work = tuple[str, int, int]
+"""Host, operators of its ranks, and what they have to send: iterations in which it does the same."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usual:
     """What operators took while nothing was slow. ``duration`` and ``actual`` are medians over ranks and instances of
-    a kind, ``rate`` of each rank's custom collectives; ``computed``: nanoseconds that each host computed."""
+    a kind, ``rate`` of each rank's custom collectives; ``computed``: nanoseconds that hosts computed for a work."""
 
     duration: Mapping[Kind, float]
     actual: Mapping[Kind, float]
     rate: Mapping[tuple[str, int], float]
-    computed: Mapping[tuple[str], float] = field(default_factory=dict)
+    computed: Mapping[Work, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, past: Sequence[Grid], computed: Mapping[tuple[str], float] | None = None) -> Usual:
+    def of(cls, past: Sequence[Grid], computed: Mapping[Work, float] | None = None) -> Usual:
         """Take what is usual from the grids of regular iterations."""
         duration: dict[Kind, float] = {}
         actual: dict[Kind, float] = {}

@@ -6,7 +6,7 @@ only waits for these is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,17 +33,21 @@ def localise_hang(
     ``table`` ends with operators that have been silent for longer than the time-out.
     """
     sending = alive(table)
-    found = _hanging(table, job, pipelines, rules or ComparisonRules())
+    found = _hanging(table, job, pipelines, rules or ComparisonRules(), sending)
     return [heard(verdict, sending) for verdict in found] or silent_alone(sending)
 
 
 def _hanging(
-    table: Participation, job: Job, pipelines: Sequence[Sequence[int]], rules: ComparisonRules
+    table: Participation,
+    job: Job,
+    pipelines: Sequence[Sequence[int]],
+    rules: ComparisonRules,
+    sending: Mapping[int, bool],
 ) -> list[Verdict]:
     own = grids(table)
     sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
     published = rules.pipeline_order == "first_late"
-    pipeline = first_anomaly(sends, job, rules, hang=True) if published else missing_of_itself(sends, job)
+    pipeline = first_anomaly(sends, job, rules, hang=True) if published else missing_of_itself(sends, job, sending)
     if pipeline is not None:
         return [pipeline]
     within, _ = between_replicas(own, table, pipelines)

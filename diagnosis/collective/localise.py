@@ -132,13 +132,13 @@ def _late(
         for host, found in slow.items()
         if _lost(found) >= _ALIKE * most and _all_of_it(host, found, own, job)
     ]
-    return machines, [_more_to_do(found) for found in hot.values()]
+    return machines, [_more_to_do(found, job) for found in hot.values()]
 
 
-def _more_to_do(found: Sequence[tuple[Grid, Late]]) -> Verdict:
+def _more_to_do(found: Sequence[tuple[Grid, Late]], job: Job) -> Verdict:
     """The answer that ranks of one host only have more to compute."""
     ranks = tuple(sorted({late.rank for _, late in found}))
-    level: Level = "machine" if len(ranks) > 1 else "device"
+    level: Level = "machine" if len(ranks) > 1 and ranks == job.ranks_beside(ranks[0]) else "device"
     return Verdict("imbalance", level, ranks, "traffic_map", found[0][0].communicator, evidence=_evidence(found))
 
 
@@ -150,10 +150,11 @@ def _all_of_it(host: str, found: Sequence[tuple[Grid, Late]], own: Sequence[Grid
 
 def _lost(found: Sequence[tuple[Grid, Late]]) -> float:
     """What a machine's late starts cost; ranks of a host that are late together count once."""
-    by_communicator: dict[str, float] = {}
+    each: dict[tuple[str, int], float] = {}
     for grid, late in found:
-        by_communicator[grid.communicator] = by_communicator.get(grid.communicator, 0.0) + late.late_ns
-    return max(by_communicator.values(), default=0.0)
+        own = grid.communicator, late.rank
+        each[own] = each.get(own, 0.0) + late.late_ns
+    return max(each.values(), default=0.0)
 
 
 def _evidence(found: Sequence[tuple[Grid, Late]]) -> dict[str, float]:

@@ -7,8 +7,8 @@ is followed by the longest pause: what is computed before the next iteration's f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
+from statistics import median, median_low
 
 import numpy as np
 
@@ -60,7 +60,24 @@ def find_marks(table: Participation) -> dict[int, Marked]:
             found[rank] = Marked(_mark(table, rows), rows)
     usual = median(len(one.rows) for one in found.values()) if found else 0.0
     # where telemetry was lost what comes several times an iteration may look like its end
-    return {rank: one for rank, one in found.items() if len(one.rows) <= _MOST * usual}
+    return _alike(table, {rank: one for rank, one in found.items() if len(one.rows) <= _MOST * usual})
+
+
+def _alike(table: Participation, found: Mapping[int, Marked]) -> dict[int, Marked]:
+    """The same marks, whose sequence numbers grow by what is usual for all members: what telemetry has lost of one
+    makes its own steps larger."""
+    steps: dict[tuple[str, str, int], list[int]] = {}
+    for one in found.values():
+        steps.setdefault(_kind(one.mark), []).extend(np.diff(table.instance[one.rows]).tolist())
+    every = {kind: max(median_low(each), 1) for kind, each in steps.items() if each}
+    return {
+        rank: replace(one, mark=replace(one.mark, every=every[_kind(one.mark)])) if one.mark.every else one
+        for rank, one in found.items()
+    }
+
+
+def _kind(mark: Mark) -> tuple[str, str, int]:
+    return mark.communicator, mark.op, mark.expected
 
 
 def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, Ints]:
@@ -75,11 +92,10 @@ def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, In
     first = max(called, key=lambda rank: len(called[rank]))
     reference, known = called[first], _ordinals(table, marked[first])
     usually = float(np.median(np.diff(reference) / np.diff(known))) if len(reference) > 1 else np.inf
-    halfway = (reference[1:] + reference[:-1]) // 2
     numbers = {}
     for rank, calls in called.items():
         beyond = np.minimum(calls - reference[0], 0) + np.maximum(calls - reference[-1], 0)
-        at = known[np.searchsorted(halfway, calls)] + np.rint(beyond / usually).astype(np.int64)
+        at = np.rint(np.interp(calls, reference, known) + beyond / usually).astype(np.int64)
         within = np.abs(beyond) < usually / 2
         ordinal = _ordinals(table, marked[rank], at)
         shift = np.median((at - ordinal)[within if within.any() else slice(None)])
@@ -142,5 +158,5 @@ def _mark(table: Participation, rows: Ints) -> Mark:
         table.communicators[table.communicator[first]],
         table.ops[table.op[first]],
         UNKNOWN if custom else int(table.expected[first]),
-        0 if custom else max(int(np.diff(table.instance[rows]).min()), 1),  # what was lost only makes it larger
+        0 if custom else max(int(np.median(np.diff(table.instance[rows]))), 1),
     )

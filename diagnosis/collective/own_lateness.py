@@ -8,6 +8,7 @@ its receiver, which has to get rid of the microbatch before. What is later than 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,21 +64,22 @@ def computed_of_itself(pipelines: Pipelines) -> Floats:
     """What passes on each machine from the last send that one of its own waits for to that one, all together:
     nanoseconds, shape (machines,).
 
-    That is what it computes, and what its neighbours do before they take the send. Stages' clocks may be off, so that
-    it only says something against what it was before.
+    That is what it computes, what the send before takes, and what its neighbours do before they take this one. Stages'
+    clocks may be off, so that only by how much it grows says something.
     """
     if not pipelines.start.size:
         return np.zeros(len(pipelines.stage))
     return np.asarray(np.nansum(pipelines.start - _Way.of(pipelines).causes(pipelines.start), axis=1))
 
 
-def missing_of_itself(pipelines: Pipelines, job: Job) -> Verdict | None:
+def missing_of_itself(pipelines: Pipelines, job: Job, alive: Mapping[int, bool] | None = None) -> Verdict | None:
     """The machine whose send is missing though nothing that it waits for is.
 
     And its neighbour, if that holds for a send of its own at about the same time: within what usually passes between
     two of a machine, since clocks of different stages may not agree. Where it holds for several machines of a stage,
     pipelines do not keep them waiting, but what their ranks, or those they send to, call together. Where one rank alone
-    sends while the others of its machine wait, it is not answered: the NIC that it sends to is down.
+    sends while the others of its machine wait, it sends again: the NIC that it sends to is down, unless that is known
+    to be ``alive``.
     """
     expected = pipelines.expected()
     if not expected.size:
@@ -91,9 +93,9 @@ def missing_of_itself(pipelines: Pipelines, job: Job) -> Verdict | None:
     machine, send = (int(i) for i in np.unravel_index(int(np.argmin(order)), order.shape))
     if np.count_nonzero(first.any(axis=1) & (pipelines.stage == pipelines.stage[machine])) > 1:
         return _together(pipelines, job, first)
-    unanswered = np.unique(pipelines.unanswered[first & (pipelines.unanswered != UNKNOWN)])
-    if len(unanswered) == 1:
-        return Verdict("hang_hardware", "device", (int(unanswered[0]),), "unanswered", coverage=pipelines.coverage)
+    down = [rank for rank in np.unique(pipelines.again_to[first]).tolist() if rank != UNKNOWN]
+    if len(down) == 1 and not (alive or {}).get(down[0], False):
+        return Verdict("hang_hardware", "device", tuple(down), "sent_again", coverage=pipelines.coverage)
     if not pipelines.absent[machine, send]:
         return stuck(pipelines, machine, send, METHOD)
     near = np.abs(expected - expected[machine, send]) <= step_ns(expected)

@@ -146,7 +146,7 @@ class Pipelines:
     peer: Ints
     stuck: Ints
     stuck_to: Ints
-    unanswered: Ints
+    again_to: Ints
     after: Ints
     before: Ints
     coverage: float
@@ -169,7 +169,7 @@ class Pipelines:
         sends = max((len(own) for own in rows.values()), default=0)
         start = np.full((len(machines), sends), np.nan)
         absent = np.zeros((len(machines), sends), dtype=np.bool_)
-        peer, stuck, stuck_to, unanswered = (np.full((len(machines), sends), UNKNOWN, dtype=np.int64) for _ in range(4))
+        peer, stuck, stuck_to, again_to = (np.full((len(machines), sends), UNKNOWN, dtype=np.int64) for _ in range(4))
         for machine, at in number.items():
             own = [rank for rank in rows if place[rank] == machine]
             if own:
@@ -184,10 +184,10 @@ class Pipelines:
                 which, columns = np.argmax(lacking, axis=0), np.arange(sends)
                 stuck[at] = np.where(alone, np.array(own)[which], UNKNOWN)
                 stuck_to[at] = np.where(alone, to[which, columns], UNKNOWN)
-                again = np.stack([_late_by(table, rows[rank], sends) for rank in own]) >= RESENT_NS
+                again = np.stack([_sent_again(table, rows[rank], sends) for rank in own])
                 waiting = (state == MISSING_START).sum(axis=0) == len(own) - 1
-                only = waiting & (len(own) >= _LEAST_TOGETHER) & (again & (state != MISSING_START)).any(axis=0)
-                unanswered[at] = np.where(only, to[np.argmax(again, axis=0), columns], UNKNOWN)
+                only = waiting & (len(own) >= _LEAST_TOGETHER) & again.any(axis=0)
+                again_to[at] = np.where(only, to[np.argmax(again, axis=0), columns], UNKNOWN)
                 peer[at] = [of_rank.get(rank, UNKNOWN) for rank in to[0].tolist()]
         return cls(
             host=tuple(host for _, host in machines),
@@ -197,7 +197,7 @@ class Pipelines:
             peer=peer,
             stuck=stuck,
             stuck_to=stuck_to,
-            unanswered=unanswered,
+            again_to=again_to,
             after=_next_to(pipelines, of_rank, len(machines), 1),
             before=_next_to(pipelines, of_rank, len(machines), -1),
             coverage=len(rows) / max(len(place), 1),
@@ -267,12 +267,15 @@ def _relative(
     return start, state
 
 
-def _late_by(table: Participation, rows: Sequence[int], sends: int) -> Ints:
-    """How long after its call each send began, nanoseconds; 0 where it was not seen to. Shape (sends,)."""
-    late = np.zeros(sends, dtype=np.int64)
+def _sent_again(table: Participation, rows: Sequence[int], sends: int) -> Bools:
+    """Which sends began by a time-out later after their call than any before did; shape (sends,)."""
     own = np.array(rows, dtype=np.int64)
-    late[: len(own)] = np.where(table.start_ns[own] == UNKNOWN, 0, table.start_ns[own] - table.call_ns[own])
-    return late
+    began = np.isin(table.state[own], (COMPLETE, INCOMPLETE)) & (table.start_ns[own] != UNKNOWN)
+    late = np.where(began, table.start_ns[own] - table.call_ns[own], 0)
+    most = np.append(0, np.maximum.accumulate(late))[: len(own)]
+    found = np.zeros(sends, dtype=np.bool_)
+    found[: len(own)] = began & (late >= np.maximum(most, 0) + RESENT_NS)
+    return found
 
 
 def _receivers(table: Participation, rows: Sequence[int], sends: int) -> list[int]:

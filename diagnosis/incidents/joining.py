@@ -75,7 +75,7 @@ class IncidentJoiner:
             return self._clear(finding)
         if not finding.ranks:
             return []
-        known = next((i for i in self.incidents.values() if _concerns(i, finding)), None)
+        known = next((i for i in self.incidents.values() if self._concerned(i, finding)), None)
         if known is not None:
             supported = _supported(known, finding)
             return [self._put(supported)] if supported != known else []
@@ -85,7 +85,7 @@ class IncidentJoiner:
     def _open_others(self, now_ns: int) -> Iterator[Incident]:
         """What an opened incident explains no longer speaks against the others: which of them open now?"""
         for known in self._loose():
-            if known.ranks and not any(_concerns(incident, known) for incident in self.incidents.values()):
+            if known.ranks and not any(self._concerned(incident, known) for incident in self.incidents.values()):
                 opened = self._open(known, now_ns)
                 if opened:
                     yield opened
@@ -103,7 +103,7 @@ class IncidentJoiner:
 
         One that points at fewer ranks, but leaves so much doubt about them that nothing opens, is left out.
         """
-        others = self._loose()
+        others = [known for known in self._loose() if self._of_all(known) == self._of_all(finding)]
         while True:
             agreeing = _agreeing(finding, others)
             judged = self._together(agreeing)
@@ -146,8 +146,14 @@ class IncidentJoiner:
 
         Slow hosts are told by what the network does not explain.
         """
-        of_all = len(incident.ranks) == self.world and incident.level == "group" and incident.cause != _HOSTS
-        return (of_all or incident.cause == _UNEVEN) and incident.pattern != DEGRADATION
+        return (self._of_all(incident) or incident.cause == _UNEVEN) and incident.pattern != DEGRADATION
+
+    def _of_all(self, known: Evidence | Incident) -> bool:
+        """Whether it is about all ranks alike: that says nothing of any of them alone."""
+        return len(known.ranks) == self.world and known.level == "group" and known.cause != _HOSTS
+
+    def _concerned(self, incident: Incident, finding: Evidence) -> bool:
+        return self._of_all(incident) == self._of_all(finding) and _concerns(incident, finding)
 
     def _clear(self, finding: Evidence) -> list[Incident]:
         """End what the method says is over: one run, or (no first iteration) everything."""

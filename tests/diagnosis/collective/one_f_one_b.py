@@ -119,7 +119,7 @@ def pipelines(replicas: list[dict[int, list[tuple[int, float]]]], apart_ns: list
         peer=peer,
         stuck=nobody,
         stuck_to=nobody,
-        unanswered=nobody,
+        again_to=nobody,
         after=np.where(machines // width < stages - 1, machines + width, UNKNOWN),
         before=np.where(machines >= width, machines - width, UNKNOWN),
         coverage=1.0,

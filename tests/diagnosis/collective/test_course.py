@@ -118,7 +118,8 @@ def test_a_rank_that_is_behind_is_waited_for_until_its_host_tells_of_later_or_is
     for course in (lost, silent):
         take(course, [0, 1, 2])
         assert len(completed(course)) == 3
-        take(course, range(3, 12), ranks=JOB.ranks[1:])
+        for number in range(3, 40):
+            take(course, [number], ranks=JOB.ranks[1:])
         assert completed(course) == [], "its host is told of no later than iteration 2"
     lost.take(nothing, "h0", SECOND + 6 * EVERY + SECOND)
     assert [one.number for one in completed(lost)] == [3, 4], "it tells of a second after the next ones, without a row"
@@ -127,7 +128,26 @@ def test_a_rank_that_is_behind_is_waited_for_until_its_host_tells_of_later_or_is
     assert completed(silent) == []
     for rank in JOB.ranks[1:]:
         silent.take(nothing, f"h{rank}", 63 * SECOND)
-    assert [one.number for one in completed(silent)] == list(range(3, 10))
+    assert [one.number for one in completed(silent)] == list(range(3, 38))
+
+
+@pytest.mark.parametrize("op", ["all_gather", "custom"])
+def test_iterations_that_are_lost_of_a_host_count_while_they_come_in(op: str) -> None:
+    course = Course(CourseRules())
+    judged: list[Iteration] = []
+    for number in range(14):
+        told = [Told(per_host=1) for _ in JOB.ranks]
+        for rank in JOB.ranks:
+            if rank or number not in {6, 7, 8}:
+                iteration(told[rank], number, [rank])
+                told[rank].rows = [r | ({"op": op} if r["op"] == "all_gather" else {}) for r in told[rank].rows]
+            if told[rank].rows:
+                course.take(rows(told[rank]), f"h{rank}", SECOND + (number + 1) * EVERY)
+        judged += completed(course)
+    assert [one.number for one in judged] == list(range(14))
+    calls = [at.call_ns for rank in course.ranks.values() if (at := rank.at(13)) is not None]
+    assert len(calls) == len(JOB.ranks)
+    assert max(calls) - min(calls) < EVERY, "the same iteration of all ranks"
 
 
 def test_what_is_told_twice_counts_once() -> None:
@@ -191,7 +211,7 @@ def test_an_operator_belongs_to_an_iteration_as_a_whole() -> None:
     take(course, [0, 1, 2])
     assert completed(course)
     rank = course.ranks[0]
-    rank.passed = [(number, seq, call - 50 * MS, end) for number, seq, call, end in rank.passed]  # before it is called
+    rank.passed = {n: at._replace(call_ns=at.call_ns - 50 * MS) for n, at in rank.passed.items()}  # before it is called
     take(course, [3])
     (third,) = completed(course)
     ranks = {seq: third.table.rank[third.table.instance == seq].tolist() for seq in np.unique(third.table.instance)}

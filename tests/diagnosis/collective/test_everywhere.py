@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from diagnosis.collective.comparing import SLOW, Comparer
 from diagnosis.collective.course import Iteration
-from diagnosis.collective.everywhere import all_computing_longer
-from diagnosis.collective.grid import ComparisonRules
+from diagnosis.collective.everywhere import all_computing_longer, computed_by_host
+from diagnosis.collective.grid import ComparisonRules, Work, grids
 from diagnosis.collective.own_lateness import computed_of_itself
 from diagnosis.irregularity.monitor import IterationMonitor
-from tests.diagnosis.collective.made_metrics import MS, Told, job
+from tests.diagnosis.collective.made_metrics import MB, MS, Told, job
 from tests.diagnosis.collective.one_f_one_b import pipelines, replica
 
 JOB = job()
@@ -43,38 +43,66 @@ def test_pipelines_compute_longer_by_what_their_own_stages_do_whatever_the_clock
     assert np.mean(grown[:, 1] >= 0.6 * (times - 1.0) * usual[:, 1]) > 2 / 3
 
 
-def test_all_are_named_only_if_most_hosts_compute_longer() -> None:
-    usual = {(f"h{at}",): 40.0 * MS for at in range(4)}
-    (found,) = all_computing_longer({host: 1.3 * ns for host, ns in usual.items()}, usual, JOB)
+def test_all_are_named_only_if_most_hosts_compute_longer_and_that_is_why() -> None:
+    usual = {(f"h{at}", 20, 0): 40.0 * MS for at in range(4)}
+    longer = {work: ns + 12.0 * MS for work, ns in usual.items()}
+    (found,) = all_computing_longer(longer, usual, JOB, 72.0 * MS, 60.0 * MS)
     assert (found.cause, found.level, found.ranks) == ("compute_slow", "group", JOB.ranks)
     assert found.evidence["lost_ns"] == pytest.approx(12 * MS)
-    some = {host: 1.3 * ns if host in {("h0",), ("h1",)} else ns for host, ns in usual.items()}
-    little = {host: 1.08 * ns for host, ns in usual.items()}
-    assert all_computing_longer(some, usual, JOB) == all_computing_longer(little, usual, JOB) == []
-    unseen = {host: 1.3 * ns for host, ns in usual.items() if host != ("h2",)}
-    assert all_computing_longer(unseen, usual, JOB) == all_computing_longer(usual, unseen, JOB) == []
+    some = {**longer, ("h1", 20, 0): 40.0 * MS, ("h2", 20, 0): 40.0 * MS}
+    little = {work: ns + 5.0 * MS for work, ns in usual.items()}
+    more_to_do = {(host, rows + 4, size): ns for (host, rows, size), ns in longer.items()}
+    unseen = {work: ns for work, ns in longer.items() if work[0] in {"h0", "h1"}}
+    for now in (some, little, more_to_do, unseen, usual, {}):
+        assert all_computing_longer(now, usual, JOB, 72.0 * MS, 60.0 * MS) == []
+    assert all_computing_longer(longer, usual, JOB, 90.0 * MS, 60.0 * MS) == [], "most was lost otherwise"
+    behind = {work: ns - 500.0 * MS for work, ns in usual.items()}
+    assert all_computing_longer({w: ns - 500.0 * MS for w, ns in longer.items()}, behind, JOB, 72.0 * MS, 60.0 * MS)
 
 
-def iteration(number: int, computed_ms: Mapping[int, float]) -> Iteration:
+def iteration(number: int, computed_ms: Mapping[int, float], lasting_ms: float = 10.0) -> Iteration:
     """An all-reduce, a while of computing on each host, and an all-reduce for which the others wait."""
     told = Told()
     last = max(computed_ms.get(host, USUALLY_MS) for host in range(4))
     for rank in JOB.ranks:
         own = computed_ms.get(rank // 2, USUALLY_MS)
+        lasts = int((last - own + lasting_ms) * MS)
         told.tell(f"dp{rank % 2}", 2 * number, rank, 0, 10 * MS)
-        told.tell(f"dp{rank % 2}", 2 * number + 1, rank, int((10 + own) * MS), int((last - own + 10) * MS), 10 * MS)
-    return Iteration(number, int((20 + last) * MS), told.table)
+        told.tell(f"dp{rank % 2}", 2 * number + 1, rank, int((10 + own) * MS), lasts, 10 * MS)
+    return Iteration(number, int((10 + last + lasting_ms) * MS), told.table)
 
 
-@pytest.mark.parametrize(
-    ("computed_ms", "ranks"), [(dict.fromkeys(range(4), 52.0), JOB.ranks), ({1: 70.0}, (2, 3)), ({}, None)]
-)
-def test_iterations_that_last_longer_because_all_compute_longer_name_all(
-    computed_ms: Mapping[int, float], ranks: tuple[int, ...] | None
-) -> None:
+def judged(slow: Iteration) -> list[tuple[str, tuple[int, ...]]]:
+    """What is said of an iteration after four usual ones and a restart."""
     comparer = Comparer(ComparisonRules(), "actual_time", IterationMonitor(SLOW))
     for number in range(4):
         assert comparer.judge(iteration(number, {}), JOB).verdicts == ()
     known = Comparer.from_state(comparer.rules, comparer.metric, SLOW, json.loads(json.dumps(comparer.to_state())))
-    found = known.judge(iteration(4, computed_ms), JOB).verdicts
-    assert [(one.cause, one.ranks) for one in found] == ([] if ranks is None else [("compute_slow", ranks)])
+    compared = known.judge(slow, JOB)
+    assert compared.judgement.irregular
+    return [(one.cause, one.ranks) for one in compared.verdicts]
+
+
+def test_iterations_that_last_longer_because_all_compute_longer_name_all() -> None:
+    assert judged(iteration(4, dict.fromkeys(range(4), 52.0))) == [("compute_slow", JOB.ranks)]
+    assert judged(iteration(4, {1: 70.0})) == [("compute_slow", (2, 3))]
+    assert ("compute_slow", JOB.ranks) not in judged(iteration(4, {}, lasting_ms=22.0)), "they wait for longer"
+
+
+@pytest.mark.parametrize(("slow", "named"), [({0: 1.4, 1: 1.4}, True), ({1: 1.4}, False), ({}, False)])
+def test_stages_of_pipelines_are_named_together(slow: Mapping[int, float], named: bool) -> None:
+    """Two stages of two hosts, whose clocks differ."""
+    layout = [(0, 4), (1, 5), (2, 6), (3, 7)]
+
+    def computed(slower: Mapping[int, float]) -> dict[Work, float]:
+        told = Told()
+        for first, second in layout:
+            stages = replica(2, 6, slower if named or first < 2 else {})
+            for stage, (rank, peer) in enumerate(((first, second), (second, first))):
+                for seq, (_, at) in enumerate(stages[stage]):
+                    told.tell(f"pp{first}", seq, rank, int(at * MS), MS, op="custom", peers={peer: MB}, expected=MB)
+        return computed_by_host(told.table, grids(told.table), JOB, layout)
+
+    usual, now = computed({}), computed(slow)
+    grown = max(now[work] - usual[work] for work in usual)
+    assert bool(all_computing_longer(now, usual, JOB, 100.0 * MS + grown, 100.0 * MS)) == named

@@ -228,20 +228,23 @@ def test_the_first_send_that_does_not_start_names_its_machine(rules: ComparisonR
     assert found.candidates == ((0, 1), (4, 5))
 
 
-def unanswered(starts_ms: float | None) -> Told:
+def unanswered(starts_ms: float | None, usually_ms: float = 0.0, alive: int | None = None) -> Told:
     """Two stages of two hosts of four GPUs, whose fourth sends are missing. Of host 2 the third are as well, but that
-    of rank 11, to rank 3, begins ``starts_ms`` after its call (None: it does not)."""
+    of rank 11, to rank 3, begins ``starts_ms`` after its call (None: it does not), others ``usually_ms``. The NIC of
+    rank ``alive`` sends something else meanwhile."""
     told = Told(per_host=4)
     for rank in range(16):
         for send in range(4):
             at, host = (20 + 10 * send + (5 if rank >= 8 else 0)) * MS, rank // 4
-            begins = at + int((starts_ms or 0.0) * MS) if (rank, send) == (11, 2) else at
+            begins = at + int(((starts_ms or 0.0) if (rank, send) == (11, 2) else usually_ms) * MS)
             silent = host in {0, 2} and (send == 3 or (host, send) == (2, 2)) and (rank, send) != (11, 2)
             silent = silent or (starts_ms is None and (rank, send) == (11, 2))
             told.tell(
                 f"pp{rank % 8}", send, rank, begins, MS, expected=8 * MB, op="custom", peers={(rank + 8) % 16: 8 * MB},
                 state="missing_start" if silent else "complete", call_ns=at - 10_000,
             )  # fmt: skip
+            if silent:
+                told.rows[-1]["nic_sent_ns"] = told.rows[-1]["call_ns"] + (300 * MS if rank == alive else MS)
     return told
 
 
@@ -250,9 +253,9 @@ def test_whom_a_rank_sends_again_to_while_the_others_of_its_host_wait_has_a_nic_
     pipelines = [(rank, rank + 8) for rank in range(8)]
     (found,) = localise_hang(unanswered(60.0).table, job(4, 4), pipelines)
     assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (3,))
-    for otherwise in (None, 1.0):
-        (found,) = localise_hang(unanswered(otherwise).table, job(4, 4), pipelines)
-        assert found.cause == "hang_not_entered", otherwise
+    for otherwise in (unanswered(None), unanswered(1.0), unanswered(60.0, usually_ms=50.0), unanswered(60.0, alive=3)):
+        (found,) = localise_hang(otherwise.table, job(4, 4), pipelines)
+        assert found.cause == "hang_not_entered"
 
 
 def test_what_follows_a_loss_of_telemetry_has_not_stopped() -> None:

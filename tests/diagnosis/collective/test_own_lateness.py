@@ -91,7 +91,7 @@ def test_one_send_more_of_another_hides_nobody(layout: tuple[int, int], data: st
         absent=np.hstack((told.absent, np.zeros_like(more, dtype=np.bool_))),
         stuck=np.hstack((told.stuck, np.full(more.shape, UNKNOWN))),
         stuck_to=np.hstack((told.stuck_to, np.full(more.shape, UNKNOWN))),
-        unanswered=np.hstack((told.unanswered, np.full(more.shape, UNKNOWN))),
+        again_to=np.hstack((told.again_to, np.full(more.shape, UNKNOWN))),
     )
     found = late_of_itself(seen, job(stages), RULES)
     assert found is not None

@@ -117,6 +117,18 @@ def test_findings_must_agree_on_enough_of_what_was_searched() -> None:
     assert len(joined([found(20, 3), *others[:3], found(30, 3)])[1]) == 1
 
 
+def test_what_is_said_of_all_ranks_proves_nothing_of_some() -> None:
+    def of_all(finding: Evidence) -> Evidence:
+        return replace(finding, level="group", ranks=tuple(range(8)))
+
+    some = in_run(11, 10, 2, 3)
+    assert joined([of_all(in_run(10, 10, 3, pattern=SPIKE)), some], world=8)[1] == []
+    [opened] = joined([of_all(finding) for finding in DEGRADED], world=8)[1]
+    assert len(opened.ranks) == 8
+    joiner, _ = joined([*(of_all(finding) for finding in DEGRADED), some], world=8)
+    assert [len(incident.ranks) for incident in joiner.incidents.values()] == [8]
+
+
 def test_who_has_more_to_do_is_told_once_it_lasts() -> None:
     uneven = [replace(finding, cause="imbalance") for finding in DEGRADED]
     assert joined(uneven[:3])[1] == []

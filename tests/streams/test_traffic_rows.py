@@ -1,0 +1,21 @@
+"""Verdicts of a comparison as rows of analysis.findings."""
+
+from __future__ import annotations
+
+from diagnosis.collective.verdict import Verdict
+from streams.traffic_rows import found
+from tests.diagnosis.collective.made_metrics import job
+
+SLOW = Verdict("compute_slow", "machine", (0, 1), "late_start")
+UNEVEN = Verdict("imbalance", "machine", (2, 3), "traffic_map")
+
+
+def test_who_has_more_to_do_shares_what_was_lost_only_where_nobody_is_at_fault() -> None:
+    def shares(*verdicts: Verdict) -> list[tuple[str, float]]:
+        return [(row["cause"], row["evidence"]["share"]) for row in found(job(), 7, verdicts, {})]
+
+    assert shares(UNEVEN) == [("imbalance", 1.0)]
+    assert shares(SLOW, UNEVEN) == [("compute_slow", 1.0), ("imbalance", 0.0)]
+    assert shares(UNEVEN, UNEVEN) == [("imbalance", 0.5), ("imbalance", 0.5)]
+    (nobody,) = found(job(), 7, (), {})
+    assert nobody["ranks"] == []
