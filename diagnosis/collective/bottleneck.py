@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,26 +30,37 @@ def slow_groups(grids: Sequence[Grid], job: Job, rules: ComparisonRules, usual: 
 
     Longer than usual where that is known, else than in the parallel groups that run the same operator. Groups of one
     cause are one answer; where others seem to have another, it is the one that has grown most which tells. Of a group
-    that is not seen whole nothing is said: it may be who is not seen that all wait for.
+    that is not seen whole nothing is said alone: it may be who is not seen that all wait for. But it belongs to others
+    that are slow.
     """
-    by_cause: dict[Cause, list[tuple[Grid, float, float]]] = {}
+    by_cause: dict[Cause, list[_Slow]] = {}
+    in_part: dict[Cause, list[_Slow]] = {}
     for grid in grids:
-        if set(job.members.get(grid.communicator, ())) - set(grid.rank.tolist()):
-            continue
         longer, active = _excess(grid, grids, rules, usual)
         if longer >= rules.longer:
+            members = job.members.get(grid.communicator, tuple(grid.rank.tolist()))
             cause: Cause = "communication_slow" if active - 1 >= _SENDING * (longer - 1) else "host_slow"
-            by_cause.setdefault(cause, []).append((grid, longer, active))
+            seen = by_cause if set(members) <= set(grid.rank.tolist()) else in_part
+            seen.setdefault(cause, []).append(_Slow(grid, members, longer, active))
     if not by_cause:
         return []
-    plainest = max(by_cause, key=lambda cause: max(longer for _, longer, _ in by_cause[cause]))
-    return [_of_groups(plainest, by_cause[plainest], job)]
+    plainest = max(by_cause, key=lambda cause: max(one.longer for one in by_cause[cause]))
+    return [_of_groups(plainest, [*by_cause[plainest], *in_part.get(plainest, ())], job)]
 
 
-def _of_groups(cause: Cause, slow: Sequence[tuple[Grid, float, float]], job: Job) -> Verdict:
+class _Slow(NamedTuple):
+    """A group that lasts longer, by its duration and its actual time over what is usual."""
+
+    grid: Grid
+    members: Sequence[int]
+    longer: float
+    active: float
+
+
+def _of_groups(cause: Cause, slow: Sequence[_Slow], job: Job) -> Verdict:
     """Where hosts are slow, those of all members: which of their ranks show it changes with the iterations."""
-    worst, longer, active = max(slow, key=lambda one: one[1])
-    ranks = {int(rank) for grid, *_ in slow for rank in grid.rank}
+    worst = max(slow, key=lambda one: one.longer)
+    ranks = {rank for one in slow for rank in one.members}
     if cause == "host_slow":
         ranks = {beside for rank in ranks for beside in job.ranks_beside(rank)}
     return Verdict(
@@ -56,9 +68,9 @@ def _of_groups(cause: Cause, slow: Sequence[tuple[Grid, float, float]], job: Job
         level="group",
         ranks=tuple(sorted(ranks)),
         method="duration",
-        communicator=worst.communicator,
-        evidence={"duration_ratio": longer, "actual_time_ratio": active, "groups": float(len(slow))},
-        coverage=min(grid.coverage for grid, *_ in slow),
+        communicator=worst.grid.communicator,
+        evidence={"duration_ratio": worst.longer, "actual_time_ratio": worst.active, "groups": float(len(slow))},
+        coverage=min(one.grid.coverage * len(one.grid.rank) / len(one.members) for one in slow),
     )
 
 

@@ -14,12 +14,15 @@ import numpy as np
 from diagnosis.collective.chronological import began, first_anomaly, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, grids
 from diagnosis.collective.own_lateness import missing_of_itself
-from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Ints, Participation
+from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE, Ints, Participation
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
 from diagnosis.collective.silence import alive, heard, silent_alone
 from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom, unanswered
 from diagnosis.collective.verdict import Verdict, by_machine, distinct
 from diagnosis.job import Job
+
+_OF_ALL = ("all_reduce", "all_gather", "reduce_scatter")
+"""What ends for nobody before all have begun."""
 
 
 def localise_hang(
@@ -54,6 +57,9 @@ def _hanging(
     unheard = [v for grid in within if (v := unanswered(grid, table)) is not None]
     if len(unheard) == 1:
         return unheard
+    again = _sent_again(own, table, job, sending)
+    if again is not None:
+        return [again]
     absent = _absent(within, table, job)
     if absent:
         return absent
@@ -61,6 +67,29 @@ def _hanging(
     custom = [v for grid in own if (v := stopped_in_custom(grid, table)) is not None]
     stopped = by_machine(distinct(_first(built_in) + _first(custom)), job)
     return [_of_a_host(v, job) for v in stopped] or _absent(within, table, job, begun=False)
+
+
+def _sent_again(own: Sequence[Grid], table: Participation, job: Job, sending: Mapping[int, bool]) -> Verdict | None:
+    """The rank whose NIC is down because another one has sent it all of a collective that it has not begun: that was
+    something before, sent again after a time-out. Collectives in which each waits for all cannot end so."""
+    down: dict[int, Grid] = {}
+    for grid in own:
+        if not len(grid.instance) or grid.op[-1] not in _OF_ALL:
+            continue
+        begun = set(
+            grid.rank[began(grid)[:, -1] | (grid.state[:, -1] == UNKNOWN_STATE) & (grid.row[:, -1] >= 0)].tolist()
+        )
+        absent = set(job.members.get(grid.communicator, ())) - begun
+        for row in grid.row[grid.state[:, -1] == COMPLETE, -1].tolist():
+            down |= dict.fromkeys(absent & set(table.peer[table.peers(row)].tolist()), grid)
+    silent = [rank for rank in down if not sending.get(rank, False)]
+    if len(silent) != 1:
+        return None
+    grid = down[silent[0]]
+    at = int(grid.instance[-1])
+    return Verdict(
+        "hang_hardware", "device", tuple(silent), "sent_again", grid.communicator, at, coverage=grid.coverage
+    )
 
 
 def _of_a_host(verdict: Verdict, job: Job) -> Verdict:

@@ -77,7 +77,8 @@ def missing_of_itself(pipelines: Pipelines, job: Job, alive: Mapping[int, bool] 
 
     And its neighbour, if that holds for a send of its own at about the same time: within what usually passes between
     two of a machine, since clocks of different stages may not agree. Where it holds for several machines of a stage,
-    pipelines do not keep them waiting, but what their ranks, or those they send to, call together. Where one rank alone
+    pipelines do not keep them waiting, but what their ranks, or those they send to, call together. A single
+    send is stuck because of its receiver's machine if none of that one's ranks sends any more. Where one rank alone
     sends while the others of its machine wait, it sends again: the NIC that it sends to is down, unless that is known
     to be ``alive``.
     """
@@ -96,9 +97,13 @@ def missing_of_itself(pipelines: Pipelines, job: Job, alive: Mapping[int, bool] 
     down = [rank for rank in np.unique(pipelines.again_to[first]).tolist() if rank != UNKNOWN]
     if len(down) == 1 and not (alive or {}).get(down[0], False):
         return Verdict("hang_hardware", "device", tuple(down), "sent_again", coverage=pipelines.coverage)
-    if not pipelines.absent[machine, send]:
-        return stuck(pipelines, machine, send, METHOD)
     near = np.abs(expected - expected[machine, send]) <= step_ns(expected)
+    if not pipelines.absent[machine, send]:
+        receiver = int(way.receiver[machine, send])
+        not_computing = first[receiver] & pipelines.absent[receiver] & near[receiver]
+        if receiver == UNKNOWN or not not_computing.any():
+            return stuck(pipelines, machine, send, METHOD)
+        machine, send = receiver, int(np.argmax(not_computing))
     alike = [at for at in way.neighbours(machine) if (first[at] & pipelines.absent[at] & near[at]).any()]
     evidence = {"stage": float(pipelines.stage[machine]), "send": float(send)}
     return computing_too_long(pipelines, job, sorted((machine, *alike[:1])), METHOD, evidence, hang=True)

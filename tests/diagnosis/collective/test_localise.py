@@ -87,6 +87,16 @@ def test_a_slow_host_shows_in_groups_that_last_longer_than_usual() -> None:
     assert (found.cause, found.level, found.ranks) == ("host_slow", "group", tuple(range(RANKS)))
 
 
+def test_a_group_that_is_seen_in_part_belongs_to_those_that_are_slow() -> None:
+    usual = Usual.of(grids(iterations().table))
+    told = iterations(duration=15.0, actual=dict.fromkeys(range(RANKS), 0.53))
+    told.rows = [row for row in told.rows if row["rank"] != 5]
+    (found,) = localise_slow(told.table, job(), usual=usual)
+    assert (found.cause, found.ranks) == ("host_slow", tuple(range(RANKS)))
+    told.rows = [row for row in told.rows if row["rank"] != 2]
+    assert localise_slow(told.table, job(), usual=usual) == [], "none is seen whole: who is not seen may be slow"
+
+
 def test_devices_of_one_machine_that_are_slow_share_what_is_slow() -> None:
     """Both NICs of the second host, each in a group of its own."""
     (found,) = localise_slow(iterations(actual={2: 9.9, 3: 9.7}).table, job())
@@ -258,6 +268,25 @@ def test_whom_a_rank_sends_again_to_while_the_others_of_its_host_wait_has_a_nic_
         assert found.cause == "hang_not_entered"
 
 
+def test_a_single_send_is_stuck_because_its_receiver_computes_no_more() -> None:
+    """The GPU of rank 6 has stopped: neither can it take what rank 2 sends, nor does its host send anything back. Had
+    its NIC stopped, the other rank of its host would have."""
+
+    def stuck(computes: bool) -> Told:
+        told = pipelined(stop={} if computes else {(3, 2): True}, apart_ms=9.5)
+        for row in told.rows:
+            single = (row["rank"], row["seq"]) in {(2, 3), *({(6, 2)} if computes else ())}
+            row.update({"state": "incomplete", "incomplete_peers": row["peers"]} if single else {})
+            later = row["rank"] in {2, 3, 6, 7} and row["seq"] > (3 if row["rank"] < 4 else 2)
+            row.update({"state": "missing_start", "start_ns": None} if later else {})
+        return told
+
+    (found,) = localise_hang(stuck(computes=False).table, job(), PIPELINES)
+    assert (found.cause, found.ranks) == ("hang_not_entered", (6, 7))
+    (found,) = localise_hang(stuck(computes=True).table, job(), PIPELINES)
+    assert (found.cause, found.candidates) == ("hang_hardware", ((2,), (6,)))
+
+
 def test_what_follows_a_loss_of_telemetry_has_not_stopped() -> None:
     told = pipelined(stop={(2, 3): True})
     told.rows = [
@@ -315,6 +344,17 @@ def entering(missing: Mapping[int, str]) -> Told:
                 incomplete=(peer,),
             )
     return told
+
+
+@pytest.mark.parametrize(("op", "again"), [("all_reduce", True), ("broadcast", False)])
+def test_who_has_not_begun_what_another_has_completed_was_sent_something_again(op: str, again: bool) -> None:
+    """The host of ranks 4 and 5 goes no further, as the NIC of rank 5 is down, which rank 3 sends to. A broadcast may
+    be over for who began it."""
+    told = entering({})
+    told.rows = [row | {"op": op} for row in told.rows if row["rank"] not in {4, 5}]
+    told.rows = [row | ({"state": "complete"} if row["rank"] == 3 else {}) for row in told.rows]
+    found = [(one.cause, one.ranks) for one in localise_hang(told.table, job()) if one.method == "sent_again"]
+    assert found == ([("hang_hardware", (5,))] if again else [])
 
 
 def test_a_host_none_of_whose_ranks_begins_does_not_compute() -> None:
