@@ -12,6 +12,7 @@ from benchmarks.simulated.figures import share
 from benchmarks.traffic.scoring import CANDIDATES, FALSE, GROUP, HOT, NO_DEVICE, NOT_HOT, RIGHT, WRONG_CLASS, FaultScore
 from benchmarks.traffic.trial import Score
 from producers.simulation.nic import BEYOND, Class, Setup
+from producers.simulation.nic.faults import Injection
 
 Figures = dict[str, Any]
 Key = Callable[[Score, FaultScore], str]
@@ -41,7 +42,7 @@ def summarise(scores: Sequence[Score]) -> Figures:
         "all": _of_class(table_4),
         "classes": {kind.value: _of_class(of) for kind in Class if (of := _of(table_4, kind))},
         "healthy": _of_healthy([score for score in scores if score.fault is None]),
-        "table_3": _table_3(table_4, scores),
+        "table_3": _table_3(scores),
         "beyond": _localised(beyond, lambda score, _: score.what),
         "recall_by": {
             "setup": _recall_by(table_4, lambda score, _: score.setup.value),
@@ -51,7 +52,7 @@ def summarise(scores: Sequence[Score]) -> Figures:
         "logs_of_operators": {
             "all": _of_class(_of_table_4(in_logs)),
             "healthy": _of_healthy([score for score in in_logs if score.fault is None]),
-            "table_3": _table_3(_of_table_4(in_logs), in_logs),
+            "table_3": _table_3(in_logs),
         },
         "shrink": {setup.value: shrink for setup, shrink in sorted(_shrunk(scores).items())},
         "cost_s": _cost(scores),
@@ -115,9 +116,12 @@ def _devices_right(scores: Iterable[Score]) -> int:
     return sum(any(said.device_right for said in score.said) for score in scores)
 
 
-def _table_3(faulty: Sequence[Score], scores: Sequence[Score]) -> Figures:
-    """How far each injection was localised, by setup. Uneven experts are injected nowhere: of how many runs with
-    experts those that get most are named, and others, by whether they are hotter than they come by chance."""
+def _table_3(scores: Sequence[Score]) -> Figures:
+    """How far each injection was localised, by setup: those of table 4, and misaligned memory. Uneven experts are
+    injected nowhere: of how many runs with experts those that get most are named, and others, by whether they are
+    hotter than they come by chance."""
+    aligned = Injection.MEMORY_ALIGNMENT
+    faulty = [s for s in scores if s.fault and (s.what not in _BEYOND or s.fault.injection == aligned)]
     injections = {score.fault.injection for score in faulty if score.fault is not None}
     routed = [score for score in scores if score.setup in _WITH_EXPERTS]
     return {
