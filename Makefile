@@ -35,6 +35,7 @@ format: setup ## rewrite the code in the project's format
 bench: setup ## throughput through a real Kafka and ClickHouse, accuracy on simulated runs, what an append costs
 	$(BIN)/offbeat bench pipeline --json
 	$(BIN)/offbeat bench accuracy --system operator_graph --json
+	$(BIN)/offbeat bench accuracy --system pulse --noise default --json
 	$(BIN)/offbeat bench sensitivity --runs 7 --healthy 1 --json
 	$(BIN)/offbeat bench localization --json
 	$(BIN)/offbeat bench detection --json

@@ -24,7 +24,8 @@ def run(
 ) -> dict[str, Any]:
     """Hold operators against what was truly sent.
 
-    ``boundaries_in_time``: beginning and end within two epochs, of those that have silence on both sides.
+    ``boundaries_in_time``: beginning and end within two epochs, of those that have silence on both sides;
+    ``by_volume_alone``: the beginning, if what was sent were cut into the volumes that are expected.
     ``volumes_back_to_back``: volume within a hundredth, of the others; ``or_to_an_epoch``: or within what a line sends
     in one. Of those from 256 KB on that are told to be complete; ``not_complete`` are not, though they ended and
     telemetry covers them.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.simulated.figures import share
@@ -29,7 +30,8 @@ EPOCHS, OF_VOLUME = 2, 0.01
 class Counts:
     """Operators of ranks that ended, of those that telemetry covers.
 
-    ``apart``: complete ones with silence on both sides, ``in_time``: both of their boundaries are within two epochs.
+    ``apart``: complete ones with silence on both sides, ``in_time``: both of their boundaries are within two epochs,
+    ``by_volume``: so would be their beginning if the volumes that are expected were all that told it (figure 31).
     ``back_to_back``: the other complete ones, ``right_volume``: theirs is within a hundredth, ``to_an_epoch``: or
     within what a line sends in an epoch, since boundaries lie on epochs, and half of its own. ``not_complete``: told to
     lack something. ``without_row``: nothing was told of them.
@@ -37,6 +39,7 @@ class Counts:
 
     apart: int = 0
     in_time: int = 0
+    by_volume: int = 0
     back_to_back: int = 0
     right_volume: int = 0
     to_an_epoch: int = 0
@@ -50,6 +53,7 @@ class Counts:
         """As shares."""
         return {
             "boundaries_in_time": share(self.in_time, self.apart),
+            "by_volume_alone": share(self.by_volume, self.apart),
             "volumes_back_to_back": share(self.right_volume, self.back_to_back),
             "or_to_an_epoch": share(self.to_an_epoch, self.back_to_back),
             "not_complete": self.not_complete,
@@ -117,11 +121,29 @@ def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], d
     return Counts(
         apart=int((complete & apart).sum()),
         in_time=int((complete & apart & in_time).sum()),
+        by_volume=int((complete & apart & (np.abs(_drift_ns(own, found)) <= limit)).sum()),
         back_to_back=int((complete & ~apart).sum()),
         right_volume=int((complete & ~apart & right).sum()),
         to_an_epoch=int((complete & ~apart & nearly).sum()),
         **missing,
     )
+
+
+def _drift_ns(own: list[dict[str, Any]], found: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float64]:
+    """By how much each of a rank's operators would be taken to begin late, or early, if what was sent on its
+    communicator were cut into the expected volumes, in order. Shape (operators,)."""
+    start, end, sent = (np.array([row[name] for row in own], dtype=float) for name in ("start_ns", "end_ns", "bytes"))
+    expected = np.array([row.get("expected_bytes") or 0 for row in found], dtype=float)
+    communicator = np.array([row["communicator"] for row in own])
+    drift = np.zeros(len(own))
+    for name in np.unique(communicator).tolist():
+        rows = np.flatnonzero(communicator == name)
+        total = np.append(0.0, np.cumsum(sent[rows]))
+        begins = np.append(0.0, np.cumsum(expected[rows])[:-1])
+        at = np.minimum(np.searchsorted(total, begins, side="right") - 1, len(rows) - 1)
+        part = (begins - total[at]) / np.maximum(sent[rows][at], 1.0)
+        drift[rows] = start[rows][at] + part * (end - start)[rows][at] - start[rows]
+    return drift
 
 
 def summarise(found: Iterable[Bounded]) -> dict[str, Any]:
