@@ -22,7 +22,7 @@ from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import traffic_rows
 
-FORMAT = "compare/4"
+FORMAT = "compare/5"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def slow_groups(grids: Sequence[Grid], job: Job, rules: ComparisonRules, usual: 
     if not by_cause:
         return []
     plainest = max(by_cause, key=lambda cause: max(one.longer for one in by_cause[cause]))
-    return [_of_groups(plainest, [*by_cause[plainest], *in_part.get(plainest, ())], job)]
+    return [_of_groups(plainest, by_cause[plainest], in_part.get(plainest, ()), job)]
 
 
 class _Slow(NamedTuple):
@@ -56,10 +56,16 @@ class _Slow(NamedTuple):
     longer: float
     active: float
 
+    @property
+    def coverage(self) -> float:
+        """Share of its members' rows whose telemetry was there."""
+        seen = self.grid.rank.tolist()
+        return self.grid.coverage * len(seen) / max(len({*self.members, *seen}), 1)
 
-def _of_groups(cause: Cause, slow: Sequence[_Slow], job: Job) -> Verdict:
+
+def _of_groups(cause: Cause, whole: Sequence[_Slow], in_part: Sequence[_Slow], job: Job) -> Verdict:
     """Where hosts are slow, those of all members: which of their ranks show it changes with the iterations."""
-    worst = max(slow, key=lambda one: one.longer)
+    worst, slow = max(whole, key=lambda one: one.longer), [*whole, *in_part]
     ranks = {rank for one in slow for rank in one.members}
     if cause == "host_slow":
         ranks = {beside for rank in ranks for beside in job.ranks_beside(rank)}
@@ -70,7 +76,7 @@ def _of_groups(cause: Cause, slow: Sequence[_Slow], job: Job) -> Verdict:
         method="duration",
         communicator=worst.grid.communicator,
         evidence={"duration_ratio": worst.longer, "actual_time_ratio": worst.active, "groups": float(len(slow))},
-        coverage=min(one.grid.coverage * len(one.grid.rank) / len(one.members) for one in slow),
+        coverage=min(one.coverage for one in slow),
     )
 
 

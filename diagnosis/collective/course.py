@@ -1,14 +1,16 @@
 """The course of a job by what its NICs send: iterations, and which operators keep it from going on (Pulse 7.2.1).
 
 Rows of all hosts come in by and by, each up to a time that its host has been told of. An iteration is complete once all
-ranks have passed its mark, or one is ahead and the others' hosts tell of later without it, or of nothing for long.
+ranks have passed its mark, or one is two ahead and the others' hosts tell of later without it, or of nothing for long.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from statistics import mean, median_low
 from typing import Any, NamedTuple
 
@@ -81,7 +83,10 @@ class _Rank:
 
     def nearest(self, call_ns: int) -> int:
         """The iteration whose mark it passed next to a time."""
-        return min(self.passed, key=lambda number: abs(self.passed[number].call_ns - call_ns))
+        numbers = list(self.passed)
+        at = bisect_left(numbers, call_ns, key=lambda number: self.passed[number].call_ns)
+        near = numbers[max(at - 1, 0) : at + 1]
+        return min(near, key=lambda number: abs(self.passed[number].call_ns - call_ns))
 
     def forget(self, before: int) -> None:
         """Forget what is before an iteration, but for the newest mark."""
@@ -101,6 +106,7 @@ class Course:
     began_ns: int | None = None
     judged: int = UNKNOWN
     open: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    _joined: bool = field(default=False, init=False, repr=False)
 
     def take(self, table: pa.Table, host: str, told_ns: int) -> None:
         """Take rows of analysis.traffic_metrics of a host, of which all up to a time are told now."""
@@ -108,6 +114,7 @@ class Course:
         if not table.num_rows:
             return
         self.rows.append(table)
+        self._joined = False
         if self.began_ns is None:
             self.began_ns = told_ns
         rows = table.select(_OF_A_ROW).to_pylist()
@@ -120,6 +127,7 @@ class Course:
         """Take rows again that the state has counted in."""
         if table.num_rows:
             self.rows.append(table)
+            self._joined = False
 
     def ended(self, job: Job) -> bool:
         """Whether all is told of a job that has ended, by all its hosts, or by one long ago."""
@@ -256,17 +264,18 @@ class Course:
     def _meanwhile(self, rank: _Rank, since_ns: int, until_ns: int) -> int:
         """How many iterations other ranks have passed between two marks of one that are further apart than usual; 1
         where they are not, or nobody shows it."""
-        calls = [at.call_ns for at in rank.passed.values()]
-        usual = float(np.median(np.diff(calls))) if len(calls) >= _LEAST_MARKS else np.inf
+        calls = [at.call_ns for at in islice(reversed(rank.passed.values()), _MARKS)]
+        usual = -float(np.median(np.diff(calls))) if len(calls) >= _LEAST_MARKS else np.inf
         if until_ns - since_ns < _LOST * usual:
             return 1
-        counts = [1]
+        counts = []
         for other in self.ranks.values():
             first, last = other.nearest(since_ns), other.nearest(until_ns)
-            near = abs(other.passed[first].call_ns - since_ns) < usual / 2
-            on = (until_ns - other.passed[last].call_ns) / usual  # it may be told of a little less far
-            counts += [last - first + round(on)] if near and last > first and abs(on) < _NEARLY else []
-        return max(counts)
+            ahead = other.passed[first].call_ns - since_ns  # its clock, and it
+            short = (until_ns + ahead - other.passed[last].call_ns) / usual  # it may be told of a little less far
+            if last > first and abs(ahead) < usual / 2 and abs(short) < _NEARLY:
+                counts.append(last - first + round(short))
+        return max(median_low(counts), 1) if counts else 1
 
     def _learned(self, job: Job) -> bool:
         """Whether marks can be chosen: every communicator between hosts has come again to all of its ranks, or there
@@ -341,11 +350,13 @@ class Course:
 
     def _latest(self) -> pa.Table:
         """All rows that are kept, of those of one operator and rank the last."""
+        if self._joined and self.rows:
+            return self.rows[0]
         table = pa.concat_tables(self.rows).unify_dictionaries().combine_chunks()
         code, _ = codes(table, "communicator")
         key = joint_codes(code, integers(table, "rank"), integers(table, "seq"))
         _, last = np.unique(key[::-1], return_index=True)
-        self.rows = [table.take(pa.array(np.sort(len(key) - 1 - last)))]
+        self.rows, self._joined = [table.take(pa.array(np.sort(len(key) - 1 - last)))], True
         return self.rows[0]
 
     def _forget(self) -> None:
@@ -363,8 +374,8 @@ _SLACK_NS = 1_000_000_000
 _LOST = 1.5
 """Marks of custom collectives that are further apart than so many usual iterations may have had others between them."""
 
-_LEAST_MARKS = 4
-"""Of them that are seen before it is known how far apart they usually are."""
+_LEAST_MARKS, _MARKS = 4, 10
+"""Of them that are seen before it is known how far apart they usually are, and that tell it."""
 
 _NEARLY = 1.6
 """By so many iterations another rank may be told of less far, for what it shows to count."""

@@ -27,6 +27,9 @@ _MOST = 2 / 3
 """More hosts than this part have to: a stage that is paced by the next one does not show it, and of two pipelines the
 stages of the one with a slow machine may all seem to."""
 
+_LEAST_HOSTS = 3
+"""Of two, the one that waits for the other to receive would seem slow as well."""
+
 _EXPLAINED = 0.5
 """Part of what an iteration has lost that they account for at least."""
 
@@ -46,7 +49,8 @@ def computed_by_host(
     hosts: dict[str, list[float]] = {}
     for host, ns in each:
         hosts.setdefault(host, []).append(ns)
-    rows = {host: np.isin(table.rank, job.ranks_of_host.get(host, ())) for host in hosts}
+    ranks = _ranks(job)
+    rows = {host: np.isin(table.rank, ranks[host]) for host in hosts}
     sized = np.where(table.custom & (not pipelines), 0, table.expected)  # exchanges of experts are never alike
     return {
         (host, int(np.count_nonzero(rows[host])), int(sized[rows[host]].sum())): float(np.median(values))
@@ -70,7 +74,11 @@ def all_computing_longer(
     hosts = {job.clock(rank) for rank in job.ranks}
     grown = np.array([(computed[work] - usual[work]) / iterations for work in computed.keys() & usual.keys()])
     longer = float(np.count_nonzero(grown >= _LONGER * expected_ns)) / max(len(hosts), 1)
-    if len(hosts) < 2 or not longer > _MOST or float(np.median(grown)) < _EXPLAINED * (lasted_ns - expected_ns):
+    if (
+        len(hosts) < _LEAST_HOSTS
+        or not longer > _MOST
+        or float(np.median(grown)) < _EXPLAINED * (lasted_ns - expected_ns)
+    ):
         return []
     evidence = {"hosts": longer, "lost_ns": float(np.median(grown)), "expected_ns": expected_ns}
     return [Verdict("compute_slow", "group", tuple(sorted(job.ranks)), "computing_everywhere", evidence=evidence)]
@@ -78,7 +86,7 @@ def all_computing_longer(
 
 def _of_ranks(table: Participation, own: Sequence[Grid], job: Job) -> Iterable[tuple[str, float]]:
     before = computing(table, own, job)
-    for rank in np.unique(table.rank[~np.isnan(before)]).tolist():
+    for rank in sorted(set(table.rank[~np.isnan(before)].tolist()) & set(job.ranks)):
         yield job.clock(rank), float(np.nansum(before[table.rank == rank]))
 
 
@@ -88,6 +96,14 @@ def _of_stages(
     """What passes between sends, less what these take themselves."""
     sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
     lasting = np.where(table.direct & (table.end_ns > table.start_ns), table.duration_ns, 0)
+    ranks = _ranks(job)
     for host, ns in zip(sends.host, computed_of_itself(sends).tolist(), strict=True):
-        ranks = job.ranks_of_host.get(host, ())
-        yield host, ns - float(np.median([lasting[table.rank == rank].sum() for rank in ranks] or [0.0]))
+        yield host, ns - float(np.median([lasting[table.rank == rank].sum() for rank in ranks[host]]))
+
+
+def _ranks(job: Job) -> dict[str, list[int]]:
+    """The ranks of each host; of a rank whose host is not known, it alone."""
+    found: dict[str, list[int]] = {}
+    for rank in job.ranks:
+        found.setdefault(job.clock(rank), []).append(rank)
+    return found

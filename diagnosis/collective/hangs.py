@@ -17,12 +17,12 @@ from diagnosis.collective.own_lateness import missing_of_itself
 from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE, Ints, Participation
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
 from diagnosis.collective.silence import alive, heard, silent_alone
-from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom, unanswered
+from diagnosis.collective.stragglers import RESENT_NS, stopped_in_collective, stopped_in_custom, unanswered
 from diagnosis.collective.verdict import Verdict, by_machine, distinct
 from diagnosis.job import Job
 
 _OF_ALL = ("all_reduce", "all_gather", "reduce_scatter")
-"""What ends for nobody before all have begun."""
+"""What nobody takes part in without having called it, and each needs the others for."""
 
 
 def localise_hang(
@@ -70,18 +70,20 @@ def _hanging(
 
 
 def _sent_again(own: Sequence[Grid], table: Participation, job: Job, sending: Mapping[int, bool]) -> Verdict | None:
-    """The rank whose NIC is down because another one has sent it all of a collective that it has not begun: that was
-    something before, sent again after a time-out. Collectives in which each waits for all cannot end so."""
+    """The rank whose NIC is down because another one has sent it all of a collective that it never called: nobody
+    takes anything before, so that was sent before, and again after a time-out.
+
+    Where a host has several members, their own may not go through NICs, so that it is not known what they have called.
+    """
     down: dict[int, Grid] = {}
     for grid in own:
-        if not len(grid.instance) or grid.op[-1] not in _OF_ALL:
+        members = job.members.get(grid.communicator, ())
+        if not len(grid.instance) or grid.op[-1] not in _OF_ALL or len({job.clock(r) for r in members}) < len(members):
             continue
-        begun = set(
-            grid.rank[began(grid)[:, -1] | (grid.state[:, -1] == UNKNOWN_STATE) & (grid.row[:, -1] >= 0)].tolist()
-        )
-        absent = set(job.members.get(grid.communicator, ())) - begun
+        absent = set(members) - set(grid.rank[grid.row[:, -1] != UNKNOWN].tolist())
         for row in grid.row[grid.state[:, -1] == COMPLETE, -1].tolist():
-            down |= dict.fromkeys(absent & set(table.peer[table.peers(row)].tolist()), grid)
+            if _after_a_time_out(table, row):
+                down |= dict.fromkeys(absent & set(table.peer[table.peers(row)].tolist()), grid)
     silent = [rank for rank in down if not sending.get(rank, False)]
     if len(silent) != 1:
         return None
@@ -90,6 +92,13 @@ def _sent_again(own: Sequence[Grid], table: Participation, job: Job, sending: Ma
     return Verdict(
         "hang_hardware", "device", tuple(silent), "sent_again", grid.communicator, at, coverage=grid.coverage
     )
+
+
+def _after_a_time_out(table: Participation, row: int) -> bool:
+    """Whether a row began by a time-out later after its call than any of its rank's did before."""
+    late = table.start_ns - table.call_ns
+    earlier = (table.rank == table.rank[row]) & (table.call_ns < table.call_ns[row]) & (table.start_ns != UNKNOWN)
+    return bool(earlier.any() and late[row] >= max(int(late[earlier].max()), 0) + RESENT_NS)
 
 
 def _of_a_host(verdict: Verdict, job: Job) -> Verdict:

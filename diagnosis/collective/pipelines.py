@@ -271,10 +271,11 @@ def _sent_again(table: Participation, rows: Sequence[int], sends: int) -> Bools:
     """Which sends began by a time-out later after their call than any before did; shape (sends,)."""
     own = np.array(rows, dtype=np.int64)
     began = np.isin(table.state[own], (COMPLETE, INCOMPLETE)) & (table.start_ns[own] != UNKNOWN)
-    late = np.where(began, table.start_ns[own] - table.call_ns[own], 0)
+    late = np.where(began, np.maximum(table.start_ns[own] - table.call_ns[own], 0), 0)
+    before = np.append(False, np.logical_or.accumulate(began))[: len(own)]
     most = np.append(0, np.maximum.accumulate(late))[: len(own)]
     found = np.zeros(sends, dtype=np.bool_)
-    found[: len(own)] = began & (late >= np.maximum(most, 0) + RESENT_NS)
+    found[: len(own)] = began & before & (late >= most + RESENT_NS)
     return found
 
 

@@ -103,7 +103,7 @@ class IncidentJoiner:
 
         One that points at fewer ranks, but leaves so much doubt about them that nothing opens, is left out.
         """
-        others = [known for known in self._loose() if self._of_all(known) == self._of_all(finding)]
+        others = [known for known in self._loose() if self._alike(known) == self._alike(finding)]
         while True:
             agreeing = _agreeing(finding, others)
             judged = self._together(agreeing)
@@ -149,11 +149,16 @@ class IncidentJoiner:
         return (self._of_all(incident) or incident.cause == _UNEVEN) and incident.pattern != DEGRADATION
 
     def _of_all(self, known: Evidence | Incident) -> bool:
-        """Whether it is about all ranks alike: that says nothing of any of them alone."""
+        """Whether it names all ranks."""
         return len(known.ranks) == self.world and known.level == "group" and known.cause != _HOSTS
 
+    def _alike(self, known: Evidence | Incident) -> bool:
+        """Whether all ranks are slow, not one of them: that says nothing of any of them alone."""
+        return self._of_all(known) and not known.candidates
+
     def _concerned(self, incident: Incident, finding: Evidence) -> bool:
-        return self._of_all(incident) == self._of_all(finding) and _concerns(incident, finding)
+        """Whether a finding belongs to an incident. That all are slow is not narrowed by what is said of some."""
+        return (self._alike(finding) or not self._alike(incident)) and _concerns(incident, finding)
 
     def _clear(self, finding: Evidence) -> list[Incident]:
         """End what the method says is over: one run, or (no first iteration) everything."""

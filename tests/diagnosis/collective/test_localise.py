@@ -346,13 +346,23 @@ def entering(missing: Mapping[int, str]) -> Told:
     return told
 
 
-@pytest.mark.parametrize(("op", "again"), [("all_reduce", True), ("broadcast", False)])
-def test_who_has_not_begun_what_another_has_completed_was_sent_something_again(op: str, again: bool) -> None:
+@pytest.mark.parametrize(
+    ("op", "late_ms", "called", "again"),
+    [("all_reduce", 60, (), True), ("broadcast", 60, (), False), ("all_reduce", 5, (), False),
+     ("all_reduce", 60, (4, 5), False)],
+)  # fmt: skip
+def test_who_never_called_what_another_has_completed_was_sent_something_again(
+    op: str, late_ms: int, called: tuple[int, ...], again: bool
+) -> None:
     """The host of ranks 4 and 5 goes no further, as the NIC of rank 5 is down, which rank 3 sends to. A broadcast may
-    be over for who began it."""
-    told = entering({})
-    told.rows = [row | {"op": op} for row in told.rows if row["rank"] not in {4, 5}]
-    told.rows = [row | ({"state": "complete"} if row["rank"] == 3 else {}) for row in told.rows]
+    be over for who began it, and what others have called they may take before they begin."""
+    told = entering(dict.fromkeys(called, "missing_start"))
+    told.rows = [row | {"op": op} for row in told.rows if row["rank"] not in {4, 5} - set(called)]
+    for row in told.rows:
+        row.update({"state": "complete", "start_ns": row["call_ns"] + late_ms * MS} if row["rank"] == 3 else {})
+    for group, ranks in DP.items():
+        for rank in ranks:
+            told.tell(f"dp{group}", 2, rank, 20 * MS, op=op, call_ns=18 * MS)
     found = [(one.cause, one.ranks) for one in localise_hang(told.table, job()) if one.method == "sent_again"]
     assert found == ([("hang_hardware", (5,))] if again else [])
 

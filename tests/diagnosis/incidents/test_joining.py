@@ -119,7 +119,7 @@ def test_findings_must_agree_on_enough_of_what_was_searched() -> None:
 
 def test_what_is_said_of_all_ranks_proves_nothing_of_some() -> None:
     def of_all(finding: Evidence) -> Evidence:
-        return replace(finding, level="group", ranks=tuple(range(8)))
+        return replace(finding, level="group", ranks=tuple(range(8)), candidates=())
 
     some = in_run(11, 10, 2, 3)
     assert joined([of_all(in_run(10, 10, 3, pattern=SPIKE)), some], world=8)[1] == []
@@ -127,6 +127,8 @@ def test_what_is_said_of_all_ranks_proves_nothing_of_some() -> None:
     assert len(opened.ranks) == 8
     joiner, _ = joined([*(of_all(finding) for finding in DEGRADED), some], world=8)
     assert [len(incident.ranks) for incident in joiner.incidents.values()] == [8]
+    joiner, _ = joined([*DEGRADED, *(of_all(in_run(i, 10, 3)) for i in (25, 41))], world=8)
+    assert [incident.ranks for incident in joiner.incidents.values()] == [(3,)], "what is known of one explains it"
 
 
 def test_who_has_more_to_do_is_told_once_it_lasts() -> None:
