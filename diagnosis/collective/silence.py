@@ -42,14 +42,17 @@ def alive(table: Participation) -> dict[int, bool]:
 def heard(verdict: Verdict, sending: Mapping[int, bool]) -> Verdict:
     """A verdict on an operator that hangs, beside which NICs are alive (``alive``).
 
-    Of several the only one with a silent NIC is left. Whose NIC is alive did not begin for another reason, and who
-    alone is on its host did not begin because of its NIC if no other is silent.
+    Of several the only one with a silent NIC is left. Whose NIC is alive did not begin for another reason: it waits for
+    the only one that is silent, if there is one. And who alone is on its host did not begin because of its NIC if no
+    other is silent.
     """
     silent = [rank for rank in verdict.ranks if not sending.get(rank, True)]
     if verdict.cause == "hang_hardware" and len(verdict.ranks) > len(silent) == 1:
         return replace(verdict, level="device", ranks=tuple(silent), candidates=())
     if verdict.cause == "hang_hardware" and verdict.method == "missing_start":
-        return replace(verdict, cause="hang_not_entered") if all(map(sending.get, verdict.ranks)) else verdict
+        if not all(map(sending.get, verdict.ranks)):
+            return verdict
+        return next(iter(silent_alone(sending)), replace(verdict, cause="hang_not_entered"))
     if verdict.cause == "hang_not_entered" and list(verdict.ranks) == silent == _silent_alone(sending):
         return replace(verdict, cause="hang_hardware", level="device")
     return verdict

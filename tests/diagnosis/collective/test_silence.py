@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.participation import Participation
 from diagnosis.collective.silence import alive, silent_alone
@@ -60,16 +62,19 @@ def test_who_never_begins_has_a_nic_that_is_down_where_it_is_silent_alone() -> N
     assert found.cause == "hang_not_entered", "where several are silent, silence says nothing"
 
 
-def test_a_nic_that_sends_for_others_is_not_down() -> None:
-    """One of a host's ranks does not begin, and its NIC goes on with other traffic."""
+@pytest.mark.parametrize(
+    ("silent", "cause", "named"), [(None, "hang_not_entered", 9), (5, "hang_hardware", 5), (9, "hang_hardware", 9)]
+)
+def test_a_nic_that_sends_for_others_is_not_down(silent: int | None, cause: str, named: int) -> None:
+    """One of a host's ranks does not begin, and its NIC goes on with other traffic: it waits for whose does not."""
     told = Told(per_host=4)
     for gpu in range(4):
         for host in range(4):
             rank, state = 4 * host + gpu, "missing_start" if (host, gpu) == (2, 1) else "incomplete"
             told.tell(f"dp{gpu}", 3, rank, 50 * MS, state=state, sent=60 * MB, peers={(rank + 4) % 16: 60 * MB})
-            told.rows[-1]["nic_sent_ns"] = told.rows[-1]["call_ns"] + SECOND
+            told.rows[-1]["nic_sent_ns"] = told.rows[-1]["call_ns"] + (MS if rank == silent else SECOND)
     (found,) = localise_hang(told.table, job(4, 4))
-    assert (found.cause, found.ranks) == ("hang_not_entered", (9,))
+    assert (found.cause, found.ranks) == (cause, (named,))
 
 
 def test_of_a_group_that_has_sent_equally_little_the_silent_nic_is_down() -> None:
