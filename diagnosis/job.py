@@ -110,6 +110,14 @@ class Job:
                 of.setdefault(place.host, []).append(place.rank)
         return {host: tuple(sorted(ranks)) for host, ranks in of.items()}
 
+    @cached_property
+    def ranks_of_clock(self) -> dict[str, tuple[int, ...]]:
+        """Ranks of each clock, ascending."""
+        of: dict[str, list[int]] = {}
+        for rank in self.ranks:
+            of.setdefault(self.clock(rank), []).append(rank)
+        return {clock: tuple(ranks) for clock, ranks in of.items()}
+
     def clock(self, rank: int) -> str:
         """Name of the clock that a rank's times are read from: its host, or the rank itself where none is known."""
         host = self.place[rank].host if rank in self.place else None

@@ -214,7 +214,7 @@ def _told(rule: Rule | None, joining: JoiningSettings) -> str:
         case Rule.CONFIDENCE:
             return f"findings that agree leave more doubt than {joining.least_confidence:g} allows (least_confidence)"
         case Rule.LASTING:
-            return "all ranks were slow together, or some had more to do, but only for a moment: nobody's fault"
+            return "all ranks were slow together, or some had more to do, and it did not last: nobody's fault"
 
 
 def incident_json(row: Row) -> dict[str, Any]:

@@ -33,19 +33,19 @@ def slow_groups(grids: Sequence[Grid], job: Job, rules: ComparisonRules, usual: 
     that is not seen whole nothing is said alone: it may be who is not seen that all wait for. But it belongs to others
     that are slow.
     """
-    by_cause: dict[Cause, list[_Slow]] = {}
+    whole: dict[Cause, list[_Slow]] = {}
     in_part: dict[Cause, list[_Slow]] = {}
     for grid in grids:
         longer, active = _excess(grid, grids, rules, usual)
         if longer >= rules.longer:
             members = job.members.get(grid.communicator, tuple(grid.rank.tolist()))
             cause: Cause = "communication_slow" if active - 1 >= _SENDING * (longer - 1) else "host_slow"
-            seen = by_cause if set(members) <= set(grid.rank.tolist()) else in_part
+            seen = whole if set(members) <= set(grid.rank.tolist()) else in_part
             seen.setdefault(cause, []).append(_Slow(grid, members, longer, active))
-    if not by_cause:
+    if not whole:
         return []
-    plainest = max(by_cause, key=lambda cause: max(one.longer for one in by_cause[cause]))
-    return [_of_groups(plainest, by_cause[plainest], in_part.get(plainest, ()), job)]
+    plainest = max(whole, key=lambda cause: max(one.longer for one in whole[cause]))
+    return [_of_groups(plainest, whole[plainest], in_part.get(plainest, ()), job)]
 
 
 class _Slow(NamedTuple):

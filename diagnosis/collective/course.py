@@ -6,13 +6,11 @@ ranks have passed its mark, or one is two ahead and the others' hosts tell of la
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from itertools import islice
-from statistics import mean, median_low
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +18,7 @@ import pyarrow.compute as pc
 
 from diagnosis.collective.marks import Mark, find_marks, numbered
 from diagnosis.collective.participation import CUSTOM, UNKNOWN, Bools, Participation
+from diagnosis.collective.progress import Passed, Progress, lasted_ns
 from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.job import Communicator, Job
 
@@ -54,51 +53,12 @@ class Iteration:
     span: int = 1
 
 
-class _Passed(NamedTuple):
-    """A mark that a rank has passed: its sequence number, call and end (or ``UNKNOWN``)."""
-
-    seq: int
-    call_ns: int
-    end_ns: int
-
-
-@dataclass
-class _Rank:
-    """One rank: its mark, and by iterations, in order, where it has passed it."""
-
-    mark: Mark
-    passed: dict[int, _Passed]
-
-    @property
-    def newest(self) -> int:
-        return next(reversed(self.passed))
-
-    def at(self, iteration: int) -> _Passed | None:
-        """Where it passed an iteration's mark."""
-        return self.passed.get(iteration)
-
-    def after(self, iteration: int) -> _Passed | None:
-        """Where it passed the first mark after an iteration's that was seen."""
-        return next((at for number, at in self.passed.items() if number > iteration), None)
-
-    def nearest(self, call_ns: int) -> int:
-        """The iteration whose mark it passed next to a time."""
-        numbers = list(self.passed)
-        at = bisect_left(numbers, call_ns, key=lambda number: self.passed[number].call_ns)
-        near = numbers[max(at - 1, 0) : at + 1]
-        return min(near, key=lambda number: abs(self.passed[number].call_ns - call_ns))
-
-    def forget(self, before: int) -> None:
-        """Forget what is before an iteration, but for the newest mark."""
-        self.passed = {n: at for n, at in self.passed.items() if n >= before or n == self.newest}
-
-
 @dataclass
 class Course:
     """One job. ``told_ns``: up to when each host is told of; ``judged``: the last complete iteration."""
 
     rules: CourseRules
-    ranks: dict[int, _Rank] = field(default_factory=dict)
+    ranks: dict[int, Progress] = field(default_factory=dict)
     rows: list[pa.Table] = field(default_factory=list)
     told_ns: dict[str, int] = field(default_factory=dict)
     seen: Counter[Look] = field(default_factory=Counter)
@@ -143,13 +103,13 @@ class Course:
             self._learn(self._waited or self.ended(job))
         while self.ranks:
             following = self.judged + 1
-            if not self._passed(following, job):
+            if not self._over(following, job):
                 return
             self.judged = following
             if any(rank.at(following) is not None for rank in self.ranks.values()):
                 table = self._between(following - self._kept, following)
                 span = following - max(following - self._kept, self._earliest - 1)
-                yield Iteration(following, self._duration(following), table, span)
+                yield Iteration(following, lasted_ns(self.ranks.values(), following), table, span)
             self._forget()
 
     def hanging(self) -> Participation | None:
@@ -162,7 +122,7 @@ class Course:
     def to_state(self) -> dict[str, Any]:
         """All but the rows of calls since ``needed_from_ns``, in a form that JSON can carry."""
         return {
-            "ranks": [[number, asdict(rank.mark), list(rank.passed.items())] for number, rank in self.ranks.items()],
+            "ranks": [[number, *rank.to_state()] for number, rank in self.ranks.items()],
             "told_ns": self.told_ns,
             "seen": [[*look, times] for look, times in self.seen.items()],
             "unlearned": self.unlearned,
@@ -176,10 +136,7 @@ class Course:
         """The course that ``to_state`` described; rows come again."""
         return cls(
             rules,
-            ranks={
-                number: _Rank(Mark(**mark), {iteration: _Passed(*at) for iteration, at in passed})
-                for number, mark, passed in state["ranks"]
-            },
+            ranks={number: Progress.from_state(mark, passed) for number, mark, passed in state["ranks"]},
             told_ns=dict(state["told_ns"]),
             seen=Counter({(row[0], row[1], row[2], row[3]): row[4] for row in state["seen"]}),
             unlearned=state["unlearned"],
@@ -207,7 +164,7 @@ class Course:
     @property
     def _earliest(self) -> int:
         """The first iteration whose end is remembered."""
-        return min(next(iter(rank.passed)) for rank in self.ranks.values())
+        return min(rank.earliest for rank in self.ranks.values())
 
     @property
     def _kept(self) -> int:
@@ -215,7 +172,7 @@ class Course:
         custom = any(rank.mark.op == CUSTOM for rank in self.ranks.values())
         return self.rules.recent if custom else 1
 
-    def _passed(self, iteration: int, job: Job) -> bool:
+    def _over(self, iteration: int, job: Job) -> bool:
         """Whether an iteration is over: all ranks have passed its mark, or most have at the end of the job, or one is
         two iterations ahead and the hosts of the others are told of further than that, or have not been for long. Hosts
         are polled at different times: one that comes later is not behind."""
@@ -246,36 +203,7 @@ class Course:
             known = self.ranks.get(rank)
             if known is not None and _bears(row, known.mark):
                 end = UNKNOWN if row["end_ns"] is None else row["end_ns"]
-                self._pass(known, _Passed(seq, row["call_ns"], end))
-
-    def _pass(self, rank: _Rank, at: _Passed) -> None:
-        """Note that a rank has passed a mark. Iterations that telemetry has lost of it count: sequence numbers tell, of
-        custom collectives, which have none, what others show meanwhile."""
-        newest = rank.newest
-        before = rank.passed[newest]
-        if at.call_ns <= before.call_ns:
-            return
-        if rank.mark.every:
-            ahead = round((at.seq - before.seq) / rank.mark.every)
-        else:
-            ahead = self._meanwhile(rank, before.call_ns, at.call_ns)
-        rank.passed[newest + max(ahead, 1)] = at
-
-    def _meanwhile(self, rank: _Rank, since_ns: int, until_ns: int) -> int:
-        """How many iterations other ranks have passed between two marks of one that are further apart than usual; 1
-        where they are not, or nobody shows it."""
-        calls = [at.call_ns for at in islice(reversed(rank.passed.values()), _MARKS)]
-        usual = -float(np.median(np.diff(calls))) if len(calls) >= _LEAST_MARKS else np.inf
-        if until_ns - since_ns < _LOST * usual:
-            return 1
-        counts = []
-        for other in self.ranks.values():
-            first, last = other.nearest(since_ns), other.nearest(until_ns)
-            ahead = other.passed[first].call_ns - since_ns  # its clock, and it
-            short = (until_ns + ahead - other.passed[last].call_ns) / usual  # it may be told of a little less far
-            if last > first and abs(ahead) < usual / 2 and abs(short) < _NEARLY:
-                counts.append(last - first + round(short))
-        return max(median_low(counts), 1) if counts else 1
+                known.advance(Passed(seq, row["call_ns"], end), self.ranks.values())
 
     def _learned(self, job: Job) -> bool:
         """Whether marks can be chosen: every communicator between hosts has come again to all of its ranks, or there
@@ -308,25 +236,14 @@ class Course:
         for rank, numbers in numbered(table, marked).items():
             rows = marked[rank].rows
             columns = (column[rows].tolist() for column in (table.instance, table.call_ns, table.end_ns))
-            passed = dict(zip(numbers.tolist(), map(_Passed, *columns), strict=True))
-            self.ranks[rank] = _Rank(marked[rank].mark, passed)
+            passed = dict(zip(numbers.tolist(), map(Passed, *columns), strict=True))
+            self.ranks[rank] = Progress(marked[rank].mark, passed)
         if self.ranks or anyhow:
             self.seen.clear()
         if self.ranks:
             self.judged = self._earliest - 1
         elif anyhow:
             self.began_ns, self.rows = None, []
-
-    def _duration(self, iteration: int) -> int | None:
-        """From the mark before to the iteration's own: what ranks take on average, since those who are ahead in one
-        iteration may be behind in the next."""
-        each = []
-        for rank in self.ranks.values():
-            before, own = rank.at(iteration - 1), rank.at(iteration)
-            if before is not None and own is not None:
-                by_end = UNKNOWN not in {before.end_ns, own.end_ns}
-                each.append(own.end_ns - before.end_ns if by_end else own.call_ns - before.call_ns)
-        return round(mean(each)) if each else None
 
     def _between(self, first: int, last: int | None) -> Participation:
         """Rows from the mark of an iteration to that of another, both included; None: all that follows."""
@@ -370,15 +287,6 @@ _OF_A_ROW = ["rank", "communicator", "seq", "op", "expected_bytes", "state", "ca
 _EARLIEST, _LATEST = 0, np.iinfo(np.int64).max
 _SLACK_NS = 1_000_000_000
 """By how much ranks may be ahead of each other."""
-
-_LOST = 1.5
-"""Marks of custom collectives that are further apart than so many usual iterations may have had others between them."""
-
-_LEAST_MARKS, _MARKS = 4, 10
-"""Of them that are seen before it is known how far apart they usually are, and that tell it."""
-
-_NEARLY = 1.6
-"""By so many iterations another rank may be told of less far, for what it shows to count."""
 
 _MOST = 0.5
 """Part of an operator's rows from which on it belongs to an iteration as a whole."""

@@ -8,14 +8,16 @@ which compares ranks with each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from diagnosis.collective.chronological import computing
 from diagnosis.collective.grid import Grid, Work
 from diagnosis.collective.own_lateness import computed_of_itself
-from diagnosis.collective.participation import Participation
+from diagnosis.collective.participation import Floats, Participation
 from diagnosis.collective.pipelines import Pipelines, Stages, common_moment
 from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
@@ -46,15 +48,11 @@ def computed_by_host(
     if pipelines and len({job.clock(stages[0]) for stages in pipelines}) < 2:
         return {}
     each = _of_stages(table, own, job, pipelines) if pipelines else _of_ranks(table, own, job)
-    hosts: dict[str, list[float]] = {}
-    for host, ns in each:
-        hosts.setdefault(host, []).append(ns)
-    ranks = _ranks(job)
-    rows = {host: np.isin(table.rank, ranks[host]) for host in hosts}
     sized = np.where(table.custom & (not pipelines), 0, table.expected)  # exchanges of experts are never alike
+    rows, size = _by_rank(table, job, np.ones(len(table))), _by_rank(table, job, sized)
     return {
-        (host, int(np.count_nonzero(rows[host])), int(sized[rows[host]].sum())): float(np.median(values))
-        for host, values in hosts.items()
+        (host, int(rows[ranks].sum()), int(size[ranks].sum())): float(np.median(each[host]))
+        for host, ranks in ((host, list(job.ranks_of_clock[host])) for host in each)
     }
 
 
@@ -71,39 +69,39 @@ def all_computing_longer(
 
     ``computed`` is of as many ``iterations``. A host that was not seen, now or before, does not count as slow.
     """
-    hosts = {job.clock(rank) for rank in job.ranks}
+    hosts = len(job.ranks_of_clock)
     grown = np.array([(computed[work] - usual[work]) / iterations for work in computed.keys() & usual.keys()])
-    longer = float(np.count_nonzero(grown >= _LONGER * expected_ns)) / max(len(hosts), 1)
-    if (
-        len(hosts) < _LEAST_HOSTS
-        or not longer > _MOST
-        or float(np.median(grown)) < _EXPLAINED * (lasted_ns - expected_ns)
-    ):
+    longer = float(np.count_nonzero(grown >= _LONGER * expected_ns)) / max(hosts, 1)
+    if hosts < _LEAST_HOSTS or longer <= _MOST or np.median(grown) < _EXPLAINED * (lasted_ns - expected_ns):
         return []
     evidence = {"hosts": longer, "lost_ns": float(np.median(grown)), "expected_ns": expected_ns}
-    return [Verdict("compute_slow", "group", tuple(sorted(job.ranks)), "computing_everywhere", evidence=evidence)]
+    return [Verdict("compute_slow", "group", job.ranks, "computing_everywhere", evidence=evidence)]
 
 
-def _of_ranks(table: Participation, own: Sequence[Grid], job: Job) -> Iterable[tuple[str, float]]:
+def _of_ranks(table: Participation, own: Sequence[Grid], job: Job) -> dict[str, list[float]]:
+    """What each rank computed before its operators, by host; of those of which it was seen."""
     before = computing(table, own, job)
-    for rank in sorted(set(table.rank[~np.isnan(before)].tolist()) & set(job.ranks)):
-        yield job.clock(rank), float(np.nansum(before[table.rank == rank]))
+    known, total = (_by_rank(table, job, values) for values in (~np.isnan(before), np.nan_to_num(before)))
+    each: dict[str, list[float]] = {}
+    for rank in job.ranks:
+        if known[rank]:
+            each.setdefault(job.clock(rank), []).append(float(total[rank]))
+    return each
 
 
 def _of_stages(
     table: Participation, own: Sequence[Grid], job: Job, pipelines: Sequence[Stages]
-) -> Iterable[tuple[str, float]]:
-    """What passes between sends, less what these take themselves."""
+) -> dict[str, list[float]]:
+    """What passes between the sends of each stage, less what these take themselves, by host."""
     sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
-    lasting = np.where(table.direct & (table.end_ns > table.start_ns), table.duration_ns, 0)
-    ranks = _ranks(job)
+    seen = table.direct & (table.end_ns > table.start_ns)
+    lasting = _by_rank(table, job, np.where(seen, table.duration_ns, 0))
+    each: dict[str, list[float]] = {}
     for host, ns in zip(sends.host, computed_of_itself(sends).tolist(), strict=True):
-        yield host, ns - float(np.median([lasting[table.rank == rank].sum() for rank in ranks[host]]))
+        each.setdefault(host, []).append(ns - float(np.median(lasting[list(job.ranks_of_clock[host])])))
+    return each
 
 
-def _ranks(job: Job) -> dict[str, list[int]]:
-    """The ranks of each host; of a rank whose host is not known, it alone."""
-    found: dict[str, list[int]] = {}
-    for rank in job.ranks:
-        found.setdefault(job.clock(rank), []).append(rank)
-    return found
+def _by_rank(table: Participation, job: Job, values: npt.NDArray[Any]) -> Floats:
+    """Sums of values of the table's rows; shape (ranks,), by their numbers."""
+    return np.asarray(np.bincount(table.rank, weights=values, minlength=max(job.ranks, default=-1) + 1))

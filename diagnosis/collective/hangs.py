@@ -16,8 +16,9 @@ from diagnosis.collective.grid import ComparisonRules, Grid, grids
 from diagnosis.collective.own_lateness import missing_of_itself
 from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE, Ints, Participation
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
+from diagnosis.collective.resends import sent_again
 from diagnosis.collective.silence import alive, heard, silent_alone
-from diagnosis.collective.stragglers import RESENT_NS, stopped_in_collective, stopped_in_custom, unanswered
+from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom, unanswered
 from diagnosis.collective.verdict import Verdict, by_machine, distinct
 from diagnosis.job import Job
 
@@ -57,7 +58,7 @@ def _hanging(
     unheard = [v for grid in within if (v := unanswered(grid, table)) is not None]
     if len(unheard) == 1:
         return unheard
-    again = _sent_again(own, table, job, sending)
+    again = _never_called(own, table, job, sending)
     if again is not None:
         return [again]
     absent = _absent(within, table, job)
@@ -69,7 +70,7 @@ def _hanging(
     return [_of_a_host(v, job) for v in stopped] or _absent(within, table, job, begun=False)
 
 
-def _sent_again(own: Sequence[Grid], table: Participation, job: Job, sending: Mapping[int, bool]) -> Verdict | None:
+def _never_called(own: Sequence[Grid], table: Participation, job: Job, sending: Mapping[int, bool]) -> Verdict | None:
     """The rank whose NIC is down because another one has sent it all of a collective that it never called: nobody
     takes anything before, so that was sent before, and again after a time-out.
 
@@ -82,7 +83,7 @@ def _sent_again(own: Sequence[Grid], table: Participation, job: Job, sending: Ma
             continue
         absent = set(members) - set(grid.rank[grid.row[:, -1] != UNKNOWN].tolist())
         for row in grid.row[grid.state[:, -1] == COMPLETE, -1].tolist():
-            if _after_a_time_out(table, row):
+            if _again(table, row):
                 down |= dict.fromkeys(absent & set(table.peer[table.peers(row)].tolist()), grid)
     silent = [rank for rank in down if not sending.get(rank, False)]
     if len(silent) != 1:
@@ -94,11 +95,11 @@ def _sent_again(own: Sequence[Grid], table: Participation, job: Job, sending: Ma
     )
 
 
-def _after_a_time_out(table: Participation, row: int) -> bool:
-    """Whether a row began by a time-out later after its call than any of its rank's did before."""
-    late = table.start_ns - table.call_ns
-    earlier = (table.rank == table.rank[row]) & (table.call_ns < table.call_ns[row]) & (table.start_ns != UNKNOWN)
-    return bool(earlier.any() and late[row] >= max(int(late[earlier].max()), 0) + RESENT_NS)
+def _again(table: Participation, row: int) -> bool:
+    """Whether a row was something that its rank sent again."""
+    own = np.flatnonzero(table.rank == table.rank[row])
+    own = own[np.argsort(table.call_ns[own], kind="stable")]
+    return bool(sent_again(table, own)[own == row].any())
 
 
 def _of_a_host(verdict: Verdict, job: Job) -> Verdict:

@@ -12,7 +12,7 @@ from statistics import median, median_low
 
 import numpy as np
 
-from diagnosis.collective.participation import UNKNOWN, Ints, Participation
+from diagnosis.collective.participation import CUSTOM, UNKNOWN, Ints, Participation
 from diagnosis.columns import joint_codes
 
 _LEAST = 2
@@ -35,7 +35,7 @@ class Mark:
     communicator: str
     op: str
     expected: int
-    every: int
+    every: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,24 +60,17 @@ def find_marks(table: Participation) -> dict[int, Marked]:
             found[rank] = Marked(_mark(table, rows), rows)
     usual = median(len(one.rows) for one in found.values()) if found else 0.0
     # where telemetry was lost what comes several times an iteration may look like its end
-    return _alike(table, {rank: one for rank, one in found.items() if len(one.rows) <= _MOST * usual})
+    return _with_steps(table, {rank: one for rank, one in found.items() if len(one.rows) <= _MOST * usual})
 
 
-def _alike(table: Participation, found: Mapping[int, Marked]) -> dict[int, Marked]:
-    """The same marks, whose sequence numbers grow by what is usual for all members: what telemetry has lost of one
-    makes its own steps larger."""
-    steps: dict[tuple[str, str, int], list[int]] = {}
+def _with_steps(table: Participation, found: Mapping[int, Marked]) -> dict[int, Marked]:
+    """The same marks, and by how much their sequence numbers grow, as is usual for all members: what telemetry has lost
+    of one makes its own steps larger."""
+    steps: dict[Mark, list[int]] = {}
     for one in found.values():
-        steps.setdefault(_kind(one.mark), []).extend(np.diff(table.instance[one.rows]).tolist())
-    every = {kind: max(median_low(each), 1) for kind, each in steps.items() if each}
-    return {
-        rank: replace(one, mark=replace(one.mark, every=every[_kind(one.mark)])) if one.mark.every else one
-        for rank, one in found.items()
-    }
-
-
-def _kind(mark: Mark) -> tuple[str, str, int]:
-    return mark.communicator, mark.op, mark.expected
+        steps.setdefault(one.mark, []).extend(np.diff(table.instance[one.rows]).tolist())
+    every = {mark: 0 if mark.op == CUSTOM else max(median_low(each), 1) for mark, each in steps.items()}
+    return {rank: replace(one, mark=replace(one.mark, every=every[one.mark])) for rank, one in found.items()}
 
 
 def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, Ints]:
@@ -153,10 +146,8 @@ def _pauses(table: Participation, rows: Ints) -> np.ndarray[tuple[int, ...], np.
 
 def _mark(table: Participation, rows: Ints) -> Mark:
     first = int(rows[0])
-    custom = bool(table.custom[first])
     return Mark(
         table.communicators[table.communicator[first]],
         table.ops[table.op[first]],
-        UNKNOWN if custom else int(table.expected[first]),
-        0 if custom else max(int(np.median(np.diff(table.instance[rows]))), 1),
+        UNKNOWN if table.custom[first] else int(table.expected[first]),
     )

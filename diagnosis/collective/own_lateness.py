@@ -97,14 +97,13 @@ def missing_of_itself(pipelines: Pipelines, job: Job, alive: Mapping[int, bool] 
     down = [rank for rank in np.unique(pipelines.again_to[first]).tolist() if rank != UNKNOWN]
     if len(down) == 1 and not (alive or {}).get(down[0], False):
         return Verdict("hang_hardware", "device", tuple(down), "sent_again", coverage=pipelines.coverage)
-    near = np.abs(expected - expected[machine, send]) <= step_ns(expected)
+    absent = first & pipelines.absent & (np.abs(expected - expected[machine, send]) <= step_ns(expected))
     if not pipelines.absent[machine, send]:
         receiver = int(way.receiver[machine, send])
-        not_computing = first[receiver] & pipelines.absent[receiver] & near[receiver]
-        if receiver == UNKNOWN or not not_computing.any():
+        if receiver == UNKNOWN or not absent[receiver].any():
             return stuck(pipelines, machine, send, METHOD)
-        machine, send = receiver, int(np.argmax(not_computing))
-    alike = [at for at in way.neighbours(machine) if (first[at] & pipelines.absent[at] & near[at]).any()]
+        machine, send = receiver, int(np.argmax(absent[receiver]))
+    alike = [at for at in way.neighbours(machine) if absent[at].any()]
     evidence = {"stage": float(pipelines.stage[machine]), "send": float(send)}
     return computing_too_long(pipelines, job, sorted((machine, *alike[:1])), METHOD, evidence, hang=True)
 

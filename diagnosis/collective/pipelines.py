@@ -20,7 +20,7 @@ from diagnosis.collective.participation import (
     Ints,
     Participation,
 )
-from diagnosis.collective.stragglers import RESENT_NS
+from diagnosis.collective.resends import sent_again
 from diagnosis.job import Job
 
 _LEAST_TOGETHER = 3
@@ -184,7 +184,9 @@ class Pipelines:
                 which, columns = np.argmax(lacking, axis=0), np.arange(sends)
                 stuck[at] = np.where(alone, np.array(own)[which], UNKNOWN)
                 stuck_to[at] = np.where(alone, to[which, columns], UNKNOWN)
-                again = np.stack([_sent_again(table, rows[rank], sends) for rank in own])
+                again = np.zeros(state.shape, dtype=np.bool_)
+                for i, rank in enumerate(own):
+                    again[i, : len(rows[rank])] = sent_again(table, np.array(rows[rank], dtype=np.int64))
                 waiting = (state == MISSING_START).sum(axis=0) == len(own) - 1
                 only = waiting & (len(own) >= _LEAST_TOGETHER) & again.any(axis=0)
                 again_to[at] = np.where(only, to[np.argmax(again, axis=0), columns], UNKNOWN)
@@ -265,18 +267,6 @@ def _relative(
     if (state == UNKNOWN_STATE).any():
         state[int(np.argmax(state == UNKNOWN_STATE)) :] = UNKNOWN_STATE
     return start, state
-
-
-def _sent_again(table: Participation, rows: Sequence[int], sends: int) -> Bools:
-    """Which sends began by a time-out later after their call than any before did; shape (sends,)."""
-    own = np.array(rows, dtype=np.int64)
-    began = np.isin(table.state[own], (COMPLETE, INCOMPLETE)) & (table.start_ns[own] != UNKNOWN)
-    late = np.where(began, np.maximum(table.start_ns[own] - table.call_ns[own], 0), 0)
-    before = np.append(False, np.logical_or.accumulate(began))[: len(own)]
-    most = np.append(0, np.maximum.accumulate(late))[: len(own)]
-    found = np.zeros(sends, dtype=np.bool_)
-    found[: len(own)] = began & before & (late >= most + RESENT_NS)
-    return found
 
 
 def _receivers(table: Participation, rows: Sequence[int], sends: int) -> list[int]:

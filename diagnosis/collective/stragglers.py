@@ -24,13 +24,11 @@ from diagnosis.collective.participation import (
     Ints,
     Participation,
 )
+from diagnosis.collective.resends import RESENT_NS
 from diagnosis.collective.verdict import Verdict
 
 Metric = Literal["actual_time", "busy_epochs"]
 """The paper's, and one that sees slowness which leaves no epoch empty."""
-
-RESENT_NS = 20_000_000
-"""A NIC that gets no answer sends again for longer than this, and waits longer each time."""
 
 _LEAST_RANKS = 2
 
