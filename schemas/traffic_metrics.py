@@ -82,6 +82,14 @@ TOPIC = Topic(
         _time("start_ns", "First traffic; host clock. Null: none, or not seen."),
         _time("end_ns", "Last traffic; host clock. Null: not seen."),
         _length("clock_error_ns", "How far the offset between the NIC's clock and the host's may be wrong."),
+        Column(
+            "calls_lost",
+            pa.int32(),
+            "Calls of its rank on its communicator that telemetry has lost since the operator before: this may be "
+            "another one's traffic.",
+            nullable=True,
+            minimum=0,
+        ),
         Column("state", ID, "How far it came.", choices=STATES),
         Column("visibility", ID, "Whether a NIC can see it.", choices=VISIBILITIES),
         _length("duration_ns", "From the first traffic to the last."),

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from diagnosis.collective.marks import Mark, find_marks, numbered
 from diagnosis.collective.participation import CUSTOM, UNKNOWN, Bools, Participation
 from diagnosis.collective.progress import Passed, Progress, lasted_ns
-from diagnosis.columns import codes, integers, joint_codes
+from diagnosis.columns import codes, integers, joint_codes, nullable
 from diagnosis.job import Communicator, Job
 
 Look = tuple[str, int, str, int]
@@ -257,7 +257,29 @@ class Course:
                 if 0 <= number < ranks:
                     column[number] = at
         chosen = _whole(table, (call >= lows[rank]) & (call <= highs[rank]))
-        return Participation.from_arrow(table.filter(pa.array(chosen)))
+        return Participation.from_arrow(self._numbered(table.filter(pa.array(chosen)))).unknown_after_losses()
+
+    def _numbered(self, table: pa.Table) -> pa.Table:
+        """Rows with the iterations that they belong to, each up to its rank's mark or, where that is lost, to the usual
+        one."""
+        rank, call = integers(table, "rank"), integers(table, "call_ns")
+        usual = self._usual_marks()
+        iteration = np.full(len(rank), UNKNOWN, dtype=np.int64)
+        order = np.argsort(rank, kind="stable")
+        for own in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1) if usual and len(order) else ():
+            known = self.ranks.get(int(rank[own[0]]))
+            marks = usual | ({} if known is None else {number: at.call_ns for number, at in known.passed.items()})
+            numbers = np.array(sorted(marks))
+            calls = np.maximum.accumulate([marks[number] for number in numbers.tolist()])
+            iteration[own] = np.append(numbers, numbers[-1] + 1)[np.searchsorted(calls, call[own])]
+        column = nullable(iteration, iteration != UNKNOWN, pa.int32())
+        return table.set_column(table.schema.get_field_index("iteration"), "iteration", column)
+
+    def _usual_marks(self) -> dict[int, int]:
+        """When ranks usually called the marks that are remembered, by iteration."""
+        numbers = sorted({number for rank in self.ranks.values() for number in rank.passed})
+        bounds = {number: self._bounds(number, UNKNOWN)[UNKNOWN] for number in numbers}
+        return {number: at for number, at in bounds.items() if at != UNKNOWN}
 
     def _bounds(self, iteration: int | None, otherwise: int) -> dict[int, int]:
         """Calls of an iteration's marks by rank, under ``UNKNOWN`` that of those that have none."""

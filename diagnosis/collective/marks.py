@@ -76,7 +76,7 @@ def _with_steps(table: Participation, found: Mapping[int, Marked]) -> dict[int, 
 def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, Ints]:
     """The iterations that each rank's marks end: the same numbers at the same time, as clocks of hosts nearly agree.
 
-    0 is the first one of the rank that shows most. What ranks show of a time of which it shows nothing, as hosts are
+    0 is the first one that any rank shows. What ranks show of a time of which it shows nothing, as hosts are
     polled at different times, tells only where there is nothing else.
     """
     if not marked:
@@ -93,7 +93,8 @@ def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, In
         ordinal = _ordinals(table, marked[rank], at)
         shift = np.median((at - ordinal)[within if within.any() else slice(None)])
         numbers[rank] = ordinal + int(np.rint(shift))
-    return numbers
+    least = min(int(of_rank[0]) for of_rank in numbers.values())
+    return {rank: of_rank - least for rank, of_rank in numbers.items()}
 
 
 def _ordinals(table: Participation, one: Marked, at: Ints | None = None) -> Ints:

@@ -25,16 +25,19 @@ Floats = npt.NDArray[np.float64]
 class Participation:
     """Rows of analysis.traffic_metrics that a NIC can see, sorted by communicator, rank and call; arrays (n,).
 
-    ``instance`` is the same for rows of one communicator exactly where they are one operator. ``communicator`` and
-    ``op`` index ``communicators`` and ``ops``. Times are of the rank's host; ``UNKNOWN`` where not seen.
-    ``busy_epoch_bytes`` is ``UNKNOWN`` where it was not measured; ``nic_sent_ns``, when the NIC last sent for anyone,
-    where the operator has ended. Rows ``peer_offset[i]`` to ``peer_offset[i + 1]``
-    hold the peers of row i: what was sent to each (``peer_sent``), in how long (``peer_time_ns``, of epochs with
+    ``instance`` is the same for rows of one communicator exactly where they are one operator. ``iteration`` is
+    ``UNKNOWN`` where it is not told. ``lost``: calls of its rank on its communicator that are missing since the row
+    before. ``communicator`` and ``op`` index ``communicators`` and ``ops``. Times are of the rank's host; ``UNKNOWN``
+    where not seen. ``busy_epoch_bytes`` is ``UNKNOWN`` where it was not measured; ``nic_sent_ns``, when the NIC last
+    sent for anyone, where the operator has ended. Rows ``peer_offset[i]`` to ``peer_offset[i + 1]`` hold the peers of
+    row i: what was sent to each (``peer_sent``), in how long (``peer_time_ns``, of epochs with
     traffic) and whether that was all of it (``peer_done``).
     """
 
     communicator: Ints
     instance: Ints
+    iteration: Ints
+    lost: Ints
     rank: Ints
     op: Ints
     call_ns: Ints
@@ -103,6 +106,8 @@ class Participation:
         rows = cls(
             communicator=communicator,
             instance=integers(table, "seq"),
+            iteration=integers(table, "iteration"),
+            lost=np.maximum(integers(table, "calls_lost"), 0),
             rank=of_rank,
             op=op,
             call_ns=called,
@@ -125,20 +130,47 @@ class Participation:
         """The same rows with custom collectives numbered so that those of different ranks meet.
 
         Sequence numbers count sends and receives, and pairs with nothing to send make none, so they differ between
-        ranks. The n-th custom collective of a communicator is one operator on all ranks: rows have to begin with the
-        same one everywhere. Times cannot tell, since the clocks of hosts differ by more than what lies between two.
+        ranks. The n-th custom collective of a communicator in an iteration is one operator on all ranks: rows have to
+        begin with the same one everywhere. Times cannot tell, since the clocks of hosts differ by more than what lies
+        between two.
         """
         instance = self.instance.copy()
         rows = np.flatnonzero(self.custom)
-        begins = np.ones(len(rows), dtype=np.bool_)
-        begins[1:] = (np.diff(self.communicator[rows]) != 0) | (np.diff(self.rank[rows]) != 0)
-        first = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
-        instance[rows] = np.arange(len(rows)) - first
+        ordinal = np.arange(len(rows)) - _first_alike(self.communicator[rows], self.rank[rows], self.iteration[rows])
+        each = np.stack((self.iteration[rows], ordinal))
+        instance[rows] = np.unique(each, axis=1, return_inverse=True)[1].ravel()
         return replace(self, instance=instance)
+
+    def unknown_after_losses(self) -> Participation:
+        """The same rows, those of a rank on a communicator unknown after a lost call, up to the end of the iteration:
+        whose traffic is whose is uncertain. Fewer calls than any custom collective has are a part of one, and only that
+        is unknown.
+        """
+        first = _first_alike(self.communicator, self.rank, self.iteration)
+        sends = np.where(self.custom, np.diff(self.peer_offset), 1)
+        fewest = np.full(len(self.communicators) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(fewest, self.communicator, np.maximum(sends, 1))
+        whole = np.append(0, np.cumsum(np.where(self.lost >= fewest[self.communicator], self.lost, 0)))
+        uncertain = (self.lost > 0) | (whole[1:] > whole[first])
+        return replace(
+            self,
+            start_ns=np.where(uncertain, UNKNOWN, self.start_ns),
+            end_ns=np.where(uncertain, UNKNOWN, self.end_ns),
+            state=np.where(uncertain, UNKNOWN_STATE, self.state),
+            coverage=np.where(uncertain, 0.0, self.coverage),
+        )
 
 
 _OF_PEERS = ("peer", "peer_sent", "peer_time_ns", "peer_done")
 _NOT_A_ROW_EACH = (*_OF_PEERS, "peer_offset", "communicators", "ops")
+
+
+def _first_alike(*columns: Ints) -> Ints:
+    """The first of each row's run of rows that are alike in all columns; shape as one of them."""
+    rows = np.arange(len(columns[0]))
+    begins = np.ones(len(rows), dtype=np.bool_)
+    begins[1:] = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
+    return np.asarray(np.maximum.accumulate(np.where(begins, rows, 0)))
 
 
 def _peers(table: pa.Table) -> dict[str, Any]:

@@ -116,6 +116,6 @@ def lasted_ns(ranks: Iterable[Progress], iteration: int) -> int | None:
     for rank in ranks:
         before, own = rank.at(iteration - 1), rank.at(iteration)
         if before is not None and own is not None:
-            by_end = UNKNOWN not in {before.end_ns, own.end_ns}
+            by_end = UNKNOWN != before.end_ns < own.end_ns  # after lost calls ends may be those of others
             each.append(own.end_ns - before.end_ns if by_end else own.call_ns - before.call_ns)
     return round(mean(each)) if each else None

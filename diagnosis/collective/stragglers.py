@@ -77,7 +77,9 @@ def extended(grid: Grid, rules: ComparisonRules, usual: Usual | None) -> Bools:
     """Instances that took longer than usual; all where nothing usual is known. Shape (instances,)."""
     if usual is None:
         return np.ones(len(grid.instance), dtype=np.bool_)
-    duration = np.nanmedian(grid.duration, axis=0) if len(grid.rank) else np.zeros(len(grid.instance))
+    duration = np.full(len(grid.instance), np.nan)
+    seen = ~np.isnan(grid.duration).all(axis=0)
+    duration[seen] = np.nanmedian(grid.duration[:, seen], axis=0)
     known = np.array([usual.duration.get(kind_of(grid, i), np.nan) for i in range(len(grid.instance))])
     return np.asarray(duration >= rules.slower * known)
 

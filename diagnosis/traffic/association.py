@@ -12,12 +12,12 @@ import numpy as np
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.bursts import find_bursts
 from diagnosis.traffic.calls import Calls, Kind
-from diagnosis.traffic.endpoints import rank_of
+from diagnosis.traffic.endpoints import ends_of, pair_of, rank_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.metrics import Metrics, Operators, combined, measure
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
-from diagnosis.traffic.segmentation import UNKNOWN_STATE, SegmentationRules, Segments, segment
+from diagnosis.traffic.segmentation import INCOMPLETE, UNKNOWN_STATE, SegmentationRules, Segments, segment
 from diagnosis.traffic.transfers import Transfers, expected_transfers, infer_algorithms
 
 Visibility = Literal["network", "intra_host", "below_aggregation"]
@@ -52,6 +52,12 @@ class Association:
         """The transfers on the network."""
         return self.transfers.take(self.network)
 
+    @property
+    def seen_whole(self) -> Ints:
+        """Pairs of ranks (``Transfers.pair``) all of whose queue pairs are mapped: they sent a whole operator at once,
+        each once."""
+        return np.unique(self.seen.pair[self.segments.at_once])
+
     def measured(self, chosen: Bools | None = None) -> Metrics:
         """What tells the ranks of the chosen operators, shape (operators,), or of all of them, apart."""
         chosen = np.ones(len(self.operators), dtype=np.bool_) if chosen is None else chosen
@@ -66,11 +72,13 @@ def associate(
     same_host: Callable[[int, int], bool],
     inferred: Mapping[Kind, Inference] | None = None,
     rules: SegmentationRules | None = None,
+    seen_whole: Ints | None = None,
 ) -> Association:
     """Find the calls of the ranks that NICs serve in their traffic.
 
     ``members``: ranks of each communicator; ``same_host``: whether two ranks share a host. ``inferred``: algorithms
-    that are known from before, since operators repeat; those of other kinds of calls are inferred here.
+    that are known from before, since operators repeat; those of other kinds of calls are inferred here. ``seen_whole``:
+    pairs of ranks that are known to be mapped in full, from before; None: all are.
     """
     rules = rules or SegmentationRules()
     lanes = queue_pairs.distinct(ports.clock_error_ns)
@@ -83,7 +91,7 @@ def associate(
     network = np.flatnonzero(visibility == NETWORK)
     seen = transfers.take(network)
     segments = segment(ports, bursts, seen, np.maximum(between[network], 1), rules)
-    segments = _unmapped_are_unknown(segments, between[network])
+    segments = _unmapped_are_unknown(segments, seen, between[network], seen_whole)
     operators = combined(seen, segments, calls.unit[seen.call])
     return Association(
         ports=ports,
@@ -101,25 +109,30 @@ def associate(
 
 def _lanes_between(lanes: QueuePairs, transfers: Transfers) -> Ints:
     """Number of queue pairs that ever connected the ranks of each transfer."""
-    pairs, counts = np.unique(lanes.source << 32 | lanes.destination, return_counts=True)
+    pairs, counts = np.unique(pair_of(lanes.source, lanes.destination), return_counts=True)
     if not len(pairs):
         return np.zeros(len(transfers), dtype=np.int64)
-    wanted = transfers.source << 32 | transfers.destination
+    wanted = transfers.pair
     at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
     return np.where(pairs[at] == wanted, counts[at], 0).astype(np.int64)
 
 
 def _visibility(transfers: Transfers, between: Ints, aggregation: int, same_host: Callable[[int, int], bool]) -> Ints:
     """An operator that leaves less than the aggregation on each queue pair may never be counted."""
-    pairs, which = np.unique(transfers.source << 32 | transfers.destination, return_inverse=True)
-    ends = zip(rank_of(pairs >> 32).tolist(), (pairs & 0xFFFFFFFF).tolist(), strict=True)
+    pairs, which = np.unique(transfers.pair, return_inverse=True)
+    source, destination = ends_of(pairs)
+    ends = zip(rank_of(source).tolist(), destination.tolist(), strict=True)
     local = np.array([same_host(*pair) for pair in ends], dtype=np.bool_)[which]
     small = transfers.expected < aggregation * np.maximum(between, 1)
     return np.select([local, small], [INTRA_HOST, BELOW_AGGREGATION], default=NETWORK).astype(np.int64)
 
 
-def _unmapped_are_unknown(segments: Segments, between: Ints) -> Segments:
-    """Without a record of a queue pair between two ranks, that none of their traffic is seen tells nothing."""
-    mapped = between > 0
-    state, coverage = np.where(mapped, segments.state, UNKNOWN_STATE), np.where(mapped, segments.coverage, 0.0)
+def _unmapped_are_unknown(segments: Segments, transfers: Transfers, between: Ints, seen_whole: Ints | None) -> Segments:
+    """Without a record of a queue pair between two ranks, that none of their traffic is seen tells nothing; nor, where
+    records of some may be missing, that not all of it is."""
+    known = between > 0
+    if seen_whole is not None:
+        whole = np.append(transfers.pair[segments.at_once], seen_whole)
+        known &= (segments.state != INCOMPLETE) | np.isin(transfers.pair, whole)
+    state, coverage = np.where(known, segments.state, UNKNOWN_STATE), np.where(known, segments.coverage, 0.0)
     return replace(segments, state=state, coverage=coverage)

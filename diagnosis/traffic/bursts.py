@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.traffic.endpoints import pair_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.ports import Ports, Spans
 from diagnosis.traffic.queue_pairs import QueuePairs
@@ -52,7 +53,7 @@ def find_bursts(ports: Ports, lanes: QueuePairs, quiet_ns: int) -> Bursts:
     fresh = _changes(lane)
     fresh[1:] |= start[1:] - last[:-1] >= quiet_ns
     began = start[fresh][np.cumsum(fresh) - 1]
-    pair = lanes.source[lane] << 32 | lanes.destination[lane]
+    pair = pair_of(lanes.source[lane], lanes.destination[lane])
     spans = spans.take(order[np.lexsort((began, pair))])
     source, destination = lanes.source[spans.lane], lanes.destination[spans.lane]
     first = np.flatnonzero(_begins(spans, source, destination, quiet_ns))

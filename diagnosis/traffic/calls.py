@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -36,7 +36,8 @@ class Calls:
     ``peer`` and ``root`` are global ranks or ``UNKNOWN``. ``launch_ns`` is when it may begin at the earliest: the
     first call of its operator. ``unit``: row of the first call of the same operator; the sends and
     receives of one group on one communicator are one operator, a custom collective. ``grouped``: whether it is in a
-    group. ``nic``: number of the NIC that they are looked for on. Times are of the host's clock.
+    group. ``lost_before``: calls of its rank on its communicator that are missing right before it. ``nic``: number of
+    the NIC that they are looked for on. Times are of the host's clock.
     """
 
     nic: Ints
@@ -52,6 +53,7 @@ class Calls:
     launch_ns: Ints
     unit: Ints
     grouped: Bools
+    lost_before: Ints
     communicators: tuple[str, ...]
     ops: tuple[str, ...]
 
@@ -82,6 +84,20 @@ class Calls:
         rows = zip(*(column[first].tolist() for column in columns), strict=True)
         return code, [Kind(rank, self.communicators[c], self.ops[op], size) for rank, c, op, size in rows]
 
+    def lost_until(self, operators: Ints) -> Ints:
+        """Calls that are missing between each of some operators and the one before it of its rank and communicator, or
+        within it; shape as given. ``operators``: rows of their first calls, ascending."""
+        place = joint_codes(self.source, self.communicator) * len(self)
+        told = place[operators] + operators
+        order, lacking = np.argsort(told), np.flatnonzero(self.lost_before)
+        next_one = np.searchsorted(told[order], place[lacking] + self.unit[lacking])
+        known = next_one < len(told)
+        lacking, next_one = lacking[known], order[next_one[known]]
+        same = place[operators[next_one]] == place[lacking]
+        lost = np.zeros(len(operators), dtype=np.int64)
+        np.add.at(lost, next_one[same], self.lost_before[lacking[same]])
+        return lost
+
     def take(self, chosen: Ints | Bools) -> Calls:
         """The chosen calls, in their order; operators that are cut apart keep what is left of them."""
         picked = replace(self, **{f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in _NAMES})
@@ -95,8 +111,12 @@ class Calls:
         return replace(picked, nic=nic, unit=_first_of_each(picked.unit + nic * len(self)))
 
     @classmethod
-    def from_arrow(cls, table: pa.Table) -> Calls:
-        """Build from rows of telemetry.op_calls; a call that is told twice counts once."""
+    def from_arrow(cls, table: pa.Table, before: Mapping[tuple[int, str], int] | None = None) -> Calls:
+        """Build from rows of telemetry.op_calls; a call that is told twice counts once.
+
+        ``before``: sequence numbers of the last calls before these, by rank and communicator; where it is not known,
+        nothing is missing before the first one.
+        """
         rank, call_id = integers(table, "rank"), integers(table, "call_id")
         order = np.lexsort((call_id, rank))
         again = np.zeros(len(order), dtype=np.bool_)
@@ -122,6 +142,7 @@ class Calls:
             launch_ns=call_ns,
             unit=np.arange(len(rank)),
             grouped=opened >= 0,
+            lost_before=_lost_before(rank, communicator, integers(table, "seq"), communicators, before or {}),
             communicators=tuple(communicators),
             ops=tuple(ops),
         )
@@ -137,6 +158,22 @@ def _coded(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
     if not pa.types.is_dictionary(column.type):
         table = table.set_column(table.schema.get_field_index(name), name, column.dictionary_encode())
     return codes(table.combine_chunks(), name)
+
+
+def _lost_before(
+    rank: Ints, communicator: Ints, seq: Ints, communicators: Sequence[str], before: Mapping[tuple[int, str], int]
+) -> Ints:
+    """How many numbers each call leaves out after the one before it of its rank and communicator; shape (n,)."""
+    order = np.lexsort((seq, communicator, rank))
+    same = (np.diff(rank[order]) == 0) & (np.diff(communicator[order]) == 0)
+    lost = np.zeros(len(order), dtype=np.int64)
+    lost[1:] = np.where(same, np.diff(seq[order]) - 1, 0)
+    for at in np.flatnonzero(np.append(True, ~same))[: len(order)].tolist():
+        row = int(order[at])
+        last = before.get((int(rank[row]), communicators[int(communicator[row])]))
+        lost[at] = 0 if last is None else int(seq[row]) - last - 1
+    lost[order] = np.maximum(lost, 0)
+    return lost
 
 
 def _units(calls: Calls, opened: Ints) -> Ints:

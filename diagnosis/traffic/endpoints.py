@@ -14,6 +14,7 @@ Numbers = TypeVar("Numbers", int, Ints)
 
 _QPN_BITS = 24
 _RANK_BITS = 20
+_DESTINATION_BITS = 32
 """No queue pair and no rank has a higher number."""
 
 MOST_NICS = 1 << 10
@@ -43,3 +44,13 @@ def rank_of(sender: Numbers) -> Numbers:
 def nic_of(sender: Numbers) -> Numbers:
     """The NIC that a sender sends by."""
     return sender >> _RANK_BITS
+
+
+def pair_of(sender: Numbers, destination: Numbers) -> Numbers:
+    """A sender and a rank that it sends to, as one number."""
+    return sender << _DESTINATION_BITS | destination
+
+
+def ends_of(pair: Numbers) -> tuple[Numbers, Numbers]:
+    """The sender and the rank that it sends to."""
+    return pair >> _DESTINATION_BITS, pair & ((1 << _DESTINATION_BITS) - 1)

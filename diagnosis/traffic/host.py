@@ -37,6 +37,10 @@ _PAIRS = pa.schema(
 """What is kept of a row of telemetry.queue_pairs."""
 
 
+_MOST_LET_GO = 100_000
+"""Communicators of ranks whose last call is remembered."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepRules:
     """``step_ns``: how often operators are looked for. ``late_ns``: how late a call may be told. ``patience_ns``: a NIC
@@ -55,7 +59,8 @@ class HostTraffic:
     """What a host of a job told and has not been let go of.
 
     ``at_ns``: up to when it is told what was found; None: nothing was polled yet. ``polled_ns``: up to when each NIC is
-    polled, ``called_ns``: up to when calls are known; all by the host's clock.
+    polled, ``called_ns``: up to when calls are known; all by the host's clock. ``let_go``: sequence number of the last
+    call that is no longer kept, by rank and communicator.
     """
 
     host: str
@@ -65,6 +70,7 @@ class HostTraffic:
     windows: dict[str, NicWindow] = field(default_factory=dict)
     polled_ns: dict[str, int] = field(default_factory=dict)
     calls: list[pa.Table] = field(default_factory=list)
+    let_go: dict[tuple[int, str], int] = field(default_factory=dict)
     pairs: dict[tuple[str, int, int], dict[str, Any]] = field(default_factory=dict)
     serving: Identification = field(default_factory=Identification)
     _of_nic: dict[str, QueuePairs] | None = field(default=None, init=False, repr=False)
@@ -88,6 +94,7 @@ class HostTraffic:
             "host": self.host,
             "at_ns": self.at_ns,
             "windows": {nic: window.to_state() for nic, window in self.windows.items()},
+            "let_go": [[*of, seq] for of, seq in self.let_go.items()],
             "pairs": list(self.pairs.values()),
             "serving": self.serving.to_state(),
         }
@@ -100,6 +107,7 @@ class HostTraffic:
             rules,
             at_ns=state["at_ns"],
             windows={nic: NicWindow.from_state(nic, rules.window, own) for nic, own in state["windows"].items()},
+            let_go={(rank, communicator): seq for rank, communicator, seq in state["let_go"]},
             pairs={_of_pair(row): row for row in state["pairs"]},
             serving=Identification.from_state(state["serving"]),
         )
@@ -156,7 +164,7 @@ class HostTraffic:
     def step(self, until_ns: int, job: Job) -> list[Told]:
         """Tell what telemetry up to a time shows, NIC by NIC."""
         if self._known_calls is None:
-            self._known_calls = Calls.from_arrow(pa.concat_tables(self.calls).unify_dictionaries())
+            self._known_calls = Calls.from_arrow(pa.concat_tables(self.calls).unify_dictionaries(), self.let_go)
         calls, queue_pairs = self._known_calls, self._queue_pairs()
         tree = Parallelisms(job.members, lambda one, other: job.on_one_host((one, other)))
         self.serving.look(until_ns, tree)
@@ -200,11 +208,22 @@ class HostTraffic:
     def _forget(self) -> None:
         before = self.needed_from_ns
         if any(table.num_rows and _newest(table) < before for table in self.calls):
+            for table in self.calls:
+                if _newest(table) < before:
+                    self._let_go(table)
             calls = [table for table in self.calls if _newest(table) >= before]
             self.calls, self._known_calls = calls or [self.calls[-1].slice(0, 0)], None
         pairs = {key: row for key, row in self.pairs.items() if (row["valid_to_ns"] or before) >= before}
         if len(pairs) < len(self.pairs):
             self.pairs, self._of_nic = pairs, None
+
+    def _let_go(self, calls: pa.Table) -> None:
+        last = calls.group_by(["rank", "communicator"]).aggregate([("seq", "max")])
+        for row in last.to_pylist():
+            of = row["rank"], row["communicator"]
+            self.let_go[of] = max(self.let_go.pop(of, 0), row["seq_max"])
+        while len(self.let_go) > _MOST_LET_GO:
+            del self.let_go[next(iter(self.let_go))]
 
 
 def _of_pair(row: Mapping[str, Any]) -> tuple[str, int, int]:

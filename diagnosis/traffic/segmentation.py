@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.traffic.bursts import Bursts
-from diagnosis.traffic.endpoints import nic_of
+from diagnosis.traffic.endpoints import nic_of, pair_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.in_turn import Pairs, in_turn
 from diagnosis.traffic.matching import Tolerances, Walk
@@ -76,7 +76,7 @@ class Segments:
     ``start_ns`` and ``end_ns`` (end of the last epoch) are ``UNKNOWN`` where nothing was seen. ``state`` indexes
     ``STATES``. ``silent_ns``: silence up to the end of telemetry since the last of its traffic, or since the launch of
     what is missing; an operator is over once that is ``delta`` or another follows. ``coverage``: share of its time
-    that telemetry covers.
+    that telemetry covers. ``at_once``: whether all of it came without a silence, and nothing else with it.
     """
 
     start_ns: Ints
@@ -85,6 +85,7 @@ class Segments:
     state: Ints
     silent_ns: Ints
     coverage: npt.NDArray[np.float64]
+    at_once: Bools
     pieces: Pieces
 
 
@@ -118,8 +119,8 @@ def _pairs(ports: Ports, bursts: Bursts, transfers: Transfers, slack: Ints, rule
     """The pairs of ranks that have both transfers and bursts; both are sorted by pair."""
     first = np.flatnonzero(_fresh(transfers))
     end = np.append(first, len(transfers))[1:]
-    keys = bursts.source << 32 | bursts.destination
-    wanted = transfers.source[first] << 32 | transfers.destination[first]
+    keys = pair_of(bursts.source, bursts.destination)
+    wanted = transfers.pair[first]
     low, high = np.searchsorted(keys, wanted), np.searchsorted(keys, wanted, side="right")
     seen = high > low
     first, end, low, high = (column[seen] for column in (first, end, low, high))
@@ -214,7 +215,9 @@ def _segments(ports: Ports, transfers: Transfers, pieces: Pieces, matches: Match
         default=UNKNOWN_STATE,
     )
     silent = np.maximum(over - np.where(seen, end, transfers.launch_ns), 0)
-    return Segments(start, end, sent, state, silent, coverage, pieces)
+    at_once = np.zeros(count, dtype=np.bool_)
+    at_once[matches.transfer] = matches.in_one_burst
+    return Segments(start, end, sent, state, silent, coverage, at_once & (state == COMPLETE), pieces)
 
 
 def _last_seen(transfers: Transfers, seen: Bools) -> Ints:

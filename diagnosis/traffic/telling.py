@@ -16,7 +16,7 @@ from diagnosis.columns import joint_codes
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.association import Association, associate
 from diagnosis.traffic.calls import Calls, Kind
-from diagnosis.traffic.endpoints import MOST_NICS, nic_of, rank_of, sender_of
+from diagnosis.traffic.endpoints import MOST_NICS, ends_of, nic_of, pair_of, rank_of, sender_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
@@ -104,9 +104,10 @@ class _Step:
         calls, around = self.calls, self.around
         told = self._told()
         about = ports, queue_pairs, calls, around.members, around.same_host
-        found = associate(*about, self._known(), self.rules.segmentation)
+        whole = self._seen_whole()
+        found = associate(*about, self._known(), self.rules.segmentation, whole)
         if self._unlearn(found):
-            found = associate(*about, self._known(), self.rules.segmentation)
+            found = associate(*about, self._known(), self.rules.segmentation, whole)
         over = self._over(found)
         rows = self._rows(found, over, told)
         self._learn(found, over)
@@ -127,6 +128,11 @@ class _Step:
             if inference is not None:
                 known[kind] = inference
         return known
+
+    def _seen_whole(self) -> Ints:
+        """Pairs of ranks that were seen to be mapped in full."""
+        each = [np.array(sorted(window.seen_whole), dtype=np.int64).reshape(-1, 2) for window in self.windows]
+        return np.concatenate([pair_of(sender_of(nic, own[:, 0]), own[:, 1]) for nic, own in enumerate(each)])
 
     def _told(self) -> Bools:
         """Which calls were told before; shape (calls,)."""
@@ -186,7 +192,7 @@ class _Step:
 
     def _learn(self, found: Association, over: Bools) -> None:
         """Take algorithms for known of which one operator is over, and nothing else of their kind is in doubt: what
-        only goes around rings never is."""
+        only goes around rings never is. And pairs of ranks for mapped in full that sent a whole operator."""
         code, kinds = self.calls.kinds
         key = found.operators.key
         doubtful = set(code[key[_doubtful(found, code[key])]].tolist())
@@ -196,6 +202,9 @@ class _Step:
                 self.windows[nic_of(kinds[at].rank)].inferred.setdefault(_of_rank(kinds[at]), inference)
         for window in self.windows:
             _keep_newest(window.inferred)
+        for pair in found.seen_whole.tolist():
+            source, destination = ends_of(pair)
+            self.windows[nic_of(source)].seen_whole.add((rank_of(source), destination))
 
     def _unlearn(self, found: Association) -> bool:
         """Whether algorithms are no longer known, since operators have sent more by them than any protocol costs: what

@@ -11,7 +11,7 @@ from diagnosis.columns import joint_codes
 from diagnosis.traffic.algorithm import Inference, infer
 from diagnosis.traffic.bursts import Bursts
 from diagnosis.traffic.calls import UNKNOWN, Calls, Kind
-from diagnosis.traffic.endpoints import nic_of, rank_of
+from diagnosis.traffic.endpoints import nic_of, pair_of, rank_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.volume import POINT_TO_POINT, ring_bytes
 
@@ -35,6 +35,11 @@ class Transfers:
 
     def __len__(self) -> int:
         return len(self.call)
+
+    @property
+    def pair(self) -> Ints:
+        """The sending end and the destination of each, as one number; shape (n,)."""
+        return pair_of(self.source, self.destination)
 
     @classmethod
     def of(cls, calls: Calls, call: Ints, destination: Ints, expected: Ints) -> Transfers:

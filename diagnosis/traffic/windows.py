@@ -47,7 +47,8 @@ class NicWindow:
 
     Of what was told, all since ``from_ns`` is kept (host's clock); ``told``: rank and id of calls among it that were
     told and are context, shape (n, 2). ``inferred``: algorithms that count as known; ``first_called``: when a kind that
-    has none was first called.
+    has none was first called. ``seen_whole``: ranks, and whom they send to, that sent a whole operator at once, so that
+    all of their queue pairs are mapped.
     """
 
     nic: str
@@ -57,6 +58,7 @@ class NicWindow:
     told: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     inferred: dict[Kind, Inference] = field(default_factory=dict)
     first_called: dict[Kind, int] = field(default_factory=dict)
+    seen_whole: set[tuple[int, int]] = field(default_factory=set)
 
     def series(self, until_ns: int) -> EpochSeries | None:
         """What telemetry tells up to a time; None: nothing that could be anybody's.
@@ -82,6 +84,7 @@ class NicWindow:
                 for kind, one in self.inferred.items()
             ],
             "first_called": [[*kind, at] for kind, at in self.first_called.items()],
+            "seen_whole": sorted(self.seen_whole),
         }
 
     @classmethod
@@ -94,6 +97,7 @@ class NicWindow:
             told=np.array(state["told"], dtype=np.int64).reshape(-1, 2),
             inferred={Kind(*row[:4]): Inference(row[4], row[5], row[6], dict(row[7])) for row in state["inferred"]},
             first_called={Kind(*row[:4]): row[4] for row in state["first_called"]},
+            seen_whole={(source, destination) for source, destination in state["seen_whole"]},
         )
 
 

@@ -8,7 +8,7 @@ capacity, lines, background   what lines carry, how flows share it, and what oth
 counters                      what NICs count
 compute, programs, pipeline, training   what ranks do: compute, call, start kernels
 execution                     all of it together
-names, clocks, traffic, calls, telemetry   what agents tell of it
+names, clocks, traffic, calls, losses, telemetry   what agents tell of it
 operator_log                  the same as a log of operators tells it
 truth                         what really happened
 
@@ -18,7 +18,7 @@ truth                         what really happened
 from producers.simulation.nic.faults import Class, Fault, Injection
 from producers.simulation.nic.hardware import Hardware
 from producers.simulation.nic.run import NicRun, simulate_nics
-from producers.simulation.nic.scenario import DEFAULT, HARD, QUIET, HotExperts, NicScenario, Noise, Workload
+from producers.simulation.nic.scenario import DEFAULT, HARD, QUIET, WHOLE, HotExperts, NicScenario, Noise, Workload
 from producers.simulation.nic.scenarios import BEYOND, COMBINATIONS, Combination, Setup, faulty, healthy
 from producers.simulation.nic.truth import FaultTruth, NicTruth
 
@@ -28,6 +28,7 @@ __all__ = [
     "DEFAULT",
     "HARD",
     "QUIET",
+    "WHOLE",
     "Class",
     "Combination",
     "Fault",

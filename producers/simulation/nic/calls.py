@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from producers.simulation.nic.clocks import Clocks
 from producers.simulation.nic.execution import Execution
+from producers.simulation.nic.losses import Losses
 from producers.simulation.nic.names import Names
 from producers.simulation.nic.programs import ELEMENT_BYTES, Programs
 from producers.simulation.nic.scenario import NicScenario
@@ -17,9 +18,10 @@ _OPENING_S, _BETWEEN_S, _CLOSING_S = 2e-6, 1.5e-6, 4e-6
 
 
 def calls_of(
-    scenario: NicScenario, programs: Programs, execution: Execution, names: Names, clocks: Clocks, host: int
-) -> pa.RecordBatch:
-    """All calls of a host's ranks, sorted by time."""
+    scenario: NicScenario, programs: Programs, execution: Execution, names: Names, clocks: Clocks, losses: Losses,
+    host: int,
+) -> pa.RecordBatch:  # fmt: skip
+    """The calls of a host's ranks that are told, sorted by time."""
     own = range(host * scenario.tp, (host + 1) * scenario.tp)
     made = pa.concat_tables([_between_hosts(programs, execution, names, rank) for rank in own])
     if scenario.tp > 1:
@@ -38,7 +40,11 @@ def calls_of(
         times = made[source].to_numpy()
         ns = clocks.host_ns(host, np.nan_to_num(times))
         columns[column] = pa.array(ns, mask=np.isnan(times))
-    return OP_CALLS.batch(columns).sort_by("call_ns")
+    lost = np.zeros(len(rank), dtype=np.bool_)
+    for one in own:
+        rows = np.flatnonzero(rank == names.rank[one])
+        lost[rows] = losses.calls(one, len(rows))
+    return OP_CALLS.batch(columns).filter(pa.array(~lost)).sort_by("call_ns")
 
 
 def _between_hosts(programs: Programs, execution: Execution, names: Names, rank: int) -> pa.Table:

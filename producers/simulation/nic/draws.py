@@ -34,6 +34,8 @@ class Purpose(IntEnum):
     LAUNCH = 118
     FAULT = 119
     SEQUENCES = 120
+    LINES = 121
+    DROPS = 122
 
 
 def stream(seed: int, purpose: Purpose, place: int = 0, time: int = 0) -> np.random.Generator:

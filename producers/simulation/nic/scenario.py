@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 
@@ -39,7 +39,11 @@ class Noise:
     how unevenly experts are chosen, over a run and again in each operator. ``background`` scales how often storage,
     checkpoints and other tenants send; ``congested_share`` is the probability that a NIC's switch port is congested
     for a while within a second. A NIC's clock begins anywhere; its distance from the host's is measured to
-    ``nic_clock_error_s``. ``lost_polls`` never arrive.
+    ``nic_clock_error_s``.
+
+    Shares that never arrive: ``lost_polls`` of a host's, ``lost_calls`` of the lines of calls, ``lost_pairs`` of the
+    records of queue pairs. With the probability ``call_gap`` a run has a rank whose ring of calls was written over
+    once. In ``dropping_polls`` of a NIC's it loses counts for a while, and says so.
     """
 
     gpu_speed_sigma: float = 0.02
@@ -57,6 +61,10 @@ class Noise:
     clock_drift_ppm: float = 10.0
     nic_clock_error_s: float = 4e-6
     lost_polls: float = 0.002
+    lost_calls: float = 0.001
+    call_gap: float = 0.1
+    lost_pairs: float = 0.001
+    dropping_polls: float = 0.002
 
 
 DEFAULT = Noise()
@@ -64,6 +72,9 @@ DEFAULT = Noise()
 
 HARD = Noise(common_sigma=0.062, sequence_cv=0.045, routing_cv=0.4, congested_share=0.15)
 """Iterations of a healthy job vary by 5-7 %; sequences and routing are uneven, and ports are congested more often."""
+
+WHOLE = replace(DEFAULT, lost_polls=0.0, lost_calls=0.0, call_gap=0.0, lost_pairs=0.0, dropping_polls=0.0)
+"""The default noise of a cluster whose telemetry all arrives: for tests of what is found in it."""
 
 QUIET = Noise(
     gpu_speed_sigma=0.0,
@@ -79,6 +90,10 @@ QUIET = Noise(
     clock_drift_ppm=0.0,
     nic_clock_error_s=0.0,
     lost_polls=0.0,
+    lost_calls=0.0,
+    call_gap=0.0,
+    lost_pairs=0.0,
+    dropping_polls=0.0,
 )
 """No noise at all: for tests of the mechanism."""
 

@@ -13,6 +13,7 @@ from producers.simulation.nic.calls import calls_of
 from producers.simulation.nic.clocks import Clocks
 from producers.simulation.nic.draws import Purpose, stream
 from producers.simulation.nic.execution import Execution
+from producers.simulation.nic.losses import Losses
 from producers.simulation.nic.names import Names, QueuePairs
 from producers.simulation.nic.programs import Programs
 from producers.simulation.nic.scenario import NicScenario
@@ -31,7 +32,9 @@ class Telemetry:
     ) -> None:  # fmt: skip
         self._scenario, self._names, self._pairs, self._clocks = scenario, names, pairs, clocks
         self._traffic, self._end_s = traffic, execution.end_s
-        self._calls = [calls_of(scenario, programs, execution, names, clocks, host) for host in range(scenario.hosts)]
+        self._losses = Losses(scenario)
+        about = scenario, programs, execution, names, clocks, self._losses
+        self._calls = [calls_of(*about, host) for host in range(scenario.hosts)]
         self._polled_at = [float(stream(scenario.seed, Purpose.POLLS, h).random()) for h in range(scenario.hosts)]
 
     def messages(self) -> Iterator[Message]:
@@ -47,8 +50,7 @@ class Telemetry:
         end_s = (poll + self._polled_at[host]) * self._scenario.poll_s
         told_ns = int(self._clocks.host_ns(host, end_s))
         yield self._record(QUEUE_PAIRS, self._map(host) if poll == 0 else QUEUE_PAIRS.from_rows([]), host, told_ns)
-        chance = stream(self._scenario.seed, Purpose.POLLS, host + 1, poll)
-        if chance.random() >= self._scenario.noise.lost_polls:
+        if not self._losses.poll(host, poll):
             for batch in batches(self._polled(poll, nic, end_s) for nic in self._nics(host)):
                 yield self._record(NIC_EPOCHS, batch, host, told_ns)
         yield self._record(OP_CALLS, self._calls_between(poll, host, end_s), host, told_ns)
@@ -67,6 +69,7 @@ class Telemetry:
         begin_s = end_s - self._scenario.poll_s if poll else 0.0
         first, last = (self._traffic.epoch_at(nic, max(time_s, 0.0)) for time_s in (begin_s, end_s))
         qpn, epoch, events = self._traffic.between(nic, first, last)
+        lost = self._losses.counts(nic, poll, epoch - first)
         aged = np.setdiff1d(self._traffic.flows_between(nic, first - (last - first), first), qpn)
         host = self._scenario.host_of(nic)
         return Poll(
@@ -77,9 +80,10 @@ class Telemetry:
             epoch_ns=hardware.epoch_ns,
             unit_bytes=hardware.unit_bytes,
             aggregation_bytes=hardware.aggregation_bytes,
-            qpn=qpn.astype(np.uint32),
-            epoch=(epoch - first).astype(np.uint32),
-            units=(events * (hardware.aggregation_bytes // hardware.unit_bytes)).astype(np.uint32),
+            qpn=qpn[~lost].astype(np.uint32),
+            epoch=(epoch - first)[~lost].astype(np.uint32),
+            units=(events * (hardware.aggregation_bytes // hardware.unit_bytes))[~lost].astype(np.uint32),
+            events_dropped=int(events[lost].sum()),
             aged_qpns=aged.astype(np.uint32),
             offset=Offset(*self._clocks.host_minus_nic(host, nic, poll, round(end_s * 1e9))),
         )
@@ -99,6 +103,7 @@ class Telemetry:
         numbers = np.concatenate([pairs.data, pairs.control])
         others = np.concatenate([pairs.control, pairs.data])
         some = np.flatnonzero(own // self._scenario.tp == host)
+        some = some[~self._losses.pairs(host, len(some))]
         return QUEUE_PAIRS.batch(
             {
                 "nic": [names.nic(nic) for nic in own[some].tolist()],

@@ -50,6 +50,8 @@ class Told:
         busy: int | None = 1 << 20,
         call_ns: int | None = None,
         peer_rate: Mapping[int, float] | None = None,
+        calls_lost: int = 0,
+        iteration: int | None = None,
     ) -> None:
         """One rank's part in one operator; times of a perfect clock."""
         off = SECOND + CLOCKS[rank // self.per_host % len(CLOCKS)]
@@ -65,7 +67,9 @@ class Told:
                 "seq": seq,
                 "rank": rank,
                 "nic": f"mlx5_{rank % self.per_host}",
+                "iteration": iteration,
                 "op": op,
+                "calls_lost": calls_lost,
                 "call_ns": begins if call_ns is None else call_ns + off,
                 "start_ns": begins if seen else None,
                 "end_ns": begins + duration_ns if seen else None,

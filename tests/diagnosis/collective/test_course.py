@@ -10,7 +10,7 @@ import pytest
 
 from diagnosis.collective.course import Course, CourseRules, Iteration
 from diagnosis.collective.marks import find_marks, numbered
-from diagnosis.job import Job
+from diagnosis.job import Communicator, Job
 from schemas.traffic_metrics import TOPIC
 from tests.diagnosis.collective.made_metrics import MS, SECOND, Told, job
 
@@ -79,6 +79,17 @@ def test_ranks_that_are_told_of_further_get_the_same_numbers(first: int, last: i
     numbers = numbered(table, find_marks(table))
     assert numbers[0].tolist() == list(range(first, last + 1))
     assert numbers[1].tolist() == list(range(6))
+
+
+def test_the_first_iteration_that_any_rank_shows_is_the_first() -> None:
+    """The rank that shows most may have lost its first ones."""
+    told = Told(per_host=1)
+    for number in range(8):
+        iteration(told, number, JOB.ranks if 1 <= number < 5 else JOB.ranks[1:] if number else JOB.ranks[:1])
+    table = told.table
+    numbers = numbered(table, find_marks(table))
+    assert numbers[0].tolist() == [0, 1, 2, 3, 4]
+    assert numbers[1].tolist() == list(range(1, 8))
 
 
 @pytest.mark.parametrize("op", ["all_gather", "custom"])
@@ -241,3 +252,26 @@ def test_at_the_end_of_a_job_nobody_is_waited_for() -> None:
     for rank in JOB.ranks:
         course.take(rows(Told(per_host=1)), f"h{rank}", 3 * SECOND)
     assert [one.number for one in completed(course, of)] == [3, 4]
+
+
+def test_exchanges_of_several_iterations_meet_though_a_call_and_a_mark_were_lost() -> None:
+    """Rank 0 has lost the second exchange of iteration 4 and the mark of iteration 5."""
+    course = Course(CourseRules())
+    for rank in JOB.ranks:
+        told = Told(per_host=1)
+        for number in range(10):
+            for name, at in (("ep", 20), ("ep", 30), ("last", 60)):
+                if (rank, number, name, at) not in {(0, 4, "ep", 30), (0, 5, "last", 60)}:
+                    after = {("ep", 5, 20), ("last", 6, 60)} if rank == 0 else ()
+                    lost, begins = int((name, number, at) in after), number * EVERY + at * MS
+                    told.tell(name, 10 * number + at // 30, rank, begins, 2 * MS, op="custom", calls_lost=lost)
+        course.take(rows(told), f"h{rank}", SECOND + 11 * EVERY)
+    both = tuple(Communicator(name, JOB.ranks, "ep") for name in ("ep", "last"))
+    (last,) = [one for one in completed(course, replace(JOB, communicators=both)) if one.number == 8]
+    table, exchange = last.table, last.table.communicators.index("ep")
+    own, other = (np.flatnonzero((table.communicator == exchange) & (table.rank == rank)) for rank in (0, 1))
+    when = dict(zip(table.instance[other].tolist(), table.call_ns[other].tolist(), strict=True))
+    ahead = {
+        int(at - when[one]) for one, at in zip(table.instance[own].tolist(), table.call_ns[own].tolist(), strict=True)
+    }
+    assert (len(own), len(other), len(ahead)) == (17, 18, 1), "each beside its own, by the clocks of two hosts"

@@ -11,6 +11,8 @@ import pytest
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.association import VISIBILITIES, Association, associate
 from diagnosis.traffic.calls import Kind
+from diagnosis.traffic.endpoints import pair_of
+from diagnosis.traffic.epochs import Ints
 from diagnosis.traffic.segmentation import STATES
 from diagnosis.traffic.volume import ring_bytes
 from tests.diagnosis.traffic.made_calls import Caller, calls
@@ -193,6 +195,26 @@ def test_ranks_whose_queue_pairs_are_not_known_are_unknown() -> None:
     assert [STATES[state] for state in one.operators.state] == ["unknown"]
     mapped = associate(port([]), queue_pairs((1, 0, 8)), calls(caller), MEMBERS, same_host)
     assert [STATES[state] for state in mapped.operators.state] == ["missing_start"]
+
+
+def test_what_lacks_may_be_on_a_queue_pair_without_a_record() -> None:
+    """Until two ranks have sent a whole operator at once, nothing tells that all of their queue pairs are mapped."""
+    caller = Caller(0, MEMBERS)
+    caller.exchange("ep", {8: 8 * MB}, 10 * MS)
+    caller.exchange("ep", {8: 8 * MB, 16: 8 * MB, 24: 8 * MB}, 90 * MS)
+    half = [*both(8, 10 * MS, 8 * MB), *both(8, 90 * MS, 3 * MB), *both(16, 90 * MS, 3 * MB)]
+    nothing = np.zeros(0, dtype=np.int64)
+
+    def states(seen_whole: Ints | None) -> dict[tuple[int, int], str]:
+        one = associate(port(half), queue_pairs(*LANES), calls(caller), MEMBERS, same_host, seen_whole=seen_whole)
+        told = zip(one.seen.launch_ns.tolist(), one.seen.destination.tolist(), one.segments.state, strict=True)
+        return {(at // MS, peer): STATES[state] for at, peer, state in told}
+
+    assert states(None)[90, 16] == "incomplete"
+    doubted = states(nothing)
+    assert (doubted[90, 8], doubted[90, 16]) == ("incomplete", "unknown"), "to 8 a whole one was sent before"
+    assert doubted[90, 24] == "missing_start"
+    assert states(np.array([pair_of(0, 16)]))[90, 16] == "incomplete"
 
 
 def test_traffic_of_others_counts_for_nobody() -> None:

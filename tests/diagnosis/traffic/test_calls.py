@@ -44,3 +44,44 @@ def test_a_call_that_is_told_twice_counts_once() -> None:
     twice = Calls.from_arrow(pa.concat_tables([rows, rows]).unify_dictionaries())
     assert twice.call_ns.tolist() == [5, 9]
     assert not len(Calls.from_arrow(rows.slice(0, 0)))
+
+
+def test_numbers_that_are_left_out_are_lost_calls() -> None:
+    one, other = Caller(0, MEMBERS), Caller(8, MEMBERS)
+    for caller in (one, other):
+        for at in range(6):
+            caller.call("dp", "all_reduce", 10, 10 * at)
+            caller.call("pp", "send", 4, 10 * at + 5, 8 - caller.rank)
+    one.rows = [row for row in one.rows if (row["communicator"], row["seq"]) not in {("dp", 2), ("dp", 3), ("pp", 0)}]
+    other.rows = other.rows[4:]
+    rows = table([one, other])
+    found = Calls.from_arrow(rows)
+    lost = {(row, int(n)) for row, n in enumerate(found.lost_before) if n}
+    assert lost == {(one.rows.index(next(row for row in one.rows if row["seq"] == 4)), 2)}
+    known = Calls.from_arrow(rows, {(0, "pp"): -1, (8, "dp"): 1, (8, "pp"): 0})
+    told = zip(
+        known.rank.tolist(), known.communicator.tolist(), known.seq.tolist(), known.lost_before.tolist(), strict=True
+    )
+    assert {(rank, known.communicators[code], seq): n for rank, code, seq, n in told if n} == {
+        (0, "dp", 4): 2,
+        (0, "pp", 1): 1,
+        (8, "pp", 2): 1,
+    }
+    twice = Calls.from_arrow(pa.concat_tables([rows, rows]).unify_dictionaries())
+    assert twice.lost_before.tolist() == found.lost_before.tolist()
+
+
+def test_lost_calls_count_for_the_operator_that_follows_or_that_they_are_of() -> None:
+    one = Caller(0, MEMBERS)
+    one.call("ep", "all_reduce", 10, 1)
+    one.exchange("ep", {8: 4, 16: 4}, 10)
+    one.call("ep", "all_reduce", 10, 20)
+    one.call("dp", "all_reduce", 10, 25)
+    one.call("ep", "all_gather", 10, 30)
+    one.call("ep", "all_gather", 10, 40)
+    one.rows = [row for row in one.rows if row["communicator"] == "dp" or row["seq"] not in {3, 5}]
+    found = calls(one)
+    assert found.unit.tolist() == [0, 1, 1, 1, 4, 5, 6]
+    assert found.lost_until(found.unit[[0, 1, 4, 5, 6]]).tolist() == [0, 1, 0, 1, 0]
+    assert found.lost_until(found.unit[[0, 5, 6]]).tolist() == [0, 2, 0], "also of those that are told for none"
+    assert found.lost_until(found.unit[[0]]).tolist() == [0]

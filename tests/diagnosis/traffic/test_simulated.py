@@ -8,7 +8,7 @@ import pytest
 from diagnosis.traffic.segmentation import STATES, SegmentationRules
 from producers.simulation.nic.hardware import Hardware
 from producers.simulation.nic.run import simulate_nics
-from producers.simulation.nic.scenario import NicScenario, Workload
+from producers.simulation.nic.scenario import WHOLE, NicScenario, Workload
 from tests.diagnosis.traffic.simulated import seen
 
 DELTA = SegmentationRules().quiet_ns
@@ -17,7 +17,7 @@ DELTA = SegmentationRules().quiet_ns
 @pytest.mark.parametrize(
     "scenario",
     [
-        NicScenario(seed=61, tp=1, dp=4, pp=2, iterations=2),
+        NicScenario(seed=61, tp=1, dp=4, pp=2, iterations=2, noise=WHOLE),
         NicScenario(seed=62, workload=Workload.NEIGHBOURS, tp=1, pp=1, hardware=Hardware(line_gbps=200.0)),
         NicScenario(seed=63, workload=Workload.ONE_TO_ALL, tp=1, pp=1, hardware=Hardware(channels=4)),
     ],

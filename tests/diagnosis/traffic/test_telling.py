@@ -98,3 +98,24 @@ def test_what_does_not_end_is_told_though_its_kind_was_seen_in_the_same_step_alo
     told = [step.metrics for until_ns in steps for step in tell(until_ns, host, served, AROUND)]
     found = {row["seq"]: row["state"] for table in told for row in table.to_pylist()}
     assert found == dict.fromkeys(range(len(before)), "complete") | {len(before): state}
+
+
+@pytest.mark.parametrize("mapped", [(6, 7), (7,)], ids=["all", "one of two"])
+def test_a_queue_pair_without_a_record_keeps_nothing_from_ending(mapped: Sequence[int]) -> None:
+    caller = Caller(0, MEMBERS)
+    for at in CALLED:
+        caller.call("pair", "send", 8 * MB, at * MS, 8)
+    host = calls(caller)
+    sent = [Sent(lane, (at + 1) * MS, (4 - (at == CALLED[-1])) * MB) for at in CALLED for lane in (6, 7)]
+    window = NicWindow("a", WindowRules(), polls=[poll(sent, at * SECOND, (at + 1) * SECOND) for at in range(6)])
+    served = [Served(window, np.arange(len(host)), queue_pairs(*((lane, 0, 8) for lane in mapped)))]
+    steps = range(SECOND // 2, 6 * SECOND + 1, SECOND // 2)
+    states = {
+        row["seq"]: row["state"]
+        for at in steps
+        for one in tell(at, host, served, AROUND)
+        for row in one.metrics.to_pylist()
+    }
+    assert ("incomplete" in states.values()) == (mapped == (6, 7)), "the last one sends three quarters"
+    restored = NicWindow.from_state("a", WindowRules(), window.to_state())
+    assert restored.seen_whole == window.seen_whole == ({(0, 8)} if mapped == (6, 7) else set())

@@ -1,4 +1,4 @@
-"""Small jobs, executed once, and their messages as tables."""
+"""Small jobs all of whose telemetry arrives, executed once, and their messages as tables."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from producers.simulation.nic import NicRun, NicScenario, Workload, simulate_nics
+from producers.simulation.nic import WHOLE, NicRun, NicScenario, Workload, simulate_nics
 from schemas.catalogue import NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS
 from schemas.message import Message, decode
 from schemas.topic import Topic
 
-SMALL = NicScenario(5, Workload.DENSE, tp=2, dp=4, pp=1, iterations=4, microbatches=2, gradient_bytes=2_000_000_000)
-PIPELINE = NicScenario(5, Workload.DENSE, tp=2, dp=2, pp=2, iterations=2, microbatches=3, gradient_bytes=500_000_000)
+SMALL = NicScenario(
+    5, Workload.DENSE, tp=2, dp=4, pp=1, iterations=4, microbatches=2, gradient_bytes=2_000_000_000, noise=WHOLE
+)
+PIPELINE = NicScenario(
+    5, Workload.DENSE, tp=2, dp=2, pp=2, iterations=2, microbatches=3, gradient_bytes=500_000_000, noise=WHOLE
+)
 EXPERTS = NicScenario(
     5, Workload.EXPERTS, tp=2, dp=4, pp=1, iterations=2, microbatches=1, layers=3, forward_s=0.015,
-    token_bytes=16 << 20, gradient_bytes=200_000_000,
+    token_bytes=16 << 20, gradient_bytes=200_000_000, noise=WHOLE,
 )  # fmt: skip
 
 simulated = cache(simulate_nics)

@@ -35,12 +35,11 @@ from schemas.message import decode, encode
 from tests.producers.simulation.nic.small import EXPERTS, PIPELINE, SMALL, Told, column, told
 
 LOSSLESS = dataclasses.replace(SMALL.hardware, loss_share=0.0)
-EXACT = dataclasses.replace(SMALL, hardware=LOSSLESS, noise=dataclasses.replace(SMALL.noise, lost_polls=0.0))
+EXACT = dataclasses.replace(SMALL, hardware=LOSSLESS)
 
 
 @pytest.mark.parametrize("scenario", [SMALL, PIPELINE, EXPERTS], ids=["data", "pipeline", "experts"])
 def test_every_nic_reports_every_epoch_once(scenario: NicScenario) -> None:
-    scenario = dataclasses.replace(scenario, noise=dataclasses.replace(scenario.noise, lost_polls=0.0))
     heard = told(scenario)
     spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for poll in heard.polls:
@@ -187,10 +186,59 @@ def test_clocks_of_nics_are_known_as_well_as_agents_say() -> None:
     assert compared >= SMALL.world
 
 
+def losing(scenario: NicScenario = SMALL, **shares: float) -> Told:
+    return told(dataclasses.replace(scenario, noise=dataclasses.replace(scenario.noise, **shares)))
+
+
 def test_lost_polls_leave_a_hole_that_is_seen() -> None:
-    lossy = dataclasses.replace(SMALL, noise=dataclasses.replace(SMALL.noise, lost_polls=0.5))
-    assert len(told(lossy).polls) < len(told(EXACT).polls)
-    assert len(told(lossy).calls) == len(told(SMALL).calls)
+    lossy = losing(lost_polls=0.5)
+    assert len(lossy.polls) < len(told(SMALL).polls)
+    assert lossy.calls == told(SMALL).calls
+    assert lossy.map == told(SMALL).map
+
+
+def test_lines_of_calls_are_lost_of_all_ranks_and_a_gap_of_one() -> None:
+    whole = {(call["rank"], call["call_id"]): call for call in told(SMALL).calls}
+    some, gap = losing(lost_calls=0.2), losing(call_gap=1.0)
+    assert all(call == whole[call["rank"], call["call_id"]] for call in (*some.calls, *gap.calls))
+    gone = [whole.keys() - {(call["rank"], call["call_id"]) for call in lossy.calls} for lossy in (some, gap)]
+    assert {rank for rank, _ in gone[0]} == {call["rank"] for call in told(SMALL).calls}
+    assert 0.1 * len(whole) < len(gone[0]) < 0.3 * len(whole)
+    [rank] = {rank for rank, _ in gone[1]}
+    ids = sorted(call_id for _, call_id in gone[1])
+    assert ids == list(range(ids[0], ids[0] + len(ids)))
+    assert 0.01 <= len(ids) / sum(own == rank for own, _ in whole) <= 0.05
+
+
+def test_records_of_queue_pairs_are_lost() -> None:
+    whole, some = (
+        {(row["nic"], row["host"], row["qpn"]) for row in one.map} for one in (told(SMALL), losing(lost_pairs=0.2))
+    )
+    assert some < whole
+    assert 0.1 * len(whole) < len(whole - some) < 0.3 * len(whole)
+
+
+def test_a_nic_that_loses_counts_says_how_many() -> None:
+    lossy, whole = losing(dropping_polls=0.5), told(SMALL)
+    dropped = 0
+    for poll, all_of_it in zip(lossy.polls, whole.polls, strict=True):
+        unit = poll["aggregation_bytes"] // poll["unit_bytes"]
+        assert sum(all_of_it["units"]) - sum(poll["units"]) == poll["events_dropped"] * unit
+        dropped += poll["events_dropped"] > 0
+    assert 0 < dropped < len(whole.polls)
+
+
+def test_what_is_lost_does_not_hang_on_where_the_fault_is() -> None:
+    fault = Fault(Injection.GPU_THROTTLING, 5, 0.1, 250.0)
+    losses = {"lost_polls": 0.2, "lost_calls": 0.05, "call_gap": 1.0, "lost_pairs": 0.05}
+    quiet, slow = losing(SMALL, **losses), losing(dataclasses.replace(SMALL, faults=(fault,)), **losses)
+    assert [(call["rank"], call["call_id"]) for call in quiet.calls] != []
+    for topic in ("calls", "map"):
+        told_of = [
+            {(row["rank"], row["call_id"]) if topic == "calls" else row["qpn"] for row in getattr(one, topic)}
+            for one in (quiet, slow)
+        ]
+        assert told_of[0] == told_of[1]
 
 
 def test_operators_of_the_truth_lie_in_order_and_within_the_run() -> None:

@@ -1,0 +1,66 @@
+"""Which rows of different ranks are one operator, and which of them tell nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE
+from tests.diagnosis.collective.made_metrics import MS, Told
+
+
+def exchanges(lost: int | None) -> Told:
+    """Three iterations of two exchanges; a rank's number ``lost`` is not told of."""
+    told = Told(per_host=1)
+    for number in range(6):
+        for rank in range(4):
+            if (rank, number) != (1, lost):
+                told.tell(
+                    "ep",
+                    7 * number,
+                    rank,
+                    number * 40 * MS,
+                    op="custom",
+                    iteration=number // 2,
+                    calls_lost=6 if (rank, number - 1) == (1, lost) else 0,
+                    peers=dict.fromkeys((other for other in range(4) if other != rank), 1 << 20),
+                )
+    return told
+
+
+def test_exchanges_meet_by_iteration_whatever_was_lost_before() -> None:
+    whole = exchanges(None).table
+    assert [whole.instance[whole.rank == rank].tolist() for rank in range(4)] == [list(range(6))] * 4
+    table = exchanges(2).table.unknown_after_losses()
+    assert table.instance[table.rank == 0].tolist() == list(range(6))
+    assert table.instance[table.rank == 1].tolist() == [0, 1, 2, 4, 5]
+    state = dict(zip(table.instance[table.rank == 1].tolist(), table.state[table.rank == 1].tolist(), strict=True))
+    assert state == {2: UNKNOWN_STATE} | dict.fromkeys((0, 1, 4, 5), COMPLETE)
+
+
+def test_a_part_of_an_exchange_that_is_lost_moves_no_other() -> None:
+    told = exchanges(None)
+    for row in told.rows:
+        row["calls_lost"] = 2 if (row["rank"], row["seq"]) == (1, 14) else 0
+    table = told.table.unknown_after_losses()
+    unknown = table.state == UNKNOWN_STATE
+    assert list(zip(table.rank[unknown].tolist(), table.instance[unknown].tolist(), strict=True)) == [(1, 2)]
+    told.rows = [row | {"calls_lost": row["calls_lost"] * 3} for row in told.rows]
+    assert np.count_nonzero(told.table.unknown_after_losses().state == UNKNOWN_STATE) == 2
+
+
+def test_after_a_lost_call_nothing_is_known_of_its_communicator_up_to_the_end_of_the_iteration() -> None:
+    told = Told(per_host=1)
+    for rank in range(3):
+        for number in range(6):
+            for name in ("dp", "other"):
+                lost = 2 if (rank, number, name) == (1, 1, "dp") else 0
+                told.tell(name, number, rank, number * 40 * MS, calls_lost=lost, iteration=number // 3)
+    table = told.table.unknown_after_losses()
+    unknown = table.state == UNKNOWN_STATE
+    names = np.array(table.communicators)[table.communicator[unknown]]
+    rows = zip(names.tolist(), table.rank[unknown].tolist(), table.instance[unknown].tolist(), strict=True)
+    assert sorted(rows) == [("dp", 1, 1), ("dp", 1, 2)]
+    assert (table.start_ns[unknown] == UNKNOWN).all()
+    assert (table.end_ns[unknown] == UNKNOWN).all()
+    assert (table.coverage[unknown] == 0.0).all()
+    assert (told.table.state == COMPLETE).all(), "what was told is left as it is"
