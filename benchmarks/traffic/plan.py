@@ -10,7 +10,7 @@ from random import Random
 from producers.simulation.nic import BEYOND, COMBINATIONS, DEFAULT, HARD, Combination, NicScenario, faulty, healthy
 from producers.simulation.nic.faults import SEVERITIES, Fault
 from producers.simulation.nic.hardware import KIB, Hardware
-from producers.simulation.nic.scenarios import Setup
+from producers.simulation.nic.scenarios import Setup, with_hardware
 
 NOISES = {"default": DEFAULT, "hard": HARD}
 
@@ -60,7 +60,7 @@ class Case:
                 combination = replace(combination, severity=chance.uniform(min(graded), max(graded)))
             scenario = faulty(combination, self.seed, noise)
         scenario = replace(scenario, hang_s=HANG_S)
-        return _untuned(scenario, chance) if self.untuned else scenario
+        return with_hardware(scenario, self.setup, _untuned(chance)) if self.untuned else scenario
 
 
 def cases(
@@ -89,15 +89,10 @@ def _class_of(name: str) -> str:
     return Fault(case.injection, 0, 0.0, case.severity).kind.value if case else HEALTHY
 
 
-def _untuned(scenario: NicScenario, chance: Random) -> NicScenario:
-    """The same on other hardware. Faster lines end iterations sooner: there are more of them, so that a fault that was
-    placed for the usual ones still falls into the run."""
-    hardware = Hardware(
+def _untuned(chance: Random) -> Hardware:
+    return Hardware(
         line_gbps=chance.choice(_LINES_GBPS),
         channels=chance.choice(_CHANNELS),
         slice_bytes=chance.choice(_SLICES) * KIB,
         slots=chance.choice(_SLOTS),
     )
-    faster = hardware.line_gbps > scenario.hardware.line_gbps
-    iterations = -(-scenario.iterations * 3 // 2) if faster else scenario.iterations
-    return replace(scenario, hardware=hardware, iterations=iterations)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from diagnosis.job import Job
 from producers.simulation.nic import Class, FaultTruth, NicTruth, Setup
@@ -61,8 +62,8 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class FaultScore:
-    """What was injected. ``slowdown``: of an iteration after its beginning over one before; None where it hangs, or
-    where there is none after it."""
+    """What was injected. ``slowdown``: of an iteration after its beginning over the same one without it; None where it
+    hangs, or nothing was left to slow down."""
 
     injection: str
     kind: str
@@ -127,23 +128,21 @@ def _whole(truth: NicTruth) -> FaultTruth | None:
     return replace(truth.faults[0], ranks=tuple(ranks))
 
 
-def fault_of(truth: NicTruth) -> FaultScore | None:
-    """The run's fault, if it has one."""
+def fault_of(truth: NicTruth, without: NicTruth | None) -> FaultScore | None:
+    """The run's fault, if it has one; ``without``: the truth of the same run without it, of one that does not hang."""
     fault = _whole(truth)
     if fault is None:
         return None
-    return FaultScore(fault.injection, fault.kind, fault.severity, fault.ranks, _slowdown(truth, fault.at_ns))
+    slowdown = None if without is None else _slowdown(truth, without, fault.at_ns)
+    return FaultScore(fault.injection, fault.kind, fault.severity, fault.ranks, slowdown)
 
 
-def _slowdown(truth: NicTruth, at_ns: int) -> float | None:
-    """Median iteration after the fault over that before; the one that it falls into counts nowhere."""
-    ends = [int(of_ranks.max()) for of_ranks in truth.iteration_ends_ns if of_ranks.min() >= 0]
-    lasted = list(pairwise(ends))
-    before = sorted(b - a for a, b in lasted if b <= at_ns)
-    after = sorted(b - a for a, b in lasted if a >= at_ns)
-    if truth.hung or not before or not after:
-        return None
-    return round(after[len(after) // 2] / before[len(before) // 2], 4)
+def _slowdown(truth: NicTruth, without: NicTruth, at_ns: int) -> float | None:
+    """Median over the iterations that begin after the fault; of one that begins in the last, of that."""
+    ends, usual = (one.iteration_ends_ns.max(axis=1) for one in (truth, without))
+    ratios = np.diff(ends) / np.diff(usual)
+    after = ratios[ends[:-1] >= at_ns] if (ends[:-1] >= at_ns).any() else ratios[ends[1:] >= at_ns]
+    return round(float(np.median(after)), 4) if len(after) else None
 
 
 def _hosts(ranks: Iterable[int], job: Job) -> set[str]:

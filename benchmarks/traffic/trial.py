@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from benchmarks.simulated.detection import Telemetry
@@ -69,7 +69,10 @@ def run_case(case: Case, settings: Settings) -> Score:
     are short; nothing else of it is tuned.
     """
     started = time.perf_counter()
-    run = simulate_nics(case.scenario())
+    scenario = case.scenario()
+    run = simulate_nics(scenario)
+    slower = run.truth.faults and not run.truth.hung
+    without = simulate_nics(replace(scenario, faults=())).truth if slower else None
     messages = list(run.messages())
     simulated = time.perf_counter()
     incidents = detect(run.job, messages, settings)
@@ -82,7 +85,7 @@ def run_case(case: Case, settings: Settings) -> Score:
         noise=case.noise,
         untuned=case.untuned,
         hosts=run.scenario.hosts,
-        fault=fault_of(run.truth),
+        fault=fault_of(run.truth, without),
         said=tuple(said_of(incident, run.truth, run.job, case.setup) for incident in incidents),
         beside=tuple(said_of(incident, run.truth, run.job, case.setup) for incident in beside),
         simulate_s=round(simulated - started, 2),

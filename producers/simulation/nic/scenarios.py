@@ -10,11 +10,12 @@ from enum import StrEnum
 
 from producers.simulation.nic.draws import Purpose, stream
 from producers.simulation.nic.faults import OF_HOST, SEVERITIES, Fault, Injection
+from producers.simulation.nic.hardware import Hardware
 from producers.simulation.nic.scenario import DEFAULT, HotExperts, NicScenario, Noise, Workload
 
 
 class Setup(StrEnum):
-    """What runs, on how many ranks."""
+    """What runs, on how many ranks; ``MIXTRAL_TREES`` reduces its gradients along trees, not around rings."""
 
     GPT2_70B = "gpt2_70b"
     GPT2_70B_DEEP = "gpt2_70b_deep"
@@ -24,6 +25,7 @@ class Setup(StrEnum):
     ALL_TO_ONE = "all_to_one"
     ONE_TO_ALL = "one_to_all"
     HOT_EXPERTS = "hot_experts"
+    MIXTRAL_TREES = "mixtral_trees"
 
 
 _ITERATIONS = 10
@@ -52,6 +54,7 @@ _SETUPS = {
     Setup.GPT2_32B: replace(_DENSE, tp=4, pp=1, forward_s=0.006, gradient_bytes=16_000_000_000, shrink=64),
     Setup.MIXTRAL: _EXPERTS,
     Setup.HOT_EXPERTS: replace(_EXPERTS, iterations=_LASTING),
+    Setup.MIXTRAL_TREES: replace(_EXPERTS, hardware=Hardware(tree_bytes=1 << 40)),
     Setup.NEIGHBOURS: NicScenario(0, Workload.NEIGHBOURS, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
     Setup.ALL_TO_ONE: NicScenario(0, Workload.ALL_TO_ONE, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
     Setup.ONE_TO_ALL: NicScenario(0, Workload.ONE_TO_ALL, tp=1, dp=4, pp=1, iterations=24, forward_s=0.005, shrink=16),
@@ -63,11 +66,25 @@ _ITERATION_S = {
     Setup.GPT2_32B: 0.095,
     Setup.MIXTRAL: 0.165,
     Setup.HOT_EXPERTS: 0.165,
+    Setup.MIXTRAL_TREES: 0.165,
     Setup.NEIGHBOURS: 0.008,
     Setup.ALL_TO_ONE: 0.008,
     Setup.ONE_TO_ALL: 0.008,
 }
 """About what a healthy iteration takes, as measured: only to place faults in time."""
+
+_SENDING = {
+    Setup.GPT2_70B: 0.16,
+    Setup.GPT2_70B_DEEP: 0.10,
+    Setup.GPT2_32B: 0.09,
+    Setup.MIXTRAL: 0.15,
+    Setup.HOT_EXPERTS: 0.15,
+    Setup.MIXTRAL_TREES: 0.15,
+    Setup.NEIGHBOURS: 0.36,
+    Setup.ALL_TO_ONE: 0.39,
+    Setup.ONE_TO_ALL: 0.39,
+}
+"""Part of it that grows as lines get slower, as measured between 200 and 800 Gb/s."""
 
 _WITHIN = (0.0, 0.7)
 """Where in a run its fault begins: anywhere, if three iterations are to follow."""
@@ -119,6 +136,8 @@ BEYOND = (
     Combination(Setup.GPT2_70B, Injection.MEMORY_ALIGNMENT, 1.0),
     Combination(Setup.ALL_TO_ONE, Injection.PCIE_DOWNGRADE, 0.7),
     Combination(Setup.ONE_TO_ALL, Injection.CONGESTION, 0.5),
+    Combination(Setup.MIXTRAL_TREES, Injection.PCIE_DOWNGRADE, 0.3),
+    Combination(Setup.MIXTRAL_TREES, Injection.NIC_DOWN, 1.0),
     Combination(Setup.GPT2_70B, Injection.PCIE_DOWNGRADE, 0.5, everywhere=True),
     Combination(Setup.GPT2_70B, Injection.GPU_THROTTLING, 350.0, everywhere=True),
 )
@@ -147,6 +166,13 @@ def faulty(case: Combination, seed: int, noise: Noise = DEFAULT) -> NicScenario:
     each = scenario.tp if placed.injection in OF_HOST else 1
     ranks = range(0, scenario.world, each) if case.everywhere else (placed.rank,)
     return replace(scenario, faults=tuple(replace(placed, rank=rank) for rank in ranks))
+
+
+def with_hardware(scenario: NicScenario, setup: Setup, hardware: Hardware) -> NicScenario:
+    """The same run of a setup with other NICs; its faults begin as far into it."""
+    longer = 1 + _SENDING[setup] * (scenario.hardware.line_gbps / hardware.line_gbps - 1)
+    faults = tuple(replace(fault, at_s=fault.at_s * longer) for fault in scenario.faults)
+    return replace(scenario, hardware=hardware, faults=faults)
 
 
 def _placed(case: Combination, scenario: NicScenario) -> Fault:

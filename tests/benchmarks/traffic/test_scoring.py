@@ -29,6 +29,12 @@ def truth(kind: str | None, ranks: tuple[int, ...] = (2,)) -> NicTruth:
     return NicTruth((fault,) if kind else (), OPERATORS.empty_table(), ends, False, hosts, tokens)
 
 
+def _without(told: NicTruth) -> NicTruth:
+    """The same run, had nothing happened; its iterations are not all alike."""
+    ends = np.array([[AT_NS // 5 * at] * 8 for at in (1, 2, 3, 4, 5, 6, 7.5)], dtype=np.int64)
+    return replace(told, faults=(), iteration_ends_ns=ends)
+
+
 def incident(
     cause: str, *ranks: int, candidates: int = 0, opened_ns: int = AT_NS, of: tuple[int, int] = (5, 9)
 ) -> dict[str, Any]:
@@ -85,7 +91,7 @@ def test_where_all_machines_are_slow_an_answer_names_them_all(ranks: tuple[int, 
     everywhere = truth(SLOW_NIC)
     everywhere = replace(everywhere, faults=tuple(replace(everywhere.faults[0], ranks=(rank,)) for rank in range(8)))
     assert said_of(incident("communication_slow", *ranks), everywhere, JOB, Setup.GPT2_70B).verdict == verdict
-    told = fault_of(everywhere)
+    told = fault_of(everywhere, None)
     assert told is not None
     assert told.ranks == tuple(range(8))
 
@@ -93,7 +99,25 @@ def test_where_all_machines_are_slow_an_answer_names_them_all(ranks: tuple[int, 
 def score(kind: str | None, *said: dict[str, Any], what: str = "gpt2_70b/pcie_downgrade/0.5") -> Score:
     told = truth(kind)
     answers = tuple(said_of(one, told, JOB, Setup.GPT2_70B) for one in said)
-    return Score(1, what, "default", False, 4, fault_of(told), answers, (), 1.0, 0.5)
+    return Score(
+        1, what, "default", False, 4, fault_of(told, None if kind is None else _without(told)), answers, (), 1.0, 0.5
+    )
+
+
+def test_the_slowdown_is_against_the_same_run_without_the_fault() -> None:
+    """Two iterations begin after the fault: 3 fifths of a second instead of 1, and 3 instead of 1.5."""
+    told = truth(SLOW_NIC)
+    of_slow = fault_of(told, _without(told))
+    assert of_slow is not None
+    assert of_slow.slowdown == 2.5
+    [fault] = told.faults
+    late = replace(told, faults=(replace(fault, at_ns=2 * AT_NS),))
+    in_the_last = fault_of(late, _without(told))
+    assert in_the_last is not None
+    assert in_the_last.slowdown == 2.0, "it falls into the last one"
+    stopped = fault_of(replace(told, hung=True), None)
+    assert stopped is not None
+    assert stopped.slowdown is None
 
 
 def test_figures_count_nodes_by_the_definitions() -> None:
@@ -152,4 +176,4 @@ def test_a_score_survives_its_file() -> None:
     one = score(SLOW_NIC, incident("communication_slow", 2), incident("compute_slow", 0, 4))
     assert Score.from_json(json.loads(json.dumps(one.to_json()))) == one
     assert one.fault is not None
-    assert one.fault.slowdown == 3.0
+    assert one.fault.slowdown == 2.5
