@@ -15,9 +15,17 @@ from diagnosis.traffic.calls import Calls, Kind
 from diagnosis.traffic.endpoints import ends_of, pair_of, rank_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.metrics import Metrics, Operators, combined, measure
+from diagnosis.traffic.pieces import UNKNOWN
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
-from diagnosis.traffic.segmentation import INCOMPLETE, UNKNOWN_STATE, SegmentationRules, Segments, segment
+from diagnosis.traffic.segmentation import (
+    INCOMPLETE,
+    MISSING_START,
+    UNKNOWN_STATE,
+    SegmentationRules,
+    Segments,
+    segment,
+)
 from diagnosis.traffic.transfers import Transfers, expected_transfers, infer_algorithms
 
 Visibility = Literal["network", "intra_host", "below_aggregation"]
@@ -54,9 +62,9 @@ class Association:
 
     @property
     def seen_whole(self) -> Ints:
-        """Pairs of ranks (``Transfers.pair``) all of whose queue pairs are mapped: they sent a whole operator at once,
+        """Pairs of ranks (``Transfers.pair``) all of whose queue pairs are mapped: they had sent all that was called,
         each once."""
-        return np.unique(self.seen.pair[self.segments.at_once])
+        return np.unique(self.seen.pair[self.segments.caught_up])
 
     def measured(self, chosen: Bools | None = None) -> Metrics:
         """What tells the ranks of the chosen operators, shape (operators,), or of all of them, apart."""
@@ -132,7 +140,9 @@ def _unmapped_are_unknown(segments: Segments, transfers: Transfers, between: Int
     records of some may be missing, that not all of it is."""
     known = between > 0
     if seen_whole is not None:
-        whole = np.append(transfers.pair[segments.at_once], seen_whole)
-        known &= (segments.state != INCOMPLETE) | np.isin(transfers.pair, whole)
+        pair, seen = transfers.pair, segments.start_ns != UNKNOWN
+        whole = np.isin(pair, np.append(pair[segments.caught_up], seen_whole))
+        lacking = np.isin(segments.state, (INCOMPLETE, MISSING_START)) & np.isin(pair, pair[seen])
+        known &= whole | ~lacking
     state, coverage = np.where(known, segments.state, UNKNOWN_STATE), np.where(known, segments.coverage, 0.0)
     return replace(segments, state=state, coverage=coverage)

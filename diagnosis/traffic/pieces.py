@@ -31,13 +31,6 @@ class Matches:
     resumed_ns: Ints
     cut: dict[int, tuple[int | None, int | None]]
 
-    @property
-    def in_one_burst(self) -> Bools:
-        """Which have a burst to themselves, and no other; shape (n,)."""
-        alone = self.high - self.low == 1
-        alone[list(self.cut)] = False
-        return np.asarray(alone)
-
     @classmethod
     def of(cls, plain: Pairs, walked: Sequence[Match]) -> Matches:
         """Join those of pairs with a transfer a burst and those that walks have found."""

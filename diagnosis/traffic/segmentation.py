@@ -76,7 +76,7 @@ class Segments:
     ``start_ns`` and ``end_ns`` (end of the last epoch) are ``UNKNOWN`` where nothing was seen. ``state`` indexes
     ``STATES``. ``silent_ns``: silence up to the end of telemetry since the last of its traffic, or since the launch of
     what is missing; an operator is over once that is ``delta`` or another follows. ``coverage``: share of its time
-    that telemetry covers. ``at_once``: whether all of it came without a silence, and nothing else with it.
+    that telemetry covers. ``caught_up``: whether all that had been called between its ranks was sent when it ended.
     """
 
     start_ns: Ints
@@ -85,7 +85,7 @@ class Segments:
     state: Ints
     silent_ns: Ints
     coverage: npt.NDArray[np.float64]
-    at_once: Bools
+    caught_up: Bools
     pieces: Pieces
 
 
@@ -215,9 +215,10 @@ def _segments(ports: Ports, transfers: Transfers, pieces: Pieces, matches: Match
         default=UNKNOWN_STATE,
     )
     silent = np.maximum(over - np.where(seen, end, transfers.launch_ns), 0)
-    at_once = np.zeros(count, dtype=np.bool_)
-    at_once[matches.transfer] = matches.in_one_burst
-    return Segments(start, end, sent, state, silent, coverage, at_once & (state == COMPLETE), pieces)
+    next_call = np.append(transfers.launch_ns, _FAR)[1:]
+    next_call[np.append(_fresh(transfers), True)[1:]] = _FAR
+    caught_up = (state == COMPLETE) & (next_call > end)
+    return Segments(start, end, sent, state, silent, coverage, caught_up, pieces)
 
 
 def _last_seen(transfers: Transfers, seen: Bools) -> Ints:

@@ -192,7 +192,8 @@ class _Step:
 
     def _learn(self, found: Association, over: Bools) -> None:
         """Take algorithms for known of which one operator is over, and nothing else of their kind is in doubt: what
-        only goes around rings never is. And pairs of ranks for mapped in full that sent a whole operator."""
+        only goes around rings never is. And pairs of ranks for mapped in full that had sent all
+        that was called."""
         code, kinds = self.calls.kinds
         key = found.operators.key
         doubtful = set(code[key[_doubtful(found, code[key])]].tolist())

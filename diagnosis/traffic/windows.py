@@ -47,8 +47,8 @@ class NicWindow:
 
     Of what was told, all since ``from_ns`` is kept (host's clock); ``told``: rank and id of calls among it that were
     told and are context, shape (n, 2). ``inferred``: algorithms that count as known; ``first_called``: when a kind that
-    has none was first called. ``seen_whole``: ranks, and whom they send to, that sent a whole operator at once, so that
-    all of their queue pairs are mapped.
+    has none was first called. ``seen_whole``: ranks, and whom they send to, that had sent all that was called once,
+    so that all of their queue pairs are mapped.
     """
 
     nic: str

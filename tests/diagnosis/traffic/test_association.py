@@ -198,7 +198,7 @@ def test_ranks_whose_queue_pairs_are_not_known_are_unknown() -> None:
 
 
 def test_what_lacks_may_be_on_a_queue_pair_without_a_record() -> None:
-    """Until two ranks have sent a whole operator at once, nothing tells that all of their queue pairs are mapped."""
+    """Until two ranks have sent all that was called, nothing tells that all of their queue pairs are mapped."""
     caller = Caller(0, MEMBERS)
     caller.exchange("ep", {8: 8 * MB}, 10 * MS)
     caller.exchange("ep", {8: 8 * MB, 16: 8 * MB, 24: 8 * MB}, 90 * MS)
@@ -212,7 +212,7 @@ def test_what_lacks_may_be_on_a_queue_pair_without_a_record() -> None:
 
     assert states(None)[90, 16] == "incomplete"
     doubted = states(nothing)
-    assert (doubted[90, 8], doubted[90, 16]) == ("incomplete", "unknown"), "to 8 a whole one was sent before"
+    assert (doubted[90, 8], doubted[90, 16]) == ("incomplete", "unknown"), "to 8 all was sent before"
     assert doubted[90, 24] == "missing_start"
     assert states(np.array([pair_of(0, 16)]))[90, 16] == "incomplete"
 

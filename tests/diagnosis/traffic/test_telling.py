@@ -116,6 +116,7 @@ def test_a_queue_pair_without_a_record_keeps_nothing_from_ending(mapped: Sequenc
         for one in tell(at, host, served, AROUND)
         for row in one.metrics.to_pylist()
     }
-    assert ("incomplete" in states.values()) == (mapped == (6, 7)), "the last one sends three quarters"
+    found = {"complete", "incomplete"} if mapped == (6, 7) else {"complete", "unknown"}
+    assert set(states.values()) == found, "the last one sends three quarters"
     restored = NicWindow.from_state("a", WindowRules(), window.to_state())
     assert restored.seen_whole == window.seen_whole == ({(0, 8)} if mapped == (6, 7) else set())
