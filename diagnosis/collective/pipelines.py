@@ -174,7 +174,8 @@ class Pipelines:
             own = [rank for rank in rows if place[rank] == machine]
             if own:
                 times, states = zip(
-                    *(_relative(table, rows[rank], sends, moment_ns[rank], elsewhere) for rank in own), strict=True
+                    *(_relative(table, rank, rows[rank], sends, moment_ns[rank], elsewhere) for rank in own),
+                    strict=True,
                 )
                 start[at] = _median(np.stack(times))
                 state, to = np.stack(states), np.array([_receivers(table, rows[rank], sends) for rank in own])
@@ -251,19 +252,25 @@ def _held_elsewhere(table: Participation, sends: Mapping[int, Sequence[int]]) ->
 
 
 def _relative(
-    table: Participation, rows: Sequence[int], sends: int, moment_ns: int, elsewhere: Set[int]
+    table: Participation, rank: int, rows: Sequence[int], sends: int, moment_ns: int, elsewhere: Set[int]
 ) -> tuple[Floats, Ints]:
     """Start of each send from the common moment on, and its state; what was never called is missing.
 
-    What follows a loss is no silence, nor is what waits for something else than the pipeline, on either side.
+    What follows a loss is no silence, nor is what waits for something else than the pipeline, on either side. A send of
+    which nothing was seen does not tell to whom it was, so that none that is called later is known.
     """
     start, state = np.full(sends, np.nan), np.full(sends, MISSING_START)
     for at, row in enumerate(rows):
         state[at] = table.state[row]
         if table.start_ns[row] != UNKNOWN:
             start[at] = table.start_ns[row] - moment_ns
-        if state[at] != COMPLETE and {int(table.rank[row]), *table.peer[table.peers(row)].tolist()} & elsewhere:
+        if state[at] != COMPLETE and {rank, *table.peer[table.peers(row)].tolist()} & elsewhere:
             state[at] = UNKNOWN_STATE
+    to_nobody = (table.state == UNKNOWN_STATE) & (np.diff(table.peer_offset) == 0)
+    unseen_ns = table.call_ns[(table.rank == rank) & table.direct & to_nobody]
+    if len(unseen_ns):
+        known = np.count_nonzero(table.call_ns[list(rows)] < unseen_ns.min())
+        start[known:], state[known:] = np.nan, UNKNOWN_STATE
     if (state == UNKNOWN_STATE).any():
         state[int(np.argmax(state == UNKNOWN_STATE)) :] = UNKNOWN_STATE
     return start, state

@@ -299,6 +299,23 @@ def test_what_follows_a_loss_of_telemetry_has_not_stopped() -> None:
     assert missing_of_itself(lines, job()) is None
 
 
+@pytest.mark.parametrize("lost", [range(6), range(2, 4)], ids=["all", "some"])
+def test_sends_of_which_nothing_was_seen_are_not_missing(lost: range) -> None:
+    """A poll of a host was lost: nothing tells what its ranks sent, nor to whom."""
+    told = pipelined(stop={(2, 3): True, (0, 5): True})
+    for row in told.rows:
+        if row["rank"] in {2, 3} and row["communicator"].startswith("pp") and row["seq"] in lost:
+            row |= {"state": "unknown", "start_ns": None, "end_ns": None, "coverage": 0.0}
+            row |= {"peers": [], "peer_sent_bytes": [], "peer_actual_time_ns": []}
+    table = told.table
+    lines = Pipelines.of(table, job(), PIPELINES, common_moment(grids(table), table, job()))
+    own = [at for at, host in enumerate(lines.host) if host == "h1"]
+    assert not lines.lacking[own].any()
+    assert np.isnan(lines.start[own][:, lost.start :]).all()
+    (found,) = localise_hang(table, job(), PIPELINES)
+    assert found.ranks == (4, 5)
+
+
 def test_pipelines_in_step_have_no_anomaly() -> None:
     assert localise_slow(pipelined().table, job(), PIPELINES) == []
 
