@@ -21,6 +21,9 @@ _SPREAD = 0.5
 not."""
 
 
+LOST = 1.5
+"""Marks of custom collectives that are further apart than so many usual iterations may have had others between them."""
+
 _MOST = 1.5
 """By how much more often than most ranks' marks one may come."""
 
@@ -90,22 +93,24 @@ def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, In
         beyond = np.minimum(calls - reference[0], 0) + np.maximum(calls - reference[-1], 0)
         at = np.rint(np.interp(calls, reference, known) + beyond / usually).astype(np.int64)
         within = np.abs(beyond) < usually / 2
-        ordinal = _ordinals(table, marked[rank], at)
+        # clocks may be off by half an iteration: only marks that are far apart have others between them
+        apart = np.where(np.diff(calls) < LOST * usually, 1, np.diff(at))
+        ordinal = _ordinals(table, marked[rank], apart)
         shift = np.median((at - ordinal)[within if within.any() else slice(None)])
         numbers[rank] = ordinal + int(np.rint(shift))
     least = min(int(of_rank[0]) for of_rank in numbers.values())
     return {rank: of_rank - least for rank, of_rank in numbers.items()}
 
 
-def _ordinals(table: Participation, one: Marked, at: Ints | None = None) -> Ints:
+def _ordinals(table: Participation, one: Marked, apart: Ints | None = None) -> Ints:
     """Iterations from a rank's first mark to each: those that telemetry has lost count as well.
 
-    Sequence numbers tell, of custom collectives, which have none, where marks are among another rank's: ``at``.
+    Sequence numbers tell or, of custom collectives, which have none, how far ``apart`` marks are among another rank's.
     """
     if one.mark.every:
         steps = np.rint(np.diff(table.instance[one.rows]) / one.mark.every).astype(np.int64)
     else:
-        steps = np.ones(len(one.rows) - 1, dtype=np.int64) if at is None else np.diff(at)
+        steps = np.ones(len(one.rows) - 1, dtype=np.int64) if apart is None else apart
     return np.append(0, np.cumsum(np.maximum(steps, 1)))
 
 

@@ -46,17 +46,25 @@ def of_traffic(own: Sequence[Grid], table: Participation, job: Job) -> list[Stag
     """The pipelines of a job that does not tell its layout, by an iteration that shows all of their sends.
 
     As published: sends that go from one to the next and back. Whoever sends first is the first stage; each one's first
-    send goes to the next stage, but for that of the last, which goes back.
+    send goes to the next stage, but for that of the last, which goes back. Pipelines of other GPUs of the same hosts
+    have the same order.
     """
     moment_ns = common_moment(own, table, job)
-    found = [_sequence(grid, table, job, moment_ns) for grid in own if in_turn(grid, table)]
-    return [stages for stages in found if stages is not None]
+    shown = [_sequence(grid, table, job, moment_ns) for grid in own if in_turn(grid, table)]
+    found = dict.fromkeys(stages for stages in shown if stages is not None)
+    order = {frozenset(hosts): hosts for hosts in (tuple(map(job.clock, stages)) for stages in found)}
+    for group in job.communicators:
+        on_host = {job.clock(rank): rank for rank in group.ranks}
+        hosts = order.get(frozenset(on_host))
+        if hosts is not None and len(hosts) == len(group.ranks):
+            found.setdefault(tuple(on_host[host] for host in hosts))
+    return list(found)
 
 
 def in_turn(grid: Grid, table: Participation) -> bool:
-    """Whether ranks only send to one other at a time, and are sent to by it: stages of a pipeline. They have unlike
-    work, so that they are not compared."""
-    rows = grid.row[grid.row != UNKNOWN]
+    """Whether ranks only send to one other at a time, and are sent to by it, as far as is seen: stages of a pipeline.
+    They have unlike work, so that they are not compared."""
+    rows = grid.row[(grid.row != UNKNOWN) & (grid.state != UNKNOWN_STATE)]
     if not len(rows) or not table.direct[rows].all() or (np.diff(table.peer_offset)[rows] != 1).any():
         return False
     links = set(zip(table.rank[rows].tolist(), table.peer[table.peer_offset[rows]].tolist(), strict=True))

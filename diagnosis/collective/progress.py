@@ -11,11 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from diagnosis.collective.marks import Mark
+from diagnosis.collective.marks import LOST, Mark
 from diagnosis.collective.participation import UNKNOWN
-
-_LOST = 1.5
-"""Marks of custom collectives that are further apart than so many usual iterations may have had others between them."""
 
 _LEAST, _RECENT = 4, 10
 """Marks that are seen before it is known how far apart they usually are, and the last ones, which tell it."""
@@ -90,7 +87,7 @@ class Progress:
         1 where they are not, or nobody shows it."""
         calls = [at.call_ns for at in islice(reversed(self.passed.values()), _RECENT)]
         usual = -float(np.median(np.diff(calls))) if len(calls) >= _LEAST else np.inf
-        if until_ns - since_ns < _LOST * usual:
+        if until_ns - since_ns < LOST * usual:
             return 1
         counts = []
         for other in all_ranks:

@@ -12,7 +12,7 @@ from diagnosis.collective.course import Course, CourseRules, Iteration
 from diagnosis.collective.marks import find_marks, numbered
 from diagnosis.job import Communicator, Job
 from schemas.traffic_metrics import TOPIC
-from tests.diagnosis.collective.made_metrics import MS, SECOND, Told, job
+from tests.diagnosis.collective.made_metrics import CLOCKS, MS, SECOND, Told, job
 
 JOB = job(per_host=1)
 EVERY = 100 * MS
@@ -79,6 +79,18 @@ def test_ranks_that_are_told_of_further_get_the_same_numbers(first: int, last: i
     numbers = numbered(table, find_marks(table))
     assert numbers[0].tolist() == list(range(first, last + 1))
     assert numbers[1].tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clock_that_is_off_by_half_an_iteration_makes_none_more(seed: int) -> None:
+    told, chance = Told(per_host=1), np.random.default_rng(seed)
+    for rank in JOB.ranks:
+        for number in range(20):
+            at = int((number + rank / 2) * EVERY + chance.integers(-4, 5) * MS - CLOCKS[rank])
+            told.tell("ep", number, rank, at, op="custom")
+    table = told.table
+    numbers = numbered(table, find_marks(table))
+    assert all(np.array_equal(np.diff(of_rank), np.ones(19)) for of_rank in numbers.values())
 
 
 def test_the_first_iteration_that_any_rank_shows_is_the_first() -> None:

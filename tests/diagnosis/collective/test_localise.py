@@ -326,6 +326,10 @@ def test_traffic_shows_the_pipelines_of_a_job_that_does_not_tell_its_layout() ->
     told = replace(job(), communicators=groups)
     assert sorted(of_traffic(grids(table), table, told)) == sorted(PIPELINES)
     assert of_traffic(grids(table), table, job()) == []  # who belongs to them is not known
+    told_of_one = pipelined()
+    told_of_one.rows = [row for row in told_of_one.rows if (row["communicator"], row["rank"]) != ("pp1", 1)]
+    part = told_of_one.table
+    assert sorted(of_traffic(grids(part), part, told)) == sorted(PIPELINES), "by the other GPUs of the same hosts"
 
 
 def test_a_layout_that_was_inferred_tells_no_stages() -> None:
