@@ -85,7 +85,7 @@ def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, In
     if not marked:
         return {}
     called = {rank: table.call_ns[one.rows] for rank, one in marked.items()}
-    first = max(called, key=lambda rank: len(called[rank]))
+    first = max(called, key=lambda rank: (len(called[rank]), -called[rank][0]))
     reference, known = called[first], _ordinals(table, marked[first])
     usually = float(np.median(np.diff(reference) / np.diff(known))) if len(reference) > 1 else np.inf
     numbers = {}

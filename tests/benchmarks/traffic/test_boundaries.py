@@ -10,23 +10,34 @@ import pytest
 from benchmarks.traffic import boundaries
 from benchmarks.traffic.boundaries import Counts
 from offbeat.settings import Settings
-from producers.simulation.nic import NicScenario, Setup, healthy, simulate_nics
+from producers.simulation.nic import DEFAULT, WHOLE, NicScenario, Noise, Setup, healthy, simulate_nics
 from tests.offbeat.command_line import offbeat
 from tests.producers.simulation.nic.small import EXPERTS, PIPELINE, SMALL
 
 SEED = 39_000
 
 
-LIMITS = {Setup.GPT2_70B_DEEP: (1.0, 0.9), Setup.MIXTRAL: (1.0, 0.8), Setup.HOT_EXPERTS: (1.0, 0.7)}
+LIMITS = {
+    Setup.GPT2_70B_DEEP: (1.0, 0.9),
+    Setup.MIXTRAL: (1.0, 0.8),
+    Setup.HOT_EXPERTS: (1.0, 0.7),
+    Setup.MIXTRAL_TREES: (1.0, 0.7),
+}
 """Boundaries in time and right volumes; of all other setups all."""
+
+
+ALONE = (Setup.NEIGHBOURS, Setup.ALL_TO_ONE, Setup.ONE_TO_ALL)
+
+
+def counted(setup: Setup, noise: Noise) -> Counts:
+    scenario = dataclasses.replace(healthy(setup, SEED, noise), iterations=3)
+    scenario = scenario if setup in ALONE else dataclasses.replace(scenario, tp=2)
+    return boundaries.count(simulate_nics(scenario), Settings.load())
 
 
 @pytest.mark.parametrize("setup", Setup)
 def test_operators_are_told_where_they_ran(setup: Setup) -> None:
-    scenario = dataclasses.replace(healthy(setup, SEED), iterations=3)
-    if setup in {Setup.GPT2_70B, Setup.GPT2_70B_DEEP, Setup.GPT2_32B, Setup.MIXTRAL, Setup.HOT_EXPERTS}:
-        scenario = dataclasses.replace(scenario, tp=2)
-    counts = boundaries.count(simulate_nics(scenario), Settings.load())
+    counts = counted(setup, WHOLE)
     in_time, right_volume = LIMITS.get(setup, (1.0, 1.0))
     assert counts.apart + counts.back_to_back > 2
     assert counts.in_time >= in_time * counts.apart
@@ -34,6 +45,15 @@ def test_operators_are_told_where_they_ran(setup: Setup) -> None:
     assert counts.right_volume >= right_volume * counts.back_to_back
     assert counts.to_an_epoch == counts.back_to_back
     assert counts.not_complete == counts.without_row == 0
+
+
+@pytest.mark.parametrize("setup", [Setup.GPT2_70B, Setup.GPT2_70B_DEEP, Setup.MIXTRAL, Setup.NEIGHBOURS])
+def test_what_is_lost_moves_few_boundaries_and_keeps_nothing_from_ending(setup: Setup) -> None:
+    """Ten times as much as usual; a lost send of an exchange may be taken for the end of the one before."""
+    lossy = dataclasses.replace(DEFAULT, lost_calls=0.01, lost_pairs=0.01, dropping_polls=0.02, lost_polls=0.02)
+    counts = counted(setup, lossy)
+    assert counts.in_time >= 0.85 * counts.apart
+    assert counts.not_complete == 0
 
 
 @pytest.mark.parametrize(
