@@ -17,6 +17,7 @@ from benchmarks.traffic.detection import hear, rows
 from benchmarks.traffic.plan import Case
 from offbeat.settings import Settings
 from producers.simulation.nic import NicRun, simulate_nics
+from producers.simulation.nic.clocks import Clocks
 from schemas.catalogue import TRAFFIC_METRICS
 
 LEAST_BYTES = 256 << 10
@@ -30,11 +31,11 @@ EPOCHS, OF_VOLUME = 2, 0.01
 class Counts:
     """Operators of ranks that ended, of those that telemetry covers.
 
-    ``apart``: complete ones with silence on both sides, ``in_time``: both of their boundaries are within two epochs,
-    ``by_volume``: so would be their beginning if the volumes that are expected were all that told it (figure 31).
-    ``back_to_back``: the other complete ones, ``right_volume``: theirs is within a hundredth, ``to_an_epoch``: or
-    within what a line sends in an epoch, since boundaries lie on epochs, and half of its own. ``not_complete``: told to
-    lack something. ``without_row``: nothing was told of them.
+    ``apart``: complete ones with silence on both sides, ``in_time``: both of their boundaries are within two epochs, by
+    the clock of their host, ``by_volume``: so would be their beginning if the volumes that are expected were all that
+    told it (figure 31). ``back_to_back``: the other complete ones, ``right_volume``: theirs is within a hundredth,
+    ``to_an_epoch``: or within what a line sends in an epoch, since boundaries lie on epochs, and half of its own.
+    ``not_complete``: told to lack something. ``without_row``: nothing was told of them.
     """
 
     apart: int = 0
@@ -112,9 +113,10 @@ def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], d
         return Counts(**missing)
     names = ("start_ns", "end_ns", "sent_bytes")
     began, ended, volume = (np.array([row.get(name) or 0 for row in found], dtype=np.int64) for name in names)
-    ahead = np.median((began - start)[complete])  # the host's clock, and half an epoch
-    limit = EPOCHS * run.scenario.hardware.epoch_ns
-    in_time = (np.abs(began - start - ahead) <= limit) & (np.abs(ended - end - ahead) <= limit)
+    clocks, started_ns = Clocks(run.scenario, run.job.started_ns or 0), run.job.started_ns or 0
+    host, limit = run.scenario.host_of(own[0]["rank"]), EPOCHS * run.scenario.hardware.epoch_ns
+    shown = [clocks.host_ns(host, (times - started_ns) / 1e9) for times in (start, end)]
+    in_time = (np.abs(began - shown[0]) <= limit) & (np.abs(ended - shown[1]) <= limit)
     right = np.abs(volume - sent) <= OF_VOLUME * sent
     epoch_bytes = run.scenario.hardware.line_gbps / 8 * run.scenario.hardware.epoch_ns
     nearly = right | (np.abs(volume - sent) <= np.minimum(epoch_bytes, sent / 2))

@@ -26,7 +26,6 @@ class Traffic:
         nics = np.concatenate([pairs.source, [0], pairs.destination, [0]])
         assert len(numbers) == 2 * connections
         nic, qpn = nics[flow], numbers[flow]
-        epoch = epoch - (self._phase_ns[nic] > 0)  # counters number the epoch that was under way at the beginning 0
         others = [
             self._of_others(scenario, pairs, bursts, n, f)
             for n in range(scenario.world)
