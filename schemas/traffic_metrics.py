@@ -72,7 +72,7 @@ TOPIC = Topic(
         ),
         Column("rank", pa.int32(), "Global rank.", minimum=0, maximum=MOST_RANKS - 1),
         Column("nic", ID, "NIC that carries it.", nullable=True),
-        Column("iteration", pa.int32(), "Training iteration.", nullable=True, minimum=0),
+        Column("iteration", pa.int32(), "Training iteration; null: traffic carries none.", nullable=True, minimum=0),
         Column("op", ID, "What it does.", choices=(*OPS, CUSTOM)),
         Column("algorithm", ID, "Algorithm, told by the active peers.", nullable=True, choices=ALGORITHMS),
         Column(
@@ -96,7 +96,7 @@ TOPIC = Topic(
         _length("actual_time_ns", "Epochs in which something was sent, together."),
         _size("expected_bytes", "What the rank has to send."),
         _size("sent_bytes", "What it sent."),
-        _size("received_bytes", "What it got."),
+        _size("received_bytes", "What it got; null: NICs count what they send."),
         _rate("actual_rate_bytes_per_s", "Sent in the actual time."),
         _rate("observed_rate_bytes_per_s", "Sent in the duration."),
         _length("longest_gap_ns", "Longest time within it in which nothing was sent."),
