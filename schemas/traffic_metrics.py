@@ -84,11 +84,12 @@ TOPIC = Topic(
         _length("clock_error_ns", "How far the offset between the NIC's clock and the host's may be wrong."),
         Column(
             "calls_lost",
-            pa.int32(),
-            "Calls of its rank on its communicator that telemetry has lost since the operator before: this may be "
-            "another one's traffic.",
+            pa.int64(),
+            "Calls of its rank on its communicator that telemetry has lost so far: where it has grown, traffic may be "
+            "another one's.",
             nullable=True,
             minimum=0,
+            maximum=MOST,
         ),
         Column("state", ID, "How far it came.", choices=STATES),
         Column("visibility", ID, "Whether a NIC can see it.", choices=VISIBILITIES),

@@ -21,7 +21,7 @@ from schemas.message import Message, decode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 
-FORMAT = "segment/2"
+FORMAT = "segment/3"
 SAVE_EVERY_NS = 10_000_000_000
 _GONE_NS = 600_000_000_000
 """A host of which nothing has come for as long is forgotten: it would hold offsets for ever."""

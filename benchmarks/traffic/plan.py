@@ -60,7 +60,7 @@ class Case:
                 combination = replace(combination, severity=chance.uniform(min(graded), max(graded)))
             scenario = faulty(combination, self.seed, noise)
         scenario = replace(scenario, hang_s=HANG_S)
-        return with_hardware(scenario, self.setup, _untuned(chance)) if self.untuned else scenario
+        return with_hardware(scenario, self.setup, _untuned(scenario, chance)) if self.untuned else scenario
 
 
 def cases(
@@ -89,8 +89,9 @@ def _class_of(name: str) -> str:
     return Fault(case.injection, 0, 0.0, case.severity).kind.value if case else HEALTHY
 
 
-def _untuned(chance: Random) -> Hardware:
-    return Hardware(
+def _untuned(scenario: NicScenario, chance: Random) -> Hardware:
+    return replace(
+        scenario.hardware,
         line_gbps=chance.choice(_LINES_GBPS),
         channels=chance.choice(_CHANNELS),
         slice_bytes=chance.choice(_SLICES) * KIB,

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.collective.marks import Mark, find_marks, numbered
-from diagnosis.collective.participation import CUSTOM, UNKNOWN, Bools, Participation
+from diagnosis.collective.participation import CUSTOM, UNKNOWN, Bools, Participation, lost_before
 from diagnosis.collective.progress import Passed, Progress, lasted_ns
 from diagnosis.columns import codes, integers, joint_codes, nullable
 from diagnosis.job import Communicator, Job
@@ -257,7 +257,8 @@ class Course:
                 if 0 <= number < ranks:
                     column[number] = at
         chosen = _whole(table, (call >= lows[rank]) & (call <= highs[rank]))
-        return Participation.from_arrow(self._numbered(table.filter(pa.array(chosen)))).unknown_after_losses()
+        numbered_table, lost = self._numbered(table.filter(pa.array(chosen))), lost_before(table)[chosen]
+        return Participation.from_arrow(numbered_table, lost).unknown_after_losses()
 
     def _numbered(self, table: pa.Table) -> pa.Table:
         """Rows with the iterations that they belong to, each up to its rank's mark or, where that is lost, to the usual
@@ -268,7 +269,7 @@ class Course:
         order = np.argsort(rank, kind="stable")
         for own in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1) if usual and len(order) else ():
             known = self.ranks.get(int(rank[own[0]]))
-            marks = usual | ({} if known is None else {number: at.call_ns for number, at in known.passed.items()})
+            marks = usual if known is None else _completed(known.calls, usual)
             numbers = np.array(sorted(marks))
             calls = np.maximum.accumulate([marks[number] for number in numbers.tolist()])
             iteration[own] = np.append(numbers, numbers[-1] + 1)[np.searchsorted(calls, call[own])]
@@ -303,6 +304,12 @@ class Course:
             rank.forget(self.judged - self._kept)
         before = self._bounds(self.judged - self._kept + 1, _EARLIEST)[UNKNOWN]
         self.rows = [table.filter(pc.greater_equal(table.column("call_ns"), before - _SLACK_NS)) for table in self.rows]
+
+
+def _completed(marks: dict[int, int], usual: Mapping[int, int]) -> dict[int, int]:
+    """A rank's marks, with the usual ones where it has none, by its own clock."""
+    ahead = median_low([at - usual[number] for number, at in marks.items() if number in usual] or [0])
+    return {number: at + ahead for number, at in usual.items()} | marks
 
 
 _OF_A_ROW = ["rank", "communicator", "seq", "op", "expected_bytes", "state", "call_ns", "end_ns"]

@@ -79,8 +79,8 @@ def _with_steps(table: Participation, found: Mapping[int, Marked]) -> dict[int, 
 def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, Ints]:
     """The iterations that each rank's marks end: the same numbers at the same time, as clocks of hosts nearly agree.
 
-    0 is the first one that any rank shows. What ranks show of a time of which it shows nothing, as hosts are
-    polled at different times, tells only where there is nothing else.
+    0 is the first one that any rank shows. Others are held to the rank that shows most; what they show of a time of
+    which that one shows nothing, as hosts are polled at different times, tells only where there is nothing else.
     """
     if not marked:
         return {}
@@ -91,12 +91,12 @@ def numbered(table: Participation, marked: Mapping[int, Marked]) -> dict[int, In
     numbers = {}
     for rank, calls in called.items():
         beyond = np.minimum(calls - reference[0], 0) + np.maximum(calls - reference[-1], 0)
-        at = np.rint(np.interp(calls, reference, known) + beyond / usually).astype(np.int64)
+        at = np.interp(calls, reference, known) + beyond / usually
         within = np.abs(beyond) < usually / 2
         # clocks may be off by half an iteration: only marks that are far apart have others between them
-        apart = np.where(np.diff(calls) < LOST * usually, 1, np.diff(at))
+        apart = np.where(np.diff(calls) < LOST * usually, 1, np.rint(np.diff(at)).astype(np.int64))
         ordinal = _ordinals(table, marked[rank], apart)
-        shift = np.median((at - ordinal)[within if within.any() else slice(None)])
+        shift = np.median((np.rint(at) - ordinal)[within if within.any() else slice(None)])
         numbers[rank] = ordinal + int(np.rint(shift))
     least = min(int(of_rank[0]) for of_rank in numbers.values())
     return {rank: of_rank - least for rank, of_rank in numbers.items()}

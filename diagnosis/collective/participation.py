@@ -93,11 +93,15 @@ class Participation:
         return replace(self, **plain, **ragged, peer_offset=offset)
 
     @classmethod
-    def from_arrow(cls, table: pa.Table) -> Participation:
-        """Build from rows of analysis.traffic_metrics; those that no NIC sees are left out."""
+    def from_arrow(cls, table: pa.Table, lost: Ints | None = None) -> Participation:
+        """Build from rows of analysis.traffic_metrics; those that no NIC sees are left out.
+
+        ``lost``: as ``lost_before`` has it; None: none are.
+        """
         visible, names = codes(table.combine_chunks(), "visibility")
         network = names.index("network") if "network" in names else UNKNOWN - 1
-        table = table.filter(pa.array(visible == network)).combine_chunks()
+        missing = np.zeros(len(table), dtype=np.int64) if lost is None else lost
+        missing, table = missing[visible == network], table.filter(pa.array(visible == network)).combine_chunks()
         (communicator, communicators), (op, ops), (state, states) = (
             codes(table, name) for name in ("communicator", "op", "state")
         )
@@ -107,7 +111,7 @@ class Participation:
             communicator=communicator,
             instance=integers(table, "seq"),
             iteration=integers(table, "iteration"),
-            lost=np.maximum(integers(table, "calls_lost"), 0),
+            lost=missing,
             rank=of_rank,
             op=op,
             call_ns=called,
@@ -143,15 +147,19 @@ class Participation:
 
     def unknown_after_losses(self) -> Participation:
         """The same rows, those of a rank on a communicator unknown after a lost call, up to the end of the iteration:
-        whose traffic is whose is uncertain. Fewer calls than any custom collective has are a part of one, and only that
-        is unknown.
+        whose traffic is whose is uncertain. Fewer calls than any custom collective has are a part of one, of that
+        before them or behind, and only these are unknown.
         """
         first = _first_alike(self.communicator, self.rank, self.iteration)
         sends = np.where(self.custom, np.diff(self.peer_offset), 1)
         fewest = np.full(len(self.communicators) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(fewest, self.communicator, np.maximum(sends, 1))
-        whole = np.append(0, np.cumsum(np.where(self.lost >= fewest[self.communicator], self.lost, 0)))
-        uncertain = (self.lost > 0) | (whole[1:] > whole[first])
+        np.minimum.at(fewest, self.communicator[sends > 0], sends[sends > 0])
+        whole = self.lost >= fewest[self.communicator]
+        upto = np.append(0, np.cumsum(np.where(whole, self.lost, 0)))
+        part = (self.lost > 0) & ~whole
+        same = (np.diff(self.communicator) == 0) & (np.diff(self.rank) == 0)
+        before = np.append(part[1:] & same, False)[: len(part)]
+        uncertain = part | before | (upto[1:] > upto[first])
         return replace(
             self,
             start_ns=np.where(uncertain, UNKNOWN, self.start_ns),
@@ -163,6 +171,19 @@ class Participation:
 
 _OF_PEERS = ("peer", "peer_sent", "peer_time_ns", "peer_done")
 _NOT_A_ROW_EACH = (*_OF_PEERS, "peer_offset", "communicators", "ops")
+
+
+def lost_before(table: pa.Table) -> Ints:
+    """How many calls telemetry has lost between each row of analysis.traffic_metrics and the one before it of its rank
+    and communicator; shape (rows,)."""
+    (communicator, _), rank = codes(table, "communicator"), integers(table, "rank")
+    order = np.lexsort((integers(table, "call_ns"), rank, communicator))
+    total = np.maximum(integers(table, "calls_lost"), 0)[order]
+    same = np.zeros(len(order), dtype=np.bool_)
+    same[1:] = (np.diff(communicator[order]) == 0) & (np.diff(rank[order]) == 0)
+    lost = np.zeros(len(order), dtype=np.int64)
+    lost[order] = np.where(same, np.maximum(np.diff(total, prepend=0), 0), 0)
+    return lost
 
 
 def _first_alike(*columns: Ints) -> Ints:

@@ -56,7 +56,7 @@ def of_traffic(own: Sequence[Grid], table: Participation, job: Job) -> list[Stag
     for group in job.communicators:
         on_host = {job.clock(rank): rank for rank in group.ranks}
         hosts = order.get(frozenset(on_host))
-        if hosts is not None and len(hosts) == len(group.ranks):
+        if hosts is not None and len(hosts) == len(on_host) == len(group.ranks):
             found.setdefault(tuple(on_host[host] for host in hosts))
     return list(found)
 

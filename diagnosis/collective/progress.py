@@ -46,6 +46,11 @@ class Progress:
         """The last iteration whose mark it has passed."""
         return next(reversed(self.passed))
 
+    @property
+    def calls(self) -> dict[int, int]:
+        """When it called each mark that it has passed, by iteration."""
+        return {number: at.call_ns for number, at in self.passed.items()}
+
     def at(self, iteration: int) -> Passed | None:
         """Where it passed an iteration's mark."""
         return self.passed.get(iteration)

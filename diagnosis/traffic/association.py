@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -19,7 +19,7 @@ from diagnosis.traffic.pieces import UNKNOWN
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
 from diagnosis.traffic.segmentation import (
-    INCOMPLETE,
+    COMPLETE,
     MISSING_START,
     UNKNOWN_STATE,
     SegmentationRules,
@@ -27,6 +27,7 @@ from diagnosis.traffic.segmentation import (
     segment,
 )
 from diagnosis.traffic.transfers import Transfers, expected_transfers, infer_algorithms
+from diagnosis.traffic.ways import Way, ways_of
 
 Visibility = Literal["network", "intra_host", "below_aggregation"]
 VISIBILITIES: tuple[Visibility, ...] = ("network", "intra_host", "below_aggregation")
@@ -41,7 +42,8 @@ class Association:
     the network, where they were seen (``segments``, in the order of ``network``: rows of ``transfers``). ``calls``
     joins them by call, ``operators`` by operator (custom collectives as one); both have keys that are rows of the
     calls. Calls that send nothing on the network are in neither. ``lanes``: records of queue pairs, which pieces of
-    segments refer to.
+    segments refer to. ``seen_whole``: ways all of whose queue pairs are mapped: all that had been called was
+    sent once.
     """
 
     ports: Ports
@@ -54,17 +56,12 @@ class Association:
     custom: Bools
     inferred: Mapping[Kind, Inference]
     lanes: QueuePairs
+    seen_whole: frozenset[Way]
 
     @cached_property
     def seen(self) -> Transfers:
         """The transfers on the network."""
         return self.transfers.take(self.network)
-
-    @property
-    def seen_whole(self) -> Ints:
-        """Pairs of ranks (``Transfers.pair``) all of whose queue pairs are mapped: they had sent all that was called,
-        each once."""
-        return np.unique(self.seen.pair[self.segments.caught_up])
 
     def measured(self, chosen: Bools | None = None) -> Metrics:
         """What tells the ranks of the chosen operators, shape (operators,), or of all of them, apart."""
@@ -80,26 +77,29 @@ def associate(
     same_host: Callable[[int, int], bool],
     inferred: Mapping[Kind, Inference] | None = None,
     rules: SegmentationRules | None = None,
-    seen_whole: Ints | None = None,
+    seen_whole: Collection[Way] | None = None,
 ) -> Association:
     """Find the calls of the ranks that NICs serve in their traffic.
 
     ``members``: ranks of each communicator; ``same_host``: whether two ranks share a host. ``inferred``: algorithms
     that are known from before, since operators repeat; those of other kinds of calls are inferred here. ``seen_whole``:
-    pairs of ranks that are known to be mapped in full, from before; None: all are.
+    ways that are known to be mapped in full, from before; None: all are.
     """
     rules = rules or SegmentationRules()
     lanes = queue_pairs.distinct(ports.clock_error_ns)
     bursts = find_bursts(ports, lanes, rules.delta(ports.epoch_ns))
-    known = dict(inferred or {})
-    known |= infer_algorithms(calls, members, bursts, ports.clock_error_ns + ports.epoch_ns, known)
-    transfers = expected_transfers(calls, members, known)
+    algorithms = dict(inferred or {})
+    algorithms |= infer_algorithms(calls, members, bursts, ports.clock_error_ns + ports.epoch_ns, algorithms)
+    transfers = expected_transfers(calls, members, algorithms)
     between = _lanes_between(lanes, transfers)
     visibility = _visibility(transfers, between, ports.aggregation_bytes, same_host)
     network = np.flatnonzero(visibility == NETWORK)
     seen = transfers.take(network)
     segments = segment(ports, bursts, seen, np.maximum(between[network], 1), rules)
-    segments = _unmapped_are_unknown(segments, seen, between[network], seen_whole)
+    way, ways = ways_of(calls, seen)
+    whole = {ways[at] for at in np.unique(way[segments.caught_up]).tolist()}
+    trusted = np.array([seen_whole is None or one in whole or one in seen_whole for one in ways], dtype=np.bool_)
+    segments = _unmapped_are_unknown(segments, seen, between[network], trusted[way])
     operators = combined(seen, segments, calls.unit[seen.call])
     return Association(
         ports=ports,
@@ -110,8 +110,9 @@ def associate(
         calls=combined(seen, segments, seen.call),
         operators=operators,
         custom=calls.grouped[operators.key] & calls.point_to_point[operators.key],
-        inferred=known,
+        inferred=algorithms,
         lanes=lanes,
+        seen_whole=frozenset(whole),
     )
 
 
@@ -135,14 +136,19 @@ def _visibility(transfers: Transfers, between: Ints, aggregation: int, same_host
     return np.select([local, small], [INTRA_HOST, BELOW_AGGREGATION], default=NETWORK).astype(np.int64)
 
 
-def _unmapped_are_unknown(segments: Segments, transfers: Transfers, between: Ints, seen_whole: Ints | None) -> Segments:
-    """Without a record of a queue pair between two ranks, that none of their traffic is seen tells nothing; nor, where
-    records of some may be missing, that not all of it is."""
-    known = between > 0
-    if seen_whole is not None:
-        pair, seen = transfers.pair, segments.start_ns != UNKNOWN
-        whole = np.isin(pair, np.append(pair[segments.caught_up], seen_whole))
-        lacking = np.isin(segments.state, (INCOMPLETE, MISSING_START)) & np.isin(pair, pair[seen])
-        known &= whole | ~lacking
+def _unmapped_are_unknown(segments: Segments, transfers: Transfers, between: Ints, whole: Bools) -> Segments:
+    """Without a record of a queue pair between two ranks, that none of their traffic is seen tells nothing.
+
+    Nor, where records of some may be missing, does what is seen: it is then taken for fewer operators than it was.
+    ``whole``: whose queue pairs are all mapped; shape (transfers,). Of the others it counts that all that was called
+    was sent, or nothing at all ever, as long as the rank has not ended what it called later.
+    """
+    pair, (senders, sender) = transfers.pair, np.unique(transfers.source, return_inverse=True)
+    ended = np.zeros(len(senders), dtype=np.int64)
+    over = whole & (segments.state == COMPLETE)
+    np.maximum.at(ended, sender[over], transfers.launch_ns[over])
+    never_sent = (segments.state == MISSING_START) & ~np.isin(pair, pair[segments.start_ns != UNKNOWN])
+    waiting = never_sent & (transfers.launch_ns >= ended[sender])
+    known = (between > 0) & (whole | segments.caught_up | waiting)
     state, coverage = np.where(known, segments.state, UNKNOWN_STATE), np.where(known, segments.coverage, 0.0)
     return replace(segments, state=state, coverage=coverage)

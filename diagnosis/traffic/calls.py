@@ -18,6 +18,13 @@ from diagnosis.traffic.volume import DTYPE_BYTES, POINT_TO_POINT
 UNKNOWN = -1
 
 
+class LetGo(NamedTuple):
+    """A rank's last call on a communicator that is no longer kept: its number, and how many are missing up to it."""
+
+    seq: int
+    lost: int
+
+
 class Kind(NamedTuple):
     """Calls that run on the same algorithm: the library chooses it by operator and size. ``rank``: of several NICs
     the sender (``endpoints``)."""
@@ -36,8 +43,8 @@ class Calls:
     ``peer`` and ``root`` are global ranks or ``UNKNOWN``. ``launch_ns`` is when it may begin at the earliest: the
     first call of its operator. ``unit``: row of the first call of the same operator; the sends and
     receives of one group on one communicator are one operator, a custom collective. ``grouped``: whether it is in a
-    group. ``lost_before``: calls of its rank on its communicator that are missing right before it. ``nic``: number of
-    the NIC that they are looked for on. Times are of the host's clock.
+    group. ``lost``: calls of its rank on its communicator that are missing up to it. ``nic``: number of the NIC that
+    they are looked for on. Times are of the host's clock.
     """
 
     nic: Ints
@@ -53,7 +60,7 @@ class Calls:
     launch_ns: Ints
     unit: Ints
     grouped: Bools
-    lost_before: Ints
+    lost: Ints
     communicators: tuple[str, ...]
     ops: tuple[str, ...]
 
@@ -84,19 +91,12 @@ class Calls:
         rows = zip(*(column[first].tolist() for column in columns), strict=True)
         return code, [Kind(rank, self.communicators[c], self.ops[op], size) for rank, c, op, size in rows]
 
-    def lost_until(self, operators: Ints) -> Ints:
-        """Calls that are missing between each of some operators and the one before it of its rank and communicator, or
-        within it; shape as given. ``operators``: rows of their first calls, ascending."""
-        place = joint_codes(self.source, self.communicator) * len(self)
-        told = place[operators] + operators
-        order, lacking = np.argsort(told), np.flatnonzero(self.lost_before)
-        next_one = np.searchsorted(told[order], place[lacking] + self.unit[lacking])
-        known = next_one < len(told)
-        lacking, next_one = lacking[known], order[next_one[known]]
-        same = place[operators[next_one]] == place[lacking]
-        lost = np.zeros(len(operators), dtype=np.int64)
-        np.add.at(lost, next_one[same], self.lost_before[lacking[same]])
-        return lost
+    def lost_up_to(self, operators: Ints) -> Ints:
+        """Calls that are missing up to the last one of each of some operators; shape as given. ``operators``: rows of
+        their first calls."""
+        lost = np.zeros(len(self), dtype=np.int64)
+        np.maximum.at(lost, self.unit, self.lost)
+        return lost[operators]
 
     def take(self, chosen: Ints | Bools) -> Calls:
         """The chosen calls, in their order; operators that are cut apart keep what is left of them."""
@@ -111,11 +111,11 @@ class Calls:
         return replace(picked, nic=nic, unit=_first_of_each(picked.unit + nic * len(self)))
 
     @classmethod
-    def from_arrow(cls, table: pa.Table, before: Mapping[tuple[int, str], int] | None = None) -> Calls:
+    def from_arrow(cls, table: pa.Table, before: Mapping[tuple[int, str], LetGo] | None = None) -> Calls:
         """Build from rows of telemetry.op_calls; a call that is told twice counts once.
 
-        ``before``: sequence numbers of the last calls before these, by rank and communicator; where it is not known,
-        nothing is missing before the first one.
+        ``before``: the last calls that are not among these, by rank and communicator; where it is not known, nothing is
+        missing before the first one.
         """
         rank, call_id = integers(table, "rank"), integers(table, "call_id")
         order = np.lexsort((call_id, rank))
@@ -142,7 +142,7 @@ class Calls:
             launch_ns=call_ns,
             unit=np.arange(len(rank)),
             grouped=opened >= 0,
-            lost_before=_lost_before(rank, communicator, integers(table, "seq"), communicators, before or {}),
+            lost=_lost(rank, communicator, integers(table, "seq"), communicators, before or {}),
             communicators=tuple(communicators),
             ops=tuple(ops),
         )
@@ -160,20 +160,27 @@ def _coded(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
     return codes(table.combine_chunks(), name)
 
 
-def _lost_before(
-    rank: Ints, communicator: Ints, seq: Ints, communicators: Sequence[str], before: Mapping[tuple[int, str], int]
+def _lost(
+    rank: Ints, communicator: Ints, seq: Ints, communicators: Sequence[str], before: Mapping[tuple[int, str], LetGo]
 ) -> Ints:
-    """How many numbers each call leaves out after the one before it of its rank and communicator; shape (n,)."""
+    """How many numbers are left out up to each call of its rank and communicator; shape (n,)."""
     order = np.lexsort((seq, communicator, rank))
-    same = (np.diff(rank[order]) == 0) & (np.diff(communicator[order]) == 0)
-    lost = np.zeros(len(order), dtype=np.int64)
-    lost[1:] = np.where(same, np.diff(seq[order]) - 1, 0)
-    for at in np.flatnonzero(np.append(True, ~same))[: len(order)].tolist():
-        row = int(order[at])
-        last = before.get((int(rank[row]), communicators[int(communicator[row])]))
-        lost[at] = 0 if last is None else int(seq[row]) - last - 1
-    lost[order] = np.maximum(lost, 0)
-    return lost
+    ordered = seq[order]
+    fresh = np.ones(len(order), dtype=np.bool_)
+    fresh[1:] = (np.diff(rank[order]) != 0) | (np.diff(communicator[order]) != 0)
+    heads = np.flatnonzero(fresh)
+    of_head = zip(rank[order[heads]].tolist(), communicator[order[heads]].tolist(), strict=True)
+    known = [before.get((number, communicators[code])) for number, code in of_head]
+    last = np.array([UNKNOWN if one is None else one.seq for one in known], dtype=np.int64)
+    lost = np.array([0 if one is None else one.lost for one in known], dtype=np.int64)
+    group = np.cumsum(fresh) - 1
+    previous = np.append(0, ordered[:-1])[: len(order)]
+    previous[heads] = np.where(last == UNKNOWN, ordered[heads] - 1, last)
+    gap = np.maximum(ordered - np.maximum(previous, last[group]) - 1, 0)
+    total = np.cumsum(gap)
+    found = np.zeros(len(order), dtype=np.int64)
+    found[order] = lost[group] + total - (total - gap)[heads][group]
+    return found
 
 
 def _units(calls: Calls, opened: Ints) -> Ints:

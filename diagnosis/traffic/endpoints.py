@@ -6,7 +6,7 @@ ranks go by numbers that say on which NIC they are. On the first NIC, or the onl
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, overload
 
 from diagnosis.traffic.epochs import Ints
 
@@ -31,7 +31,11 @@ def qpn_of(flow: Ints) -> Ints:
     return flow & ((1 << _QPN_BITS) - 1)
 
 
-def sender_of(nic: Ints | int, rank: Ints) -> Ints:
+@overload
+def sender_of(nic: int, rank: int) -> int: ...
+@overload
+def sender_of(nic: Ints | int, rank: Ints) -> Ints: ...
+def sender_of(nic: Ints | int, rank: Ints | int) -> Ints | int:
     """The number of a rank that sends by one of several NICs."""
     return rank | (nic << _RANK_BITS)
 

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.columns import joint_codes
 from diagnosis.job import Job
-from diagnosis.traffic.calls import Calls
+from diagnosis.traffic.calls import Calls, LetGo
 from diagnosis.traffic.epochs import Poll
 from diagnosis.traffic.identification import Identification
 from diagnosis.traffic.parallelism import Parallelisms
@@ -59,8 +60,8 @@ class HostTraffic:
     """What a host of a job told and has not been let go of.
 
     ``at_ns``: up to when it is told what was found; None: nothing was polled yet. ``polled_ns``: up to when each NIC is
-    polled, ``called_ns``: up to when calls are known; all by the host's clock. ``let_go``: sequence number of the last
-    call that is no longer kept, by rank and communicator.
+    polled, ``called_ns``: up to when calls are known; all by the host's clock. ``let_go``: the last call that is
+    no longer kept, by rank and communicator.
     """
 
     host: str
@@ -70,7 +71,7 @@ class HostTraffic:
     windows: dict[str, NicWindow] = field(default_factory=dict)
     polled_ns: dict[str, int] = field(default_factory=dict)
     calls: list[pa.Table] = field(default_factory=list)
-    let_go: dict[tuple[int, str], int] = field(default_factory=dict)
+    let_go: dict[tuple[int, str], LetGo] = field(default_factory=dict)
     pairs: dict[tuple[str, int, int], dict[str, Any]] = field(default_factory=dict)
     serving: Identification = field(default_factory=Identification)
     _of_nic: dict[str, QueuePairs] | None = field(default=None, init=False, repr=False)
@@ -94,7 +95,7 @@ class HostTraffic:
             "host": self.host,
             "at_ns": self.at_ns,
             "windows": {nic: window.to_state() for nic, window in self.windows.items()},
-            "let_go": [[*of, seq] for of, seq in self.let_go.items()],
+            "let_go": [[*of, *last] for of, last in self.let_go.items()],
             "pairs": list(self.pairs.values()),
             "serving": self.serving.to_state(),
         }
@@ -107,7 +108,7 @@ class HostTraffic:
             rules,
             at_ns=state["at_ns"],
             windows={nic: NicWindow.from_state(nic, rules.window, own) for nic, own in state["windows"].items()},
-            let_go={(rank, communicator): seq for rank, communicator, seq in state["let_go"]},
+            let_go={(rank, communicator): LetGo(*last) for rank, communicator, *last in state["let_go"]},
             pairs={_of_pair(row): row for row in state["pairs"]},
             serving=Identification.from_state(state["serving"]),
         )
@@ -137,8 +138,12 @@ class HostTraffic:
         return _newest(table)
 
     def take_pairs(self, table: pa.RecordBatch) -> None:
-        """Take rows of telemetry.queue_pairs."""
+        """Take rows of telemetry.queue_pairs. Where one changes, it has to show again that all of them are known."""
         for row in table.select(_PAIRS.names).to_pylist():
+            window = self.windows.get(row["nic"])
+            if window is not None and self.pairs.get(_of_pair(row)) != row:
+                ends = row["source_rank"], row["destination_rank"]
+                window.seen_whole = {way for way in window.seen_whole if (way.sender, way.destination) != ends}
             self.pairs[_of_pair(row)] = row
         self._of_nic = None
 
@@ -207,21 +212,22 @@ class HostTraffic:
 
     def _forget(self) -> None:
         before = self.needed_from_ns
-        if any(table.num_rows and _newest(table) < before for table in self.calls):
-            for table in self.calls:
-                if _newest(table) < before:
-                    self._let_go(table)
-            calls = [table for table in self.calls if _newest(table) >= before]
-            self.calls, self._known_calls = calls or [self.calls[-1].slice(0, 0)], None
+        while any(table.num_rows for table in self.calls) and _newest(self.calls[0]) < before:
+            self._let_go(self.calls[0])
+            self.calls, self._known_calls = self.calls[1:] or [self.calls[0].slice(0, 0)], None
         pairs = {key: row for key, row in self.pairs.items() if (row["valid_to_ns"] or before) >= before}
         if len(pairs) < len(self.pairs):
             self.pairs, self._of_nic = pairs, None
 
-    def _let_go(self, calls: pa.Table) -> None:
-        last = calls.group_by(["rank", "communicator"]).aggregate([("seq", "max")])
-        for row in last.to_pylist():
-            of = row["rank"], row["communicator"]
-            self.let_go[of] = max(self.let_go.pop(of, 0), row["seq_max"])
+    def _let_go(self, table: pa.Table) -> None:
+        """Remember the last calls of what is kept no longer."""
+        calls = Calls.from_arrow(table, self.let_go)
+        code = joint_codes(calls.rank, calls.communicator)
+        order = np.lexsort((calls.seq, code))
+        for row in order[np.diff(code[order], append=-1) != 0].tolist():
+            of = int(calls.rank[row]), calls.communicators[calls.communicator[row]]
+            last = LetGo(int(calls.seq[row]), int(calls.lost[row]))
+            self.let_go[of] = max(last, self.let_go.pop(of, last))
         while len(self.let_go) > _MOST_LET_GO:
             del self.let_go[next(iter(self.let_go))]
 

@@ -53,7 +53,7 @@ def metrics_table(
             "start_ns": nullable(operators.start_ns[at], seen, pa.int64()),
             "end_ns": nullable(operators.end_ns[at], seen, pa.int64()),
             "clock_error_ns": nullable(ports.clock_error_ns[nic], aligned, pa.int64()),
-            "calls_lost": calls.lost_until(operators.key)[at].astype(np.int32),
+            "calls_lost": calls.lost_up_to(rows),
             "state": named(operators.state[at], STATES),
             "visibility": named(np.zeros(len(at), dtype=np.int64), VISIBILITIES),
             "duration_ns": nullable(duration, seen, pa.int64()),

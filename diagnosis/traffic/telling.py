@@ -16,7 +16,7 @@ from diagnosis.columns import joint_codes
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.association import Association, associate
 from diagnosis.traffic.calls import Calls, Kind
-from diagnosis.traffic.endpoints import MOST_NICS, ends_of, nic_of, pair_of, rank_of, sender_of
+from diagnosis.traffic.endpoints import MOST_NICS, nic_of, rank_of, sender_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
@@ -24,6 +24,7 @@ from diagnosis.traffic.results import metrics_table, operators_table
 from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, MOST_INFLATION, UNKNOWN_STATE
 from diagnosis.traffic.series import EpochSeries
 from diagnosis.traffic.volume import POINT_TO_POINT, TREE_OPS
+from diagnosis.traffic.ways import Way
 from diagnosis.traffic.windows import NicWindow, WindowRules
 
 _MOST_KINDS = 10_000
@@ -129,10 +130,13 @@ class _Step:
                 known[kind] = inference
         return known
 
-    def _seen_whole(self) -> Ints:
-        """Pairs of ranks that were seen to be mapped in full."""
-        each = [np.array(sorted(window.seen_whole), dtype=np.int64).reshape(-1, 2) for window in self.windows]
-        return np.concatenate([pair_of(sender_of(nic, own[:, 0]), own[:, 1]) for nic, own in enumerate(each)])
+    def _seen_whole(self) -> set[Way]:
+        """The ways that were seen to be mapped in full."""
+        return {
+            way._replace(sender=sender_of(nic, way.sender))
+            for nic, window in enumerate(self.windows)
+            for way in window.seen_whole
+        }
 
     def _told(self) -> Bools:
         """Which calls were told before; shape (calls,)."""
@@ -192,8 +196,8 @@ class _Step:
 
     def _learn(self, found: Association, over: Bools) -> None:
         """Take algorithms for known of which one operator is over, and nothing else of their kind is in doubt: what
-        only goes around rings never is. And pairs of ranks for mapped in full that had sent all
-        that was called."""
+        only goes around rings never is. And ways for mapped in full on which all that was
+        called was sent."""
         code, kinds = self.calls.kinds
         key = found.operators.key
         doubtful = set(code[key[_doubtful(found, code[key])]].tolist())
@@ -203,9 +207,8 @@ class _Step:
                 self.windows[nic_of(kinds[at].rank)].inferred.setdefault(_of_rank(kinds[at]), inference)
         for window in self.windows:
             _keep_newest(window.inferred)
-        for pair in found.seen_whole.tolist():
-            source, destination = ends_of(pair)
-            self.windows[nic_of(source)].seen_whole.add((rank_of(source), destination))
+        for way in found.seen_whole:
+            self.windows[nic_of(way.sender)].seen_whole.add(way._replace(sender=rank_of(way.sender)))
 
     def _unlearn(self, found: Association) -> bool:
         """Whether algorithms are no longer known, since operators have sent more by them than any protocol costs: what

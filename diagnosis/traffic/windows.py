@@ -17,6 +17,7 @@ from diagnosis.traffic.calls import Kind
 from diagnosis.traffic.epochs import Ints, Poll
 from diagnosis.traffic.segmentation import SegmentationRules
 from diagnosis.traffic.series import EpochSeries
+from diagnosis.traffic.ways import Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,7 @@ class NicWindow:
 
     Of what was told, all since ``from_ns`` is kept (host's clock); ``told``: rank and id of calls among it that were
     told and are context, shape (n, 2). ``inferred``: algorithms that count as known; ``first_called``: when a kind that
-    has none was first called. ``seen_whole``: ranks, and whom they send to, that had sent all that was called once,
-    so that all of their queue pairs are mapped.
+    has none was first called. ``seen_whole``: ways, by rank, all of whose queue pairs are mapped.
     """
 
     nic: str
@@ -58,7 +58,7 @@ class NicWindow:
     told: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     inferred: dict[Kind, Inference] = field(default_factory=dict)
     first_called: dict[Kind, int] = field(default_factory=dict)
-    seen_whole: set[tuple[int, int]] = field(default_factory=set)
+    seen_whole: set[Way] = field(default_factory=set)
 
     def series(self, until_ns: int) -> EpochSeries | None:
         """What telemetry tells up to a time; None: nothing that could be anybody's.
@@ -97,7 +97,7 @@ class NicWindow:
             told=np.array(state["told"], dtype=np.int64).reshape(-1, 2),
             inferred={Kind(*row[:4]): Inference(row[4], row[5], row[6], dict(row[7])) for row in state["inferred"]},
             first_called={Kind(*row[:4]): row[4] for row in state["first_called"]},
-            seen_whole={(source, destination) for source, destination in state["seen_whole"]},
+            seen_whole={Way(*row) for row in state["seen_whole"]},
         )
 
 

@@ -1,3 +1,3 @@
--- How many calls telemetry has lost right before an operator.
+-- How many calls telemetry has lost up to an operator.
 
-ALTER TABLE traffic_metrics ADD COLUMN IF NOT EXISTS `calls_lost` Nullable(Int32) AFTER `clock_error_ns`;
+ALTER TABLE traffic_metrics ADD COLUMN IF NOT EXISTS `calls_lost` Nullable(Int64) AFTER `clock_error_ns`;

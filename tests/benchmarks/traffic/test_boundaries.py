@@ -52,6 +52,8 @@ def test_what_is_lost_moves_few_boundaries_and_keeps_nothing_from_ending(setup: 
     """Ten times as much as usual; a lost send of an exchange may be taken for the end of the one before."""
     lossy = dataclasses.replace(DEFAULT, lost_calls=0.01, lost_pairs=0.01, dropping_polls=0.02, lost_polls=0.02)
     counts = counted(setup, lossy)
+    whole = counted(setup, WHOLE)
+    assert counts.apart + counts.back_to_back >= 0.5 * (whole.apart + whole.back_to_back), "most of it is known"
     assert counts.in_time >= 0.85 * counts.apart
     assert counts.not_complete == 0
 

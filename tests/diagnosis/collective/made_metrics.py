@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from diagnosis.collective.grid import Grid, grids
-from diagnosis.collective.participation import Participation
+from diagnosis.collective.participation import Participation, lost_before
 from diagnosis.job import Communicator, Job, Place
 from schemas.traffic_metrics import TOPIC
 
@@ -93,7 +93,8 @@ class Told:
     def table(self) -> Participation:
         """The rows, through the topic's own columns."""
         every = [{column.name: None for column in TOPIC.columns} | row for row in self.rows]
-        return Participation.from_arrow(pa.Table.from_batches([TOPIC.from_rows(every)]))
+        rows = pa.Table.from_batches([TOPIC.from_rows(every)])
+        return Participation.from_arrow(rows, lost_before(rows))
 
     @property
     def grids(self) -> list[Grid]:

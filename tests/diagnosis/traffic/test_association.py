@@ -11,10 +11,9 @@ import pytest
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.association import VISIBILITIES, Association, associate
 from diagnosis.traffic.calls import Kind
-from diagnosis.traffic.endpoints import pair_of
-from diagnosis.traffic.epochs import Ints
 from diagnosis.traffic.segmentation import STATES
 from diagnosis.traffic.volume import ring_bytes
+from diagnosis.traffic.ways import Way
 from tests.diagnosis.traffic.made_calls import Caller, calls
 from tests.diagnosis.traffic.made_epochs import EPOCH_NS, MB, MS, Sent, port, queue_pairs
 
@@ -203,18 +202,29 @@ def test_what_lacks_may_be_on_a_queue_pair_without_a_record() -> None:
     caller.exchange("ep", {8: 8 * MB}, 10 * MS)
     caller.exchange("ep", {8: 8 * MB, 16: 8 * MB, 24: 8 * MB}, 90 * MS)
     half = [*both(8, 10 * MS, 8 * MB), *both(8, 90 * MS, 3 * MB), *both(16, 90 * MS, 3 * MB)]
-    nothing = np.zeros(0, dtype=np.int64)
 
-    def states(seen_whole: Ints | None) -> dict[tuple[int, int], str]:
+    def states(seen_whole: set[Way] | None) -> dict[tuple[int, int], str]:
         one = associate(port(half), queue_pairs(*LANES), calls(caller), MEMBERS, same_host, seen_whole=seen_whole)
         told = zip(one.seen.launch_ns.tolist(), one.seen.destination.tolist(), one.segments.state, strict=True)
+        assert one.seen_whole == {Way(0, 8, "ep", True)}
         return {(at // MS, peer): STATES[state] for at, peer, state in told}
 
     assert states(None)[90, 16] == "incomplete"
-    doubted = states(nothing)
+    doubted = states(set())
     assert (doubted[90, 8], doubted[90, 16]) == ("incomplete", "unknown"), "to 8 all was sent before"
     assert doubted[90, 24] == "missing_start"
-    assert states(np.array([pair_of(0, 16)]))[90, 16] == "incomplete"
+    assert states({Way(0, 16, "ep", True)})[90, 16] == "incomplete"
+    assert states({Way(0, 16, "dp", True), Way(0, 16, "ep", False)})[90, 16] == "unknown", "by other queue pairs"
+
+
+def test_who_has_ended_what_it_called_later_lacks_the_record_of_what_it_called_before() -> None:
+    caller = Caller(0, MEMBERS)
+    for at in range(4):
+        caller.exchange("ep", {8: 8 * MB, 16: 8 * MB}, (10 + 50 * at) * MS)
+    sent = [one for at in range(3) for one in both(8, (10 + 50 * at) * MS, 8 * MB)]
+    one = associate(port(sent), queue_pairs(*LANES), calls(caller), MEMBERS, same_host, seen_whole=set())
+    of = {peer: [STATES[s] for s in one.segments.state[one.seen.destination == peer]] for peer in (8, 16)}
+    assert of == {8: [*["complete"] * 3, "missing_start"], 16: [*["unknown"] * 2, *["missing_start"] * 2]}
 
 
 def test_traffic_of_others_counts_for_nobody() -> None:

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from diagnosis.traffic.calls import Calls
+from diagnosis.traffic.calls import Calls, LetGo
 from tests.diagnosis.traffic.made_calls import Caller, calls, table
 
 MEMBERS = {"dp": (0, 8), "ep": (0, 8, 16), "pp": (0, 8)}
@@ -55,23 +55,31 @@ def test_numbers_that_are_left_out_are_lost_calls() -> None:
     one.rows = [row for row in one.rows if (row["communicator"], row["seq"]) not in {("dp", 2), ("dp", 3), ("pp", 0)}]
     other.rows = other.rows[4:]
     rows = table([one, other])
-    found = Calls.from_arrow(rows)
-    lost = {(row, int(n)) for row, n in enumerate(found.lost_before) if n}
-    assert lost == {(one.rows.index(next(row for row in one.rows if row["seq"] == 4)), 2)}
-    known = Calls.from_arrow(rows, {(0, "pp"): -1, (8, "dp"): 1, (8, "pp"): 0})
-    told = zip(
-        known.rank.tolist(), known.communicator.tolist(), known.seq.tolist(), known.lost_before.tolist(), strict=True
-    )
-    assert {(rank, known.communicators[code], seq): n for rank, code, seq, n in told if n} == {
-        (0, "dp", 4): 2,
-        (0, "pp", 1): 1,
-        (8, "pp", 2): 1,
-    }
-    twice = Calls.from_arrow(pa.concat_tables([rows, rows]).unify_dictionaries())
-    assert twice.lost_before.tolist() == found.lost_before.tolist()
+
+    def lost(before: dict[tuple[int, str], LetGo]) -> dict[tuple[int, str], list[int]]:
+        found = Calls.from_arrow(rows, before)
+        names = [found.communicators[code] for code in found.communicator]
+        twice = Calls.from_arrow(pa.concat_tables([rows, rows]).unify_dictionaries(), before)
+        assert twice.lost.tolist() == found.lost.tolist()
+        return {
+            (rank, of): [
+                int(n) for n, r, name in zip(found.lost, found.rank, names, strict=True) if (r, name) == (rank, of)
+            ]
+            for rank in (0, 8)
+            for of in ("dp", "pp")
+        }
+
+    assert lost({}) == {(0, "dp"): [0, 0, 2, 2], (0, "pp"): [0] * 5, (8, "dp"): [0] * 4, (8, "pp"): [0] * 4}
+    before = {(0, "dp"): LetGo(0, 5), (8, "dp"): LetGo(0, 3), (8, "pp"): LetGo(9, 7)}
+    assert lost(before) == {
+        (0, "dp"): [5, 5, 7, 7],
+        (0, "pp"): [0] * 5,
+        (8, "dp"): [4] * 4,
+        (8, "pp"): [7] * 4,
+    }, "what was let go counts once, also where it comes again"
 
 
-def test_lost_calls_count_for_the_operator_that_follows_or_that_they_are_of() -> None:
+def test_an_operator_has_lost_what_is_missing_up_to_its_last_call() -> None:
     one = Caller(0, MEMBERS)
     one.call("ep", "all_reduce", 10, 1)
     one.exchange("ep", {8: 4, 16: 4}, 10)
@@ -82,6 +90,4 @@ def test_lost_calls_count_for_the_operator_that_follows_or_that_they_are_of() ->
     one.rows = [row for row in one.rows if row["communicator"] == "dp" or row["seq"] not in {3, 5}]
     found = calls(one)
     assert found.unit.tolist() == [0, 1, 1, 1, 4, 5, 6]
-    assert found.lost_until(found.unit[[0, 1, 4, 5, 6]]).tolist() == [0, 1, 0, 1, 0]
-    assert found.lost_until(found.unit[[0, 5, 6]]).tolist() == [0, 2, 0], "also of those that are told for none"
-    assert found.lost_until(found.unit[[0]]).tolist() == [0]
+    assert found.lost_up_to(found.unit[[0, 1, 4, 5, 6]]).tolist() == [0, 1, 0, 2, 2]
