@@ -22,7 +22,7 @@ from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import traffic_rows
 
-FORMAT = "compare/5"
+FORMAT = "compare/6"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,8 @@ class Iteration:
 
 @dataclass
 class Course:
-    """One job. ``told_ns``: up to when each host is told of; ``judged``: the last complete iteration."""
+    """One job. ``told_ns``: up to when each host is told of; ``judged``: the last complete iteration; ``lost``: calls
+    of each rank on each communicator that telemetry had lost before the rows that are kept, where it had."""
 
     rules: CourseRules
     ranks: dict[int, Progress] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class Course:
     began_ns: int | None = None
     judged: int = UNKNOWN
     open: dict[tuple[int, str, int], int] = field(default_factory=dict)
+    lost: dict[tuple[int, str], int] = field(default_factory=dict)
     _joined: bool = field(default=False, init=False, repr=False)
 
     def take(self, table: pa.Table, host: str, told_ns: int) -> None:
@@ -129,6 +131,7 @@ class Course:
             "began_ns": self.began_ns,
             "judged": self.judged,
             "open": [[*operator, since] for operator, since in self.open.items()],
+            "lost": [[*of, calls] for of, calls in self.lost.items()],
         }
 
     @classmethod
@@ -143,6 +146,7 @@ class Course:
             began_ns=state["began_ns"],
             judged=state["judged"],
             open={(rank, name, seq): since for rank, name, seq, since in state["open"]},
+            lost={(rank, name): calls for rank, name, calls in state["lost"]},
         )
 
     @property
@@ -257,8 +261,8 @@ class Course:
                 if 0 <= number < ranks:
                     column[number] = at
         chosen = _whole(table, (call >= lows[rank]) & (call <= highs[rank]))
-        numbered_table, lost = self._numbered(table.filter(pa.array(chosen))), lost_before(table)[chosen]
-        return Participation.from_arrow(numbered_table, lost).unknown_after_losses()
+        lost = lost_before(table, self.lost)[chosen]
+        return Participation.from_arrow(self._numbered(table.filter(pa.array(chosen))), lost).unknown_after_losses()
 
     def _numbered(self, table: pa.Table) -> pa.Table:
         """Rows with the iterations that they belong to, each up to its rank's mark or, where that is lost, to the usual
@@ -302,8 +306,14 @@ class Course:
     def _forget(self) -> None:
         for rank in self.ranks.values():
             rank.forget(self.judged - self._kept)
-        before = self._bounds(self.judged - self._kept + 1, _EARLIEST)[UNKNOWN]
-        self.rows = [table.filter(pc.greater_equal(table.column("call_ns"), before - _SLACK_NS)) for table in self.rows]
+        before = self._bounds(self.judged - self._kept + 1, _EARLIEST)[UNKNOWN] - _SLACK_NS
+        for table in self.rows:
+            lost = pc.greater(table.column("calls_lost"), 0)
+            gone = table.filter(pc.and_(lost, pc.less(table.column("call_ns"), before)))
+            for row in gone.group_by(["rank", "communicator"]).aggregate([("calls_lost", "max")]).to_pylist():
+                of = row["rank"], row["communicator"]
+                self.lost[of] = max(self.lost.get(of, 0), row["calls_lost_max"])
+        self.rows = [table.filter(pc.greater_equal(table.column("call_ns"), before)) for table in self.rows]
 
 
 def _completed(marks: dict[int, int], usual: Mapping[int, int]) -> dict[int, int]:

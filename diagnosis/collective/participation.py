@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -147,8 +148,8 @@ class Participation:
 
     def unknown_after_losses(self) -> Participation:
         """The same rows, those of a rank on a communicator unknown after a lost call, up to the end of the iteration:
-        whose traffic is whose is uncertain. Fewer calls than any custom collective has are a part of one, of that
-        before them or behind, and only these are unknown.
+        whose traffic is whose is uncertain. Fewer calls than any custom collective has are a part of one, and only that
+        behind them is unknown. What is lost may begin within the one before, which is unknown as well.
         """
         first = _first_alike(self.communicator, self.rank, self.iteration)
         sends = np.where(self.custom, np.diff(self.peer_offset), 1)
@@ -156,10 +157,10 @@ class Participation:
         np.minimum.at(fewest, self.communicator[sends > 0], sends[sends > 0])
         whole = self.lost >= fewest[self.communicator]
         upto = np.append(0, np.cumsum(np.where(whole, self.lost, 0)))
-        part = (self.lost > 0) & ~whole
+        some = self.lost > 0
         same = (np.diff(self.communicator) == 0) & (np.diff(self.rank) == 0)
-        before = np.append(part[1:] & same, False)[: len(part)]
-        uncertain = part | before | (upto[1:] > upto[first])
+        before = np.append(some[1:] & same, False)[: len(some)] & self.custom
+        uncertain = some | before | (upto[1:] > upto[first])
         return replace(
             self,
             start_ns=np.where(uncertain, UNKNOWN, self.start_ns),
@@ -173,16 +174,20 @@ _OF_PEERS = ("peer", "peer_sent", "peer_time_ns", "peer_done")
 _NOT_A_ROW_EACH = (*_OF_PEERS, "peer_offset", "communicators", "ops")
 
 
-def lost_before(table: pa.Table) -> Ints:
+def lost_before(table: pa.Table, earlier: Mapping[tuple[int, str], int] | None = None) -> Ints:
     """How many calls telemetry has lost between each row of analysis.traffic_metrics and the one before it of its rank
-    and communicator; shape (rows,)."""
-    (communicator, _), rank = codes(table, "communicator"), integers(table, "rank")
+    and communicator; shape (rows,). ``earlier``: how many up to what came before these, where any were."""
+    (communicator, names), rank = codes(table, "communicator"), integers(table, "rank")
     order = np.lexsort((integers(table, "call_ns"), rank, communicator))
     total = np.maximum(integers(table, "calls_lost"), 0)[order]
     same = np.zeros(len(order), dtype=np.bool_)
     same[1:] = (np.diff(communicator[order]) == 0) & (np.diff(rank[order]) == 0)
+    previous = np.append(0, total[:-1])[: len(order)]
+    heads = np.flatnonzero(~same)
+    of_head = zip(rank[order[heads]].tolist(), communicator[order[heads]].tolist(), strict=True)
+    previous[heads] = [(earlier or {}).get((number, names[code]), 0) for number, code in of_head]
     lost = np.zeros(len(order), dtype=np.int64)
-    lost[order] = np.where(same, np.maximum(np.diff(total, prepend=0), 0), 0)
+    lost[order] = np.maximum(total - previous, 0)
     return lost
 
 

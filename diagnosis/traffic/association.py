@@ -27,6 +27,7 @@ from diagnosis.traffic.segmentation import (
     segment,
 )
 from diagnosis.traffic.transfers import Transfers, expected_transfers, infer_algorithms
+from diagnosis.traffic.volume import LARGE_BYTES
 from diagnosis.traffic.ways import Way, ways_of
 
 Visibility = Literal["network", "intra_host", "below_aggregation"]
@@ -42,8 +43,8 @@ class Association:
     the network, where they were seen (``segments``, in the order of ``network``: rows of ``transfers``). ``calls``
     joins them by call, ``operators`` by operator (custom collectives as one); both have keys that are rows of the
     calls. Calls that send nothing on the network are in neither. ``lanes``: records of queue pairs, which pieces of
-    segments refer to. ``seen_whole``: ways all of whose queue pairs are mapped: all that had been called was
-    sent once.
+    segments refer to. ``mapped``: ways all of whose queue pairs are known, as all that had been called was sent once;
+    ``unmapped``: those of which none is, as the rank has ended what it called later.
     """
 
     ports: Ports
@@ -56,7 +57,8 @@ class Association:
     custom: Bools
     inferred: Mapping[Kind, Inference]
     lanes: QueuePairs
-    seen_whole: frozenset[Way]
+    mapped: frozenset[Way]
+    unmapped: frozenset[Way]
 
     @cached_property
     def seen(self) -> Transfers:
@@ -77,13 +79,14 @@ def associate(
     same_host: Callable[[int, int], bool],
     inferred: Mapping[Kind, Inference] | None = None,
     rules: SegmentationRules | None = None,
-    seen_whole: Collection[Way] | None = None,
+    mapped: Collection[Way] | None = None,
+    unmapped: Collection[Way] = (),
 ) -> Association:
     """Find the calls of the ranks that NICs serve in their traffic.
 
     ``members``: ranks of each communicator; ``same_host``: whether two ranks share a host. ``inferred``: algorithms
-    that are known from before, since operators repeat; those of other kinds of calls are inferred here. ``seen_whole``:
-    ways that are known to be mapped in full, from before; None: all are.
+    that are known from before, since operators repeat; those of other kinds of calls are inferred here. ``mapped`` and
+    ``unmapped``: ways of which that is known from before; None: all are mapped.
     """
     rules = rules or SegmentationRules()
     lanes = queue_pairs.distinct(ports.clock_error_ns)
@@ -97,9 +100,12 @@ def associate(
     seen = transfers.take(network)
     segments = segment(ports, bursts, seen, np.maximum(between[network], 1), rules)
     way, ways = ways_of(calls, seen)
-    whole = {ways[at] for at in np.unique(way[segments.caught_up]).tolist()}
-    trusted = np.array([seen_whole is None or one in whole or one in seen_whole for one in ways], dtype=np.bool_)
-    segments = _unmapped_are_unknown(segments, seen, between[network], trusted[way])
+    whole = {ways[at] for at in np.unique(way[_sent_whole(segments, seen)]).tolist()}
+    trusted = np.array([mapped is None or one in whole or one in mapped for one in ways], dtype=np.bool_)
+    lacking = _never_sent(segments, seen, trusted[way])
+    none = {ways[at] for at in np.unique(way[lacking]).tolist()} if mapped is not None else set()
+    silent = np.array([one in none or one in unmapped for one in ways], dtype=np.bool_)
+    segments = _unmapped_are_unknown(segments, seen, between[network], trusted[way], silent[way])
     operators = combined(seen, segments, calls.unit[seen.call])
     return Association(
         ports=ports,
@@ -112,7 +118,8 @@ def associate(
         custom=calls.grouped[operators.key] & calls.point_to_point[operators.key],
         inferred=algorithms,
         lanes=lanes,
-        seen_whole=frozenset(whole),
+        mapped=frozenset(whole),
+        unmapped=frozenset(none),
     )
 
 
@@ -136,19 +143,43 @@ def _visibility(transfers: Transfers, between: Ints, aggregation: int, same_host
     return np.select([local, small], [INTRA_HOST, BELOW_AGGREGATION], default=NETWORK).astype(np.int64)
 
 
-def _unmapped_are_unknown(segments: Segments, transfers: Transfers, between: Ints, whole: Bools) -> Segments:
-    """Without a record of a queue pair between two ranks, that none of their traffic is seen tells nothing.
+def _sent_whole(segments: Segments, transfers: Transfers) -> Bools:
+    """Transfers that show that all of their queue pairs are mapped; shape (transfers,).
 
-    Nor, where records of some may be missing, does what is seen: it is then taken for fewer operators than it was.
-    ``whole``: whose queue pairs are all mapped; shape (transfers,). Of the others it counts that all that was called
-    was sent, or nothing at all ever, as long as the rank has not ended what it called later.
+    All that had been called between their ranks was sent when the last one of a row ended. Where the record of a queue
+    pair is missing the sum never comes. Of small ones, which may take fewer queue pairs, the last one alone shows it.
     """
+    if not len(transfers):
+        return segments.caught_up
+    begins = np.append(True, segments.caught_up[:-1] | (np.diff(transfers.pair) != 0))
+    row, last = np.cumsum(begins) - 1, np.append(np.flatnonzero(begins)[1:], len(begins)) - 1
+    large = transfers.expected >= LARGE_BYTES
+    lacking = np.bincount(row, large & (segments.state != COMPLETE))
+    return np.asarray(segments.caught_up | (large & ((lacking == 0) & segments.caught_up[last])[row]))
+
+
+def _never_sent(segments: Segments, transfers: Transfers, whole: Bools) -> Bools:
+    """Transfers of which nothing was seen, nor of any other one between their ranks, though the rank has ended what it
+    called later: no queue pair of theirs is mapped. Shape (transfers,), as ``whole``: whose queue pairs all are."""
     pair, (senders, sender) = transfers.pair, np.unique(transfers.source, return_inverse=True)
     ended = np.zeros(len(senders), dtype=np.int64)
     over = whole & (segments.state == COMPLETE)
     np.maximum.at(ended, sender[over], transfers.launch_ns[over])
-    never_sent = (segments.state == MISSING_START) & ~np.isin(pair, pair[segments.start_ns != UNKNOWN])
-    waiting = never_sent & (transfers.launch_ns >= ended[sender])
-    known = (between > 0) & (whole | segments.caught_up | waiting)
+    silent = (segments.state == MISSING_START) & ~np.isin(pair, pair[segments.start_ns != UNKNOWN])
+    return np.asarray(silent & ~whole & (transfers.launch_ns < ended[sender]))
+
+
+def _unmapped_are_unknown(
+    segments: Segments, transfers: Transfers, between: Ints, whole: Bools, silent: Bools
+) -> Segments:
+    """Without a record of a queue pair between two ranks, that none of their traffic is seen tells nothing.
+
+    Nor, where records of some may be missing, does what is seen: it is then taken for fewer operators than it was.
+    ``whole``: whose queue pairs are all mapped, ``silent``: of whose none is; shape (transfers,). Of the others it
+    counts that all that was called was sent, or nothing at all.
+    """
+    pair = transfers.pair
+    nothing = (segments.state == MISSING_START) & ~np.isin(pair, pair[segments.start_ns != UNKNOWN])
+    known = (between > 0) & (whole | segments.caught_up | (nothing & ~silent))
     state, coverage = np.where(known, segments.state, UNKNOWN_STATE), np.where(known, segments.coverage, 0.0)
     return replace(segments, state=state, coverage=coverage)

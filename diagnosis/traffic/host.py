@@ -1,7 +1,7 @@
 """One host's NIC traffic while its telemetry comes in, in fixed steps of time (Pulse 3.2).
 
-What a step tells hangs on what happened before it alone, not on how polls, calls and queue pairs came in between each
-other.
+What a step tells hangs on what happened before it alone, not on how polls and calls came in between each other; of
+queue pairs it matters which were known.
 """
 
 from __future__ import annotations
@@ -138,12 +138,10 @@ class HostTraffic:
         return _newest(table)
 
     def take_pairs(self, table: pa.RecordBatch) -> None:
-        """Take rows of telemetry.queue_pairs. Where one changes, it has to show again that all of them are known."""
+        """Take rows of telemetry.queue_pairs. Where there is a new one, it has to show again that all are known."""
         for row in table.select(_PAIRS.names).to_pylist():
-            window = self.windows.get(row["nic"])
-            if window is not None and self.pairs.get(_of_pair(row)) != row:
-                ends = row["source_rank"], row["destination_rank"]
-                window.seen_whole = {way for way in window.seen_whole if (way.sender, way.destination) != ends}
+            if row["nic"] in self.windows and _of_pair(row) not in self.pairs:
+                self.windows[row["nic"]].remapped(row["source_rank"], row["destination_rank"])
             self.pairs[_of_pair(row)] = row
         self._of_nic = None
 

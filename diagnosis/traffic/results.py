@@ -14,7 +14,7 @@ from diagnosis.traffic.association import VISIBILITIES, Association
 from diagnosis.traffic.calls import Calls, Kind
 from diagnosis.traffic.endpoints import qpn_of
 from diagnosis.traffic.epochs import Bools, Ints
-from diagnosis.traffic.metrics import Metrics
+from diagnosis.traffic.metrics import Metrics, Operators
 from diagnosis.traffic.pieces import UNKNOWN
 from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, STATES, UNKNOWN_STATE
 from diagnosis.traffic.transfers import DIRECT
@@ -40,7 +40,7 @@ def metrics_table(
     metrics, at = found.measured(chosen), np.flatnonzero(chosen)
     operators, ports = found.operators, found.ports
     rows, custom = operators.key[at], found.custom[at]
-    seen = operators.start_ns[at] != UNKNOWN
+    seen = _is_seen(operators)[at]
     duration = np.where(seen, operators.duration_ns[at], 0)
     sent, actual = operators.sent[at], metrics.actual_time_ns[at]
     aligned, nic = np.full(len(at), ports.aligned), calls.nic[rows]
@@ -105,7 +105,7 @@ def operators_table(
             else np.full(len(rows), otherwise, dtype=values.dtype)
         )
 
-    start = seen(told.start_ns, UNKNOWN)
+    start = seen(np.where(_is_seen(told), told.start_ns, UNKNOWN), UNKNOWN)
     code, kinds = calls.kinds
     inferred = [found.inferred.get(kind) for kind in kinds]
     sure = np.array([one.confidence if one else np.nan for one in inferred], dtype=np.float64)[code[rows]]
@@ -128,6 +128,12 @@ def operators_table(
             "coverage": seen(told.coverage, 0.0),
         }
     )
+
+
+def _is_seen(operators: Operators) -> Bools:
+    """Whose traffic was seen, and is theirs as far as is known; shape (operators,)."""
+    nobodys = (operators.state == UNKNOWN_STATE) & (operators.coverage <= 0.0)
+    return np.asarray((operators.start_ns != UNKNOWN) & ~nobodys)
 
 
 def _named(

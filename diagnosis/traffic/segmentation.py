@@ -32,6 +32,7 @@ from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.remainders import without_remainders
 from diagnosis.traffic.series import Coverage
 from diagnosis.traffic.transfers import Transfers
+from diagnosis.traffic.volume import LARGE_BYTES
 
 State = Literal["complete", "incomplete", "missing_start", "unknown"]
 STATES: tuple[State, ...] = ("complete", "incomplete", "missing_start", "unknown")
@@ -76,7 +77,8 @@ class Segments:
     ``start_ns`` and ``end_ns`` (end of the last epoch) are ``UNKNOWN`` where nothing was seen. ``state`` indexes
     ``STATES``. ``silent_ns``: silence up to the end of telemetry since the last of its traffic, or since the launch of
     what is missing; an operator is over once that is ``delta`` or another follows. ``coverage``: share of its time
-    that telemetry covers. ``caught_up``: whether all that had been called between its ranks was sent when it ended.
+    that telemetry covers. ``caught_up``: whether all that had been called between its ranks was sent when it ended
+    (beside a large one, all large ones).
     """
 
     start_ns: Ints
@@ -215,10 +217,21 @@ def _segments(ports: Ports, transfers: Transfers, pieces: Pieces, matches: Match
         default=UNKNOWN_STATE,
     )
     silent = np.maximum(over - np.where(seen, end, transfers.launch_ns), 0)
-    next_call = np.append(transfers.launch_ns, _FAR)[1:]
-    next_call[np.append(_fresh(transfers), True)[1:]] = _FAR
-    caught_up = (state == COMPLETE) & (next_call > end)
+    caught_up = (state == COMPLETE) & (_next_call_ns(transfers) > end)
     return Segments(start, end, sent, state, silent, coverage, caught_up, pieces)
+
+
+def _next_call_ns(transfers: Transfers) -> Ints:
+    """When the next one was called between the ranks of each transfer, of a large one the next large one: what is small
+    beside it may be taken for a part of it. Shape (transfers,)."""
+    pair, count = np.cumsum(_fresh(transfers)) - 1, len(transfers)
+    large = transfers.expected >= LARGE_BYTES
+    of_large = np.append(np.flatnonzero(large), count)
+    following = np.arange(1, count + 1)
+    following[large] = of_large[1:]
+    at = np.minimum(following, count - 1)
+    same = (following < count) & (pair[at] == pair)
+    return np.where(same, transfers.launch_ns[at], _FAR) if count else transfers.launch_ns
 
 
 def _last_seen(transfers: Transfers, seen: Bools) -> Ints:

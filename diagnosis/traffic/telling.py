@@ -6,7 +6,7 @@ share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -105,10 +105,10 @@ class _Step:
         calls, around = self.calls, self.around
         told = self._told()
         about = ports, queue_pairs, calls, around.members, around.same_host
-        whole = self._seen_whole()
-        found = associate(*about, self._known(), self.rules.segmentation, whole)
+        ways = self._ways([window.mapped for window in self.windows]), self._ways([w.unmapped for w in self.windows])
+        found = associate(*about, self._known(), self.rules.segmentation, *ways)
         if self._unlearn(found):
-            found = associate(*about, self._known(), self.rules.segmentation, whole)
+            found = associate(*about, self._known(), self.rules.segmentation, *ways)
         over = self._over(found)
         rows = self._rows(found, over, told)
         self._learn(found, over)
@@ -130,13 +130,10 @@ class _Step:
                 known[kind] = inference
         return known
 
-    def _seen_whole(self) -> set[Way]:
-        """The ways that were seen to be mapped in full."""
-        return {
-            way._replace(sender=sender_of(nic, way.sender))
-            for nic, window in enumerate(self.windows)
-            for way in window.seen_whole
-        }
+    @staticmethod
+    def _ways(of_nics: Sequence[Collection[Way]]) -> set[Way]:
+        """Ways by the numbers of senders."""
+        return {way._replace(sender=sender_of(nic, way.sender)) for nic, ways in enumerate(of_nics) for way in ways}
 
     def _told(self) -> Bools:
         """Which calls were told before; shape (calls,)."""
@@ -196,8 +193,7 @@ class _Step:
 
     def _learn(self, found: Association, over: Bools) -> None:
         """Take algorithms for known of which one operator is over, and nothing else of their kind is in doubt: what
-        only goes around rings never is. And ways for mapped in full on which all that was
-        called was sent."""
+        only goes around rings never is. And take what was seen of ways for known."""
         code, kinds = self.calls.kinds
         key = found.operators.key
         doubtful = set(code[key[_doubtful(found, code[key])]].tolist())
@@ -207,8 +203,9 @@ class _Step:
                 self.windows[nic_of(kinds[at].rank)].inferred.setdefault(_of_rank(kinds[at]), inference)
         for window in self.windows:
             _keep_newest(window.inferred)
-        for way in found.seen_whole:
-            self.windows[nic_of(way.sender)].seen_whole.add(way._replace(sender=rank_of(way.sender)))
+        for way in found.mapped | found.unmapped:
+            window, own = self.windows[nic_of(way.sender)], way._replace(sender=rank_of(way.sender))
+            (window.mapped if way in found.mapped else window.unmapped).add(own)
 
     def _unlearn(self, found: Association) -> bool:
         """Whether algorithms are no longer known, since operators have sent more by them than any protocol costs: what

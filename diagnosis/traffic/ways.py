@@ -14,8 +14,10 @@ from diagnosis.traffic.volume import LARGE_BYTES
 
 
 class Way(NamedTuple):
-    """The sending end (``endpoints``), the rank that is sent to, the communicator, and whether operators are large:
-    queue pairs between two ranks are a communicator's own, and small operators may take fewer of them."""
+    """The sending end (``endpoints``), the rank that is sent to, the communicator, and whether operators are large.
+
+    Queue pairs between two ranks may be a communicator's own, and small operators may take fewer of them.
+    """
 
     sender: int
     destination: int

@@ -48,7 +48,8 @@ class NicWindow:
 
     Of what was told, all since ``from_ns`` is kept (host's clock); ``told``: rank and id of calls among it that were
     told and are context, shape (n, 2). ``inferred``: algorithms that count as known; ``first_called``: when a kind that
-    has none was first called. ``seen_whole``: ways, by rank, all of whose queue pairs are mapped.
+    has none was first called. ``mapped`` and ``unmapped``: ways, by rank, all of whose queue
+    pairs are known, or none.
     """
 
     nic: str
@@ -58,7 +59,8 @@ class NicWindow:
     told: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     inferred: dict[Kind, Inference] = field(default_factory=dict)
     first_called: dict[Kind, int] = field(default_factory=dict)
-    seen_whole: set[Way] = field(default_factory=set)
+    mapped: set[Way] = field(default_factory=set)
+    unmapped: set[Way] = field(default_factory=set)
 
     def series(self, until_ns: int) -> EpochSeries | None:
         """What telemetry tells up to a time; None: nothing that could be anybody's.
@@ -68,6 +70,11 @@ class NicWindow:
         polls = [poll for poll in self.polls if host_ns(poll, poll.from_ns) < until_ns]
         series = EpochSeries.join(polls, (self.from_ns, until_ns)) if polls else None
         return None if series is None or series.per_port else series
+
+    def remapped(self, source: int, destination: int) -> None:
+        """Forget what is known of queue pairs between two ranks: there are others."""
+        for ways in (self.mapped, self.unmapped):
+            ways -= {way for way in ways if (way.sender, way.destination) == (source, destination)}
 
     def forget(self, before_ns: int) -> None:
         """Let go of what lies before a time."""
@@ -84,7 +91,8 @@ class NicWindow:
                 for kind, one in self.inferred.items()
             ],
             "first_called": [[*kind, at] for kind, at in self.first_called.items()],
-            "seen_whole": sorted(self.seen_whole),
+            "mapped": sorted(self.mapped),
+            "unmapped": sorted(self.unmapped),
         }
 
     @classmethod
@@ -97,7 +105,8 @@ class NicWindow:
             told=np.array(state["told"], dtype=np.int64).reshape(-1, 2),
             inferred={Kind(*row[:4]): Inference(row[4], row[5], row[6], dict(row[7])) for row in state["inferred"]},
             first_called={Kind(*row[:4]): row[4] for row in state["first_called"]},
-            seen_whole={Way(*row) for row in state["seen_whole"]},
+            mapped={Way(*row) for row in state["mapped"]},
+            unmapped={Way(*row) for row in state["unmapped"]},
         )
 
 

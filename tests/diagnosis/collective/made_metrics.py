@@ -90,11 +90,15 @@ class Told:
         )
 
     @property
-    def table(self) -> Participation:
+    def arrow(self) -> pa.Table:
         """The rows, through the topic's own columns."""
         every = [{column.name: None for column in TOPIC.columns} | row for row in self.rows]
-        rows = pa.Table.from_batches([TOPIC.from_rows(every)])
-        return Participation.from_arrow(rows, lost_before(rows))
+        return pa.Table.from_batches([TOPIC.from_rows(every)])
+
+    @property
+    def table(self) -> Participation:
+        """The same as columns."""
+        return Participation.from_arrow(self.arrow, lost_before(self.arrow))
 
     @property
     def grids(self) -> list[Grid]:

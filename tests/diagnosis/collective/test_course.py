@@ -10,8 +10,8 @@ import pytest
 
 from diagnosis.collective.course import Course, CourseRules, Iteration
 from diagnosis.collective.marks import find_marks, numbered
+from diagnosis.collective.participation import UNKNOWN_STATE
 from diagnosis.job import Communicator, Job
-from schemas.traffic_metrics import TOPIC
 from tests.diagnosis.collective.made_metrics import CLOCKS, MS, SECOND, Told, job
 
 JOB = job(per_host=1)
@@ -27,8 +27,7 @@ def iteration(told: Told, number: int, ranks: Sequence[int] = JOB.ranks, lasts: 
 
 
 def rows(told: Told) -> pa.Table:
-    every = [{column.name: None for column in TOPIC.columns} | row for row in told.rows]
-    return pa.Table.from_batches([TOPIC.from_rows(every)])
+    return told.arrow
 
 
 def take(course: Course, numbers: Sequence[int], ranks: Sequence[int] = JOB.ranks, lasts: int = EVERY) -> None:
@@ -292,3 +291,29 @@ def test_exchanges_of_several_iterations_meet_though_a_call_and_a_mark_were_lost
         int(at - when[one]) for one, at in zip(table.instance[own].tolist(), table.call_ns[own].tolist(), strict=True)
     }
     assert (len(own), len(other), len(ahead)) == (17, 18, 1), "each beside its own, by the clocks of two hosts"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_loss_is_known_though_what_came_before_it_is_kept_no_longer(restarted: bool) -> None:
+    """Iterations of three seconds; the first call of rank 1 in iteration 7 is lost, and others before."""
+    course = Course(CourseRules())
+    judged: list[Iteration] = []
+    for number in range(9):
+        for rank in JOB.ranks:
+            told, begins = Told(per_host=1), number * 30 * EVERY
+            for seq in (3 * number, 3 * number + 1):
+                missing = (rank == 1) * ((number >= 2) + (number >= 7))
+                if (rank, seq) != (1, 21):
+                    told.tell("first", seq, rank, begins + 20 * (seq % 3) * MS, calls_lost=missing)
+            told.tell("last", number, rank, begins + 2500 * MS)
+            course.take(told.arrow, f"h{rank}", begins + 30 * EVERY + SECOND)
+        groups = tuple(Communicator(name, JOB.ranks, "dp") for name in ("first", "last"))
+        judged += completed(course, replace(JOB, communicators=groups))
+        if restarted:
+            kept = course.rows
+            course = Course.from_state(CourseRules(), json.loads(json.dumps(course.to_state())))
+            for table in kept:
+                course.refill(table)
+    state = {one.number: one.table.state[(one.table.rank == 1)].tolist() for one in judged}
+    assert UNKNOWN_STATE in state[7]
+    assert UNKNOWN_STATE not in state[6] + state[8]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE
+from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE, lost_before
 from tests.diagnosis.collective.made_metrics import MS, Told
 
 
@@ -34,7 +34,7 @@ def test_exchanges_meet_by_iteration_whatever_was_lost_before() -> None:
     assert table.instance[table.rank == 0].tolist() == list(range(6))
     assert table.instance[table.rank == 1].tolist() == [0, 1, 2, 4, 5]
     state = dict(zip(table.instance[table.rank == 1].tolist(), table.state[table.rank == 1].tolist(), strict=True))
-    assert state == {2: UNKNOWN_STATE} | dict.fromkeys((0, 1, 4, 5), COMPLETE)
+    assert state == dict.fromkeys((1, 2), UNKNOWN_STATE) | dict.fromkeys((0, 4, 5), COMPLETE)
 
 
 def test_a_part_of_an_exchange_that_is_lost_moves_no_other() -> None:
@@ -51,7 +51,7 @@ def test_a_part_of_an_exchange_that_is_lost_moves_no_other() -> None:
         return [(rank, instance) for rank, instance, state in rows if state and rank != 3]
 
     assert unknown(2) == [(1, 1), (1, 2)]
-    assert unknown(6) == [(1, 2), (1, 3)], "to the end of the iteration"
+    assert unknown(6) == [(1, 1), (1, 2), (1, 3)], "to the end of the iteration"
     assert unknown(0) == []
 
 
@@ -71,3 +71,14 @@ def test_after_a_lost_call_nothing_is_known_of_its_communicator_up_to_the_end_of
     assert (table.end_ns[unknown] == UNKNOWN).all()
     assert (table.coverage[unknown] == 0.0).all()
     assert (told.table.state == COMPLETE).all(), "what was told is left as it is"
+
+
+def test_what_is_lost_is_counted_from_what_came_before() -> None:
+    told = Told(per_host=1)
+    for rank in range(2):
+        for number in range(3):
+            told.tell("dp", number, rank, number * 40 * MS, calls_lost=5 if rank else 0)
+    rows = told.arrow
+    assert lost_before(rows).tolist() == [0, 0, 0, 5, 0, 0]
+    assert lost_before(rows, {(1, "dp"): 3}).tolist() == [0, 0, 0, 2, 0, 0]
+    assert lost_before(rows, {(1, "dp"): 9}).tolist() == [0] * 6, "rows that come again"

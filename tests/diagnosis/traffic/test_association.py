@@ -203,10 +203,10 @@ def test_what_lacks_may_be_on_a_queue_pair_without_a_record() -> None:
     caller.exchange("ep", {8: 8 * MB, 16: 8 * MB, 24: 8 * MB}, 90 * MS)
     half = [*both(8, 10 * MS, 8 * MB), *both(8, 90 * MS, 3 * MB), *both(16, 90 * MS, 3 * MB)]
 
-    def states(seen_whole: set[Way] | None) -> dict[tuple[int, int], str]:
-        one = associate(port(half), queue_pairs(*LANES), calls(caller), MEMBERS, same_host, seen_whole=seen_whole)
+    def states(mapped: set[Way] | None) -> dict[tuple[int, int], str]:
+        one = associate(port(half), queue_pairs(*LANES), calls(caller), MEMBERS, same_host, mapped=mapped)
         told = zip(one.seen.launch_ns.tolist(), one.seen.destination.tolist(), one.segments.state, strict=True)
-        assert one.seen_whole == {Way(0, 8, "ep", True)}
+        assert one.mapped == {Way(0, 8, "ep", True)}
         return {(at // MS, peer): STATES[state] for at, peer, state in told}
 
     assert states(None)[90, 16] == "incomplete"
@@ -222,9 +222,33 @@ def test_who_has_ended_what_it_called_later_lacks_the_record_of_what_it_called_b
     for at in range(4):
         caller.exchange("ep", {8: 8 * MB, 16: 8 * MB}, (10 + 50 * at) * MS)
     sent = [one for at in range(3) for one in both(8, (10 + 50 * at) * MS, 8 * MB)]
-    one = associate(port(sent), queue_pairs(*LANES), calls(caller), MEMBERS, same_host, seen_whole=set())
+    one = associate(port(sent), queue_pairs(*LANES), calls(caller), MEMBERS, same_host, mapped=set())
     of = {peer: [STATES[s] for s in one.segments.state[one.seen.destination == peer]] for peer in (8, 16)}
-    assert of == {8: [*["complete"] * 3, "missing_start"], 16: [*["unknown"] * 2, *["missing_start"] * 2]}
+    assert of == {8: [*["complete"] * 3, "missing_start"], 16: ["unknown"] * 4}
+    assert one.unmapped == {Way(0, 16, "ep", True)}
+    caller.rows = caller.rows[-4:]
+    last = associate(
+        port([]), queue_pairs(*LANES), calls(caller), MEMBERS, same_host, mapped={Way(0, 8, "ep", True)},
+        unmapped=one.unmapped,
+    )  # fmt: skip
+    known = zip(last.seen.destination.tolist(), last.segments.state.tolist(), strict=True)
+    assert {peer: STATES[state] for peer, state in known} == {8: "missing_start", 16: "unknown"}, "also once it hangs"
+
+
+@pytest.mark.parametrize(("behind", "size"), [("dp", 256 << 10), ("ep", 8 * MB)])
+def test_what_is_called_before_a_large_operator_ends_hides_nothing(behind: str, size: int) -> None:
+    """A norm behind gradients, or what another group sends: all that was called is sent when the last one ends."""
+    members = dict.fromkeys(MEMBERS, (0, 8))
+    caller, sent = Caller(0, members), []
+    for at in (10, 110, 210):
+        caller.call("dp", "send", 64 * MB, at * MS, 8)
+        caller.call(behind, "send", size, at * MS + 50_000, 8)
+        sent += both(8, at * MS, 64 * MB + size)
+    one = associate(port(sent), queue_pairs(*LANES), calls(caller), members, same_host, mapped=set())
+    assert Way(0, 8, "dp", True) in one.mapped
+    large = one.operators.expected >= MB
+    assert {STATES[state] for state in one.operators.state[large]} == {"complete"}
+    assert behind == "dp" or Way(0, 8, behind, True) in one.mapped
 
 
 def test_traffic_of_others_counts_for_nobody() -> None:

@@ -120,4 +120,4 @@ def test_a_queue_pair_without_a_record_keeps_nothing_from_ending(mapped: Sequenc
     found = {"complete", "incomplete"} if mapped == (6, 7) else {"unknown"}
     assert set(states.values()) == found, "the last one sends three quarters"
     restored = NicWindow.from_state("a", WindowRules(), window.to_state())
-    assert restored.seen_whole == window.seen_whole == ({Way(0, 8, "pair", True)} if mapped == (6, 7) else set())
+    assert restored.mapped == window.mapped == ({Way(0, 8, "pair", True)} if mapped == (6, 7) else set())
