@@ -6,6 +6,8 @@ What it rests on, measured with Faust 0.15.3 and aiokafka 0.14 on Kafka 4.3:
   committed explicitly, after everything that came of the messages is safe, through a private method that a test pins.
 - After a rebalance events of the old assignment still come: they carry another generation and are skipped. A new
   generation starts anew from the committed offsets and the saved states.
+- Records that are fetched amid a rebalance are dropped, and read again from the committed offset; but aiokafka seeks no
+  offset that is 0 or was never committed, so that the first records of a partition would be lost (``_Consumer``).
 - One task takes batches and a timer delivers and commits, under one lock. Each does its work in one call on one
   other thread, or heartbeats, timers and probes would freeze.
 - All inputs are one topic object, hence one stream and one committed offset an input and group.
@@ -21,11 +23,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import faust
 import mode
-from faust.types import TP
+from faust.transport.drivers import aiokafka
+from faust.types import TP, TransportT
 from faust.types.auth import CredentialsT
 
 from schemas import catalogue
@@ -65,7 +68,7 @@ def make_app(bus: Bus, group: str, pace: Pace, *, instance: str | None = None) -
 
     A restarted member with a name has its partitions at once; without one, after the session time-out.
     """
-    return faust.App(
+    return _App(
         group,
         broker=[f"kafka://{server.strip()}" for server in bus.bootstrap_servers.split(",")],
         broker_credentials=_credentials(bus),
@@ -88,6 +91,27 @@ def make_app(bus: Bus, group: str, pace: Pace, *, instance: str | None = None) -
         topic_disable_leader=True,
         web_enabled=False,
     )
+
+
+class _App(faust.App):
+    """Faust's app, with a consumer that reads again what nothing was committed of."""
+
+    def _new_transport(self) -> TransportT:
+        transport: Any = super()._new_transport()  # the class variable is Faust's way to give another one
+        transport.Consumer = _Consumer
+        return cast("TransportT", transport)
+
+
+class _Consumer(aiokafka.Consumer):
+    """Faust's consumer, which also reads again what nothing was committed of."""
+
+    async def perform_seek(self) -> None:
+        """Seek all partitions to where they are read from."""
+        await super().perform_seek()
+        unread = [tp for tp in self.assignment() if not self._committed_offset.get(tp)]
+        begins = await self.earliest_offsets(*unread) if unread else {}
+        for tp, offset in begins.items():
+            await self.seek(tp, offset)
 
 
 class Agent:

@@ -457,3 +457,32 @@ def test_inputs_that_hold_less_than_was_counted_in_were_made_anew() -> None:
     check_ends({}, counted)
     with pytest.raises(BusError, match=r"numbers partition 0 ends at 100, .* before 5000: .* made anew"):
         check_ends({("numbers", 0): 100, ("numbers", 1): 21}, counted)
+
+
+def test_what_nothing_was_committed_of_is_read_from_its_beginning_after_a_rebalance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """aiokafka seeks no offset 0: records that are fetched amid a rebalance, and dropped, would not come again."""
+    app = make_app(Bus("127.0.0.1:9"), "group", Pace())
+    transport: Any = app._new_transport()
+    assert issubclass(transport.Consumer, Consumer)
+    offsets = {TP("numbers", 0): 7, TP("numbers", 1): 0, TP("numbers", 2): None, TP("numbers", 3): 0}
+    sought: dict[TP, int] = {}
+    consumer = object.__new__(transport.Consumer)
+    consumer._read_offset, consumer._committed_offset = {}, {}
+
+    async def to_committed() -> dict[TP, int | None]:
+        return offsets
+
+    async def earliest(*tps: TP) -> dict[TP, int]:
+        return {tp: 5 if tp.partition == 3 else 0 for tp in tps}
+
+    async def seek(tp: TP, offset: int) -> None:
+        sought[tp] = offset
+
+    monkeypatch.setattr(consumer, "seek_to_committed", to_committed, raising=False)
+    monkeypatch.setattr(consumer, "earliest_offsets", earliest, raising=False)
+    monkeypatch.setattr(consumer, "seek", seek, raising=False)
+    monkeypatch.setattr(consumer, "assignment", lambda: set(offsets), raising=False)
+    asyncio.run(consumer.perform_seek())
+    assert sought == {TP("numbers", 1): 0, TP("numbers", 2): 0, TP("numbers", 3): 5}
