@@ -113,7 +113,8 @@ def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], d
         return Counts(**missing)
     names = ("start_ns", "end_ns", "sent_bytes")
     began, ended, volume = (np.array([row.get(name) or 0 for row in found], dtype=np.int64) for name in names)
-    clocks, started_ns = Clocks(run.scenario, run.job.started_ns or 0), run.job.started_ns or 0
+    started_ns = run.job.started_ns or 0
+    clocks = Clocks(run.scenario, started_ns)
     host, limit = run.scenario.host_of(own[0]["rank"]), EPOCHS * run.scenario.hardware.epoch_ns
     shown = [clocks.host_ns(host, (times - started_ns) / 1e9) for times in (start, end)]
     in_time = (np.abs(began - shown[0]) <= limit) & (np.abs(ended - shown[1]) <= limit)

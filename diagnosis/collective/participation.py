@@ -31,8 +31,8 @@ class Participation:
     before. ``communicator`` and ``op`` index ``communicators`` and ``ops``. Times are of the rank's host; ``UNKNOWN``
     where not seen. ``busy_epoch_bytes`` is ``UNKNOWN`` where it was not measured; ``nic_sent_ns``, when the NIC last
     sent for anyone, where the operator has ended. Rows ``peer_offset[i]`` to ``peer_offset[i + 1]`` hold the peers of
-    row i: what was sent to each (``peer_sent``), in how long (``peer_time_ns``, of epochs with
-    traffic) and whether that was all of it (``peer_done``).
+    row i: what was sent to each (``peer_sent``), in how long (``peer_time_ns``, of epochs with traffic) and whether
+    that was all of it (``peer_done``).
     """
 
     communicator: Ints

@@ -161,12 +161,17 @@ def _sent_whole(segments: Segments, transfers: Transfers) -> Bools:
 def _never_sent(segments: Segments, transfers: Transfers, whole: Bools) -> Bools:
     """Transfers of which nothing was seen, nor of any other one between their ranks, though the rank has ended what it
     called later: no queue pair of theirs is mapped. Shape (transfers,), as ``whole``: whose queue pairs all are."""
-    pair, (senders, sender) = transfers.pair, np.unique(transfers.source, return_inverse=True)
+    senders, sender = np.unique(transfers.source, return_inverse=True)
     ended = np.zeros(len(senders), dtype=np.int64)
     over = whole & (segments.state == COMPLETE)
     np.maximum.at(ended, sender[over], transfers.launch_ns[over])
-    silent = (segments.state == MISSING_START) & ~np.isin(pair, pair[segments.start_ns != UNKNOWN])
-    return np.asarray(silent & ~whole & (transfers.launch_ns < ended[sender]))
+    return np.asarray(_nothing_seen(segments, transfers) & ~whole & (transfers.launch_ns < ended[sender]))
+
+
+def _nothing_seen(segments: Segments, transfers: Transfers) -> Bools:
+    """Transfers of which nothing was seen, nor of any other one between their ranks; shape (transfers,)."""
+    pair = transfers.pair
+    return np.asarray((segments.state == MISSING_START) & ~np.isin(pair, pair[segments.start_ns != UNKNOWN]))
 
 
 def _unmapped_are_unknown(
@@ -178,8 +183,6 @@ def _unmapped_are_unknown(
     ``whole``: whose queue pairs are all mapped, ``silent``: of whose none is; shape (transfers,). Of the others it
     counts that all that was called was sent, or nothing at all.
     """
-    pair = transfers.pair
-    nothing = (segments.state == MISSING_START) & ~np.isin(pair, pair[segments.start_ns != UNKNOWN])
-    known = (between > 0) & (whole | segments.caught_up | (nothing & ~silent))
+    known = (between > 0) & (whole | segments.caught_up | (_nothing_seen(segments, transfers) & ~silent))
     state, coverage = np.where(known, segments.state, UNKNOWN_STATE), np.where(known, segments.coverage, 0.0)
     return replace(segments, state=state, coverage=coverage)

@@ -48,8 +48,7 @@ class NicWindow:
 
     Of what was told, all since ``from_ns`` is kept (host's clock); ``told``: rank and id of calls among it that were
     told and are context, shape (n, 2). ``inferred``: algorithms that count as known; ``first_called``: when a kind that
-    has none was first called. ``mapped`` and ``unmapped``: ways, by rank, all of whose queue
-    pairs are known, or none.
+    has none was first called. ``mapped`` and ``unmapped``: ways, by rank, all of whose queue pairs are known, or none.
     """
 
     nic: str
