@@ -140,15 +140,15 @@ def test_at_the_edge_epochs_stay_until_somebody_asks(kafka: str, tmp_path: Path)
     (dumps / "2.epochs").write_bytes(dump([(7, 1, [4])], from_ns=2 * 10**9, to_ns=3 * 10**9))
     fetch = ("epochs", job.job, "--out", out, "--from-ns", 2 * 10**9, "--json")
 
-    def fetched() -> Iterator[Any]:
+    def fetched(*more: object) -> Iterator[Any]:
         while True:
-            result = offbeat(*fetch, "--rank", 3, settings=settings)
-            told = json.loads(result.stdout) if result.exit_code == 0 else {"polls": 0}  # no agent answers yet
+            result = offbeat(*fetch, *more, settings=settings)
+            told = json.loads(result.stdout) if result.exit_code == 0 else {"polls": 0}  # no agent answered in time
             yield told if told["polls"] else []
 
     with running(settings, tmp_path):
-        told = awaited(fetched())
-        of_all = json.loads(offbeat(*fetch, "--within", 1, settings=settings).stdout)
+        told = awaited(fetched("--rank", 3))
+        of_all = awaited(fetched("--within", 2))  # rank 4 never answers, so this is how long it waits
     assert (told["outcomes"], told["silent"]) == ({"h0": "complete"}, [])
     assert (of_all["outcomes"], of_all["silent"]) == ({"h0": "complete"}, [4])
     assert [row["units"] for row in load([out]).nic_epochs.to_pylist()] == [[4]]
