@@ -14,6 +14,7 @@ from local.kafka import LocalKafka
 from tests.services import (
     CLICKHOUSE_VARIABLE,
     KAFKA_VARIABLE,
+    MARKER_OF_FIXTURE,
     ClickHouseAddress,
     clickhouse_server,
     kafka_broker,
@@ -28,13 +29,19 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse tests that use a service without its marker: `-m "not kafka"` must leave out all that need Kafka."""
+    """Refuse tests that use a service without its marker: `-m "not kafka"` must leave out all that need Kafka.
+
+    Files with tests of services or images go first: what is left at the end is short, so that workers end together.
+    """
     wrong = []
     for item in items:
         missing = missing_markers(getattr(item, "fixturenames", ()), {marker.name for marker in item.iter_markers()})
         wrong += [f"{item.nodeid} needs @pytest.mark.{marker}" for marker in sorted(missing)]
     if wrong:
         raise pytest.UsageError("\n".join(wrong))
+    marks = {"image", *MARKER_OF_FIXTURE.values()}
+    long = {item.path for item in items if any(mark.name in marks for mark in item.iter_markers())}
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from offbeat.secret_files import SECRETS
-from tests.offbeat.command_line import command, offbeat, own_environment
+from tests.offbeat.command_line import command, offbeat, own_environment, refusal
 
 NOBODY = "127.0.0.1:1"
 HUSH = "hush-hush-9f2c"
@@ -64,7 +64,7 @@ def test_a_service_that_is_away_is_told_of_without_secrets(role: str) -> None:
 def test_a_setting_that_is_refused_is_named_without_its_value(variable: str) -> None:
     """Each secret where a number or a choice belongs, as after a slip."""
     wrong = {**SETTINGS, "OFFBEAT_STORE__PORT": SETTINGS[variable], "OFFBEAT_KAFKA__SASL_MECHANISM": HUSH}
-    said = told(command("alert"), wrong)
+    said = refusal(offbeat("alert", settings=wrong))
     assert said.startswith("OFFBEAT_")
     assert HUSH not in said
 

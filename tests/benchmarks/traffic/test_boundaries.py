@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import cache
 
 import pytest
 
@@ -29,6 +30,7 @@ LIMITS = {
 ALONE = (Setup.NEIGHBOURS, Setup.ALL_TO_ONE, Setup.ONE_TO_ALL)
 
 
+@cache
 def counted(setup: Setup, noise: Noise) -> Counts:
     scenario = dataclasses.replace(healthy(setup, SEED, noise), iterations=3)
     scenario = scenario if setup in ALONE else dataclasses.replace(scenario, tp=2)

@@ -48,11 +48,11 @@ CLASSES = (
     "computation_stop/gpt2_70b/gpu_error",
     "computation_slow/gpt2_70b/gpu_throttling/300",
     "communication_stop/mixtral/nic_down",
-    "communication_slow/gpt2_70b/pcie_downgrade/0.2",
 )
+"""But slow communication, which is above."""
 
 
-def test_a_fault_of_each_class_is_found_and_nobody_else_named() -> None:
+def test_a_fault_of_each_other_class_is_found_and_nobody_else_named() -> None:
     only = [part for case in (*CLASSES, "healthy/mixtral") for part in ("--only", case)]
     options = ("--repeats", 1, "--healthy", 2, "--noise", "default", "--seeds", SEEDS, "--json")
     result = offbeat("bench", "accuracy", "--system", "pulse", *options, *only)

@@ -115,7 +115,7 @@ def test_one_run_in_ten_has_a_ring_gap() -> None:
     gapped = []
     for seed in range(60):
         noise = replace(SILENT, ring_gap_probability=0.1)
-        run = simulate(small(seed, noise=noise, iterations=60, microbatches=1, layers=2))
+        run = simulate(small(seed, noise=noise, iterations=30, microbatches=1, layers=2))
         rank = np.asarray(run.table.column("rank"))
         counts = np.bincount(rank, minlength=8).reshape(2, 4)  # the ranks of a stage do the same
         short = np.argwhere(counts < counts.max(axis=1, keepdims=True))
