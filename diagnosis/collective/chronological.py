@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def computing(table: Participation, own: Sequence[Grid], job: Job) -> Floats:
 
     ``own``: the grids of the table. Built-in collectives end for all together. A custom one is over for a rank once
     it and all who send to it have sent, and their clocks are set right by the built-in ones. Shape (n,); NaN where one
-    of the two was not seen.
+    of the two was not seen, or of the rank hardly anything was, so that there may be others between them.
     """
     over = np.where(table.end_ns == UNKNOWN, np.nan, table.end_ns)
     for grid in own:
@@ -84,13 +85,25 @@ def computing(table: Participation, own: Sequence[Grid], job: Job) -> Floats:
             over[grid.row[known]] = last[known]
     computed = np.full(len(table), np.nan)
     started = np.where(table.start_ns == UNKNOWN, np.nan, table.start_ns)
-    for rank in np.unique(table.rank).tolist():
+    for rank in sorted(set(table.rank.tolist()) - _hardly_told(own, job)):
         rows = np.flatnonzero(table.rank == rank)
         rows = rows[np.argsort(table.call_ns[rows], kind="stable")]
-        before = np.fmax.accumulate(over[rows])[:-1]
+        before = np.where(np.isnan(over[rows]), np.nan, np.fmax.accumulate(over[rows]))[:-1]
         # operators that overlap leave nothing to compute in between
         computed[rows[1:]] = np.maximum(started[rows[1:]] - before, 0.0)
     return computed
+
+
+def _hardly_told(own: Sequence[Grid], job: Job) -> set[int]:
+    """Ranks that show less than half as many operators of a communicator as its members usually do."""
+    members = {communicator.communicator: communicator.ranks for communicator in job.communicators}
+    found: set[int] = set()
+    for grid in own:
+        shown = dict(zip(grid.rank.tolist(), np.count_nonzero(grid.row != UNKNOWN, axis=1).tolist(), strict=True))
+        times = {rank: shown.get(rank, 0) for rank in {*members.get(grid.communicator, ()), *shown}}
+        usual = median(times.values())
+        found |= {rank for rank, own_times in times.items() if 2 * own_times < usual}
+    return found
 
 
 def _received(grid: Grid, table: Participation, end: Floats) -> Floats:

@@ -27,7 +27,8 @@ from diagnosis.collective.verdict import BESIDE, Level, Verdict, by_machine, dis
 from diagnosis.job import Job
 
 _ALIKE = 2 / 3
-"""Machines that are late by this part of the latest one's lateness are late of themselves, not because of it."""
+"""Machines that are late by this part of the latest one's lateness are late of themselves, not because of it. So much
+of a lateness that communication has lost explains it: who exchanges with a straggler is late by what that one lost."""
 
 
 def localise_slow(
@@ -59,7 +60,7 @@ def localise_slow(
     straggling += [v for v in custom if not hot & set(v.ranks) or strength(v) >= 2 * rules.custom_margin]
     computing = [pipeline] if pipeline is not None else late
     communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, job, rules, usual))
-    if computing and communicating and _prolonged(within, usual) > _lateness(computing):
+    if computing and communicating and _prolonged(within, usual) > _ALIKE * _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]
 
@@ -117,6 +118,7 @@ def _late(
                 slow.setdefault(job.clock(late.rank), []).append((grid, late))
         for late in late_members(grid, computed, rules, ~back):
             slow.setdefault(job.clock(late.rank), []).append((grid, late))
+    slow = {host: found for host, found in slow.items() if _all_of_it(host, found, own, job)}
     most = max((_lost(found) for found in slow.values()), default=0.0)
     machines = [
         Verdict(
@@ -129,8 +131,8 @@ def _late(
             evidence=_evidence(found),
             coverage=min(grid.coverage for grid, _ in found),
         )
-        for host, found in slow.items()
-        if _lost(found) >= _ALIKE * most and _all_of_it(host, found, own, job)
+        for found in slow.values()
+        if _lost(found) >= _ALIKE * most
     ]
     return machines, [_more_to_do(found, job) for found in hot.values()]
 

@@ -57,6 +57,19 @@ def test_the_last_operator_before_the_longest_pause_ends_an_iteration() -> None:
     assert all(numbers.tolist() == list(range(8)) for numbers in numbered(table, marked).values())
 
 
+def test_what_a_rank_shows_several_times_an_iteration_ends_none() -> None:
+    """What ends its iterations telemetry has lost, and of what comes within them all but the first."""
+    told = Told(per_host=1)
+    for number in range(13):
+        told.tell("ep", number, 0, 10 * MS + number * 3 * MS, MS, op="custom")
+    for number in range(10):
+        iteration(told, number, JOB.ranks[1:])
+    table = told.table
+    numbers = numbered(table, find_marks(table))
+    assert set(numbers) == set(JOB.ranks[1:])
+    assert all(of_rank.tolist() == list(range(10)) for of_rank in numbers.values())
+
+
 def test_ranks_that_are_seen_later_get_the_same_numbers() -> None:
     told = Told(per_host=1)
     for number in range(6):

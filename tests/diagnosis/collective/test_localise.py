@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnosis.collective.chronological import computing, first_anomaly, late_members, not_entered
+from diagnosis.collective.chronological import computing, first_anomaly, late_members, not_entered, on_grid
 from diagnosis.collective.grid import ComparisonRules, Usual, grids
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
@@ -67,6 +67,14 @@ def test_a_healthy_job_has_nobody_at_fault(noise: int) -> None:
     told = iterations(noise=noise)
     assert localise_slow(told.table, job()) == []
     assert localise_slow(told.table, job(), usual=Usual.of(grids(told.table))) == []
+
+
+def test_one_rank_of_a_host_that_is_late_hides_no_host_that_is() -> None:
+    told = iterations({1: 2.0})
+    for rank in range(1, RANKS, 2):
+        told.tell("odd", 0, rank, (1000 + 500 * (rank == 5)) * MS)
+    (found,) = localise_slow(told.table, job())
+    assert (found.cause, found.ranks) == ("compute_slow", (2, 3))
 
 
 def test_a_straggler_of_communication_is_found_after_computing_is_ruled_out() -> None:
@@ -451,6 +459,48 @@ def test_operators_that_overlap_leave_nothing_to_compute_in_between() -> None:
     assert computed[table.communicators.index("b") == table.communicator].tolist()[1::2] == [10 * MS, 15 * MS]
     (late,) = [one for grid in grids(table) for one in late_members(grid, computed, RULES)]
     assert (late.rank, late.late_ns) == (1, 5 * MS)
+
+
+def test_what_is_computed_after_what_was_not_seen_is_unknown() -> None:
+    """When it was over is not known: what passes since the one before it holds more than computing."""
+    told = Told(per_host=1)
+    for rank in range(2):
+        for seq, start in enumerate((10, 30, 50, 70)):
+            unseen = (rank, seq) == (1, 1)
+            seen = (None, "unknown") if unseen else (start * MS, "complete")
+            told.tell("dp0", seq, rank, seen[0], state=seen[1], call_ns=start * MS)
+    table = told.table
+    (grid,) = grids(table)
+    computed = on_grid(grid, computing(table, [grid], job(2, 1)))
+    assert np.array_equal(computed / MS, [[np.nan, 10, 10, 10], [np.nan, np.nan, np.nan, 10]], equal_nan=True)
+
+
+def test_what_a_rank_computes_of_which_hardly_anything_was_seen_is_unknown() -> None:
+    told = Told(per_host=1)
+    for rank in range(4):
+        told.tell("dp0", 0, rank, 10 * MS)
+        for seq in range(10 if rank != 2 else 1):
+            told.tell("ep", seq, rank, (30 + 20 * seq) * MS, op="custom")
+        told.tell("dp0", 1, rank, 230 * MS)
+    own = grids(told.table)
+    computed = on_grid(own[0], computing(told.table, own, job(4, 1)))[:, 1]
+    assert own[0].communicator == "dp0"
+    assert np.array_equal(computed / MS, [10, 10, np.nan, 10], equal_nan=True)
+
+
+def test_who_exchanges_with_a_straggler_is_late_because_of_it() -> None:
+    """By a little more than that one lost, as nothing is exact."""
+    told = Told(per_host=1)
+    for rank in range(4):
+        told.tell("dp0", 0, rank, 10 * MS, 40 * MS)
+        for seq in range(10):
+            start, late = (53 + 8 * seq) * MS, (rank == 1) * 6 * MS // 5
+            beside = {peer: 10 * MB for peer in (rank - 1, rank + 1) if peer in range(4)}
+            actual = 5 * MS if rank == 2 else 3 * MS
+            told.tell("near", seq, rank, start + late, 5 * MS - late, actual, 20 * MB, op="custom", peers=beside)
+    usual = Usual({}, {}, {("near", rank): 20 * MB / 4e-3 for rank in range(4)})
+    (found,) = localise_slow(told.table, job(4, 1), usual=usual)
+    assert (found.cause, found.ranks) == ("communication_slow", (2,))
 
 
 def exchanges_between_neighbours(computed_ms: Sequence[Sequence[float]]) -> Told:
