@@ -107,11 +107,12 @@ def _hardly_told(own: Sequence[Grid], job: Job) -> set[int]:
 
 
 def _received(grid: Grid, table: Participation, end: Floats) -> Floats:
-    """When each rank and all members that send to it have sent, by a common clock; shape (ranks, instances)."""
+    """When each rank and all members that send to it have sent, by a common clock; shape (ranks, instances). NaN where
+    one of them was not seen."""
     sends = table.take(grid.row[(grid.row != UNKNOWN) & grid.custom])
     sender = np.repeat(sends.rank, np.diff(sends.peer_offset))
     own = [np.isin(grid.rank, sender[sends.peer == rank]) | (grid.rank == rank) for rank in grid.rank.tolist()]
-    return np.stack([np.fmax.reduce(end[ranks], axis=0) for ranks in own])
+    return np.stack([np.maximum.reduce(end[ranks], axis=0) for ranks in own])
 
 
 def _shifts(grid: Grid, own: Sequence[Grid], job: Job) -> Floats:

@@ -17,6 +17,9 @@ CUSTOM = "custom"
 STATES = ("complete", "incomplete", "missing_start", "unknown")
 COMPLETE, INCOMPLETE, MISSING_START, UNKNOWN_STATE = range(4)
 
+_FAR_MORE = 1.25
+"""What a custom collective sent, over what it had to, over what is usual: more holds sends of another one."""
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -149,7 +152,8 @@ class Participation:
     def unknown_after_losses(self) -> Participation:
         """The same rows, those of a rank on a communicator unknown after a lost call, up to the end of the iteration:
         whose traffic is whose is uncertain. Fewer calls than any custom collective has are a part of one, and only that
-        behind them is unknown. What is lost may begin within the one before, which is unknown as well.
+        behind them is unknown. What is lost may begin within the one before, which is unknown as well, and so is what
+        sent far more than it had to: some of it was of sends whose calls are lost, which may show only later.
         """
         first = _first_alike(self.communicator, self.rank, self.iteration)
         sends = np.where(self.custom, np.diff(self.peer_offset), 1)
@@ -160,7 +164,7 @@ class Participation:
         some = self.lost > 0
         same = (np.diff(self.communicator) == 0) & (np.diff(self.rank) == 0)
         before = np.append(some[1:] & same, False)[: len(some)] & self.custom
-        uncertain = some | before | (upto[1:] > upto[first])
+        uncertain = some | before | (upto[1:] > upto[first]) | self._too_much_sent
         return replace(
             self,
             start_ns=np.where(uncertain, UNKNOWN, self.start_ns),
@@ -168,6 +172,19 @@ class Participation:
             state=np.where(uncertain, UNKNOWN_STATE, self.state),
             coverage=np.where(uncertain, 0.0, self.coverage),
         )
+
+    @property
+    def _too_much_sent(self) -> Bools:
+        """Complete custom collectives that sent far more than what usually comes on top of their volume; shape (n,)."""
+        rows = np.flatnonzero(self.custom & (self.state == COMPLETE))
+        found = np.zeros(len(self), dtype=np.bool_)
+        if len(rows):
+            share, of = self.sent[rows] / np.maximum(self.expected[rows], 1), self.communicator[rows]
+            count = np.bincount(of)
+            middle = np.cumsum(count) - count + np.maximum(count - 1, 0) // 2
+            usual = share[np.lexsort((share, of))][np.minimum(middle, len(rows) - 1)]
+            found[rows] = share > _FAR_MORE * usual[of]
+        return found
 
 
 _OF_PEERS = ("peer", "peer_sent", "peer_time_ns", "peer_done")

@@ -32,6 +32,9 @@ Metric = Literal["actual_time", "busy_epochs"]
 
 _LEAST_RANKS = 2
 
+_FEWEST = 3
+"""Custom collectives whose rates are averaged at least: after lost calls one may hold a send too many or too few."""
+
 
 def slow_in_collective(
     grid: Grid, rules: ComparisonRules, usual: Usual | None = None, metric: Metric = "actual_time"
@@ -103,7 +106,7 @@ def slow_in_custom(
     cannot show it.
     """
     chosen = grid.choose(np.flatnonzero(grid.complete & grid.custom)[-rules.recent :])
-    if not len(chosen.instance):
+    if len(chosen.instance) < _FEWEST:
         return None
     rate = np.nanmean(rates(chosen), axis=1)
     known = np.array([usual.rate.get((grid.communicator, int(r)), np.nan) if usual else np.nan for r in chosen.rank])

@@ -532,6 +532,18 @@ def test_an_exchange_is_over_for_a_rank_once_those_beside_it_have_sent() -> None
     assert (computed / MS).round().tolist() == [[10, 40, 10], [10, 10, 10], [10, 10, 0], [10, 10, 10]]
 
 
+def test_when_an_exchange_is_over_is_unknown_where_a_sender_was_not_seen() -> None:
+    told = exchanges_between_neighbours([(10, 10, 10, 10)] * 3)
+    for row in told.rows:
+        if (row["communicator"], row["rank"], row["seq"]) == ("near", 3, 1):
+            row |= {"state": "unknown", "start_ns": None, "end_ns": None}
+    own = grids(told.table)
+    near = next(grid for grid in own if grid.communicator == "near")
+    computed = computing(told.table, own, job(4, 1))[near.row]
+    unknown = {(int(rank), int(at)) for rank, at in np.argwhere(np.isnan(computed))}
+    assert unknown == {(3, 1), (2, 2), (3, 2)}
+
+
 def test_what_goes_both_ways_alike_is_no_dispatch_and_combine() -> None:
     table = exchanges_between_neighbours([(10, 10, 10, 10)] * 4).table
     assert not any(combines(grid, table).any() for grid in grids(table))

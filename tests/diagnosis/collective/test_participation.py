@@ -55,6 +55,17 @@ def test_a_part_of_an_exchange_that_is_lost_moves_no_other() -> None:
     assert unknown(0) == []
 
 
+def test_what_sent_far_more_than_it_had_to_holds_sends_of_another() -> None:
+    """Their calls are lost, but nothing that would tell of it was called since."""
+    told = exchanges(None)
+    for row in told.rows:
+        row["sent_bytes"] = round(row["expected_bytes"] * (1.5 if (row["rank"], row["seq"]) == (1, 35) else 1.016))
+    assert [row["sent_bytes"] > 0 for row in told.rows] == [True] * 24
+    table = told.table.unknown_after_losses()
+    unknown = table.state == UNKNOWN_STATE
+    assert (table.rank[unknown].tolist(), table.instance[unknown].tolist()) == ([1], [5])
+
+
 def test_after_a_lost_call_nothing_is_known_of_its_communicator_up_to_the_end_of_the_iteration() -> None:
     told = Told(per_host=1)
     for rank in range(3):
