@@ -24,8 +24,16 @@ def detect(job: Job, messages: Sequence[Message], settings: Settings) -> list[Ro
 
     Raises ``RuntimeError`` where a message was refused.
     """
+    return [as_told[-1] for as_told in revisions(job, messages, settings)]
+
+
+def revisions(job: Job, messages: Sequence[Message], settings: Settings) -> list[list[Row]]:
+    """The same incidents, each as it stood whenever it was told, first to last."""
     said = hear(catalogue.INCIDENTS, job, messages, _hanging_sooner(settings))
-    return list({row["id"]: row for row in rows(catalogue.INCIDENTS, said)}.values())
+    told: dict[str, list[Row]] = {}
+    for row in rows(catalogue.INCIDENTS, said):
+        told.setdefault(row["id"], []).append(row)
+    return list(told.values())
 
 
 def hear(topic: Topic, job: Job, messages: Iterable[Message], settings: Settings) -> list[Message]:

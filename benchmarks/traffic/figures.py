@@ -9,7 +9,18 @@ from statistics import median
 from typing import Any
 
 from benchmarks.simulated.figures import share
-from benchmarks.traffic.scoring import CANDIDATES, FALSE, GROUP, HOT, NO_DEVICE, NOT_HOT, RIGHT, WRONG_CLASS, FaultScore
+from benchmarks.traffic.scoring import (
+    CANDIDATES,
+    FALSE,
+    GROUP,
+    HOT,
+    NO_DEVICE,
+    NOT_HOT,
+    RIGHT,
+    WRONG_CLASS,
+    FaultScore,
+    Said,
+)
 from benchmarks.traffic.trial import Score
 from producers.simulation.nic import BEYOND, Class, Setup
 from producers.simulation.nic.faults import Injection
@@ -72,12 +83,12 @@ def _of_class(scores: Sequence[Score]) -> Figures:
     """By the definitions of Pulse 8.1, of runs with faults.
 
     ``recall``: the faulty machine is among those named, with the right kind; ``to_machine``: it alone, or beside the
-    one that the evidence cannot tell it from. ``precision`` is of named nodes, ``answers_right`` of answers: of a
-    group both count its normal nodes against it. ``false_positives``: of all normal nodes, those named.
+    one that the evidence cannot tell it from. ``precision`` is of named nodes, ``answers_right`` of answers and
+    ``first_told_right`` of them as people were told first: of a group all count its normal nodes against it.
+    ``false_positives``: of all normal nodes, those named.
     """
     best = [_best(score) for score in scores]
     verdicts = Counter(said.verdict for score in scores for said in score.said)
-    answers = sum(count for verdict, count in verdicts.items() if verdict not in NO_DEVICE)
     hits = sum(verdict in _HIT for verdict in best)
     innocent = sum(_innocent(score) for score in scores)
     normal = sum(score.hosts - 1 for score in scores)
@@ -86,11 +97,18 @@ def _of_class(scores: Sequence[Score]) -> Figures:
         "to_machine": share(sum(verdict in _TO_MACHINE for verdict in best), len(best)),
         "two_candidates": sum(verdict == CANDIDATES for verdict in best),
         "precision": share(hits, hits + innocent),
-        "answers_right": share(verdicts[RIGHT] + verdicts[CANDIDATES], answers),
+        "answers_right": share(*_right(said for score in scores for said in score.said)),
+        "first_told_right": share(*_right(said for score in scores for said in score.at_first)),
         "false_positives": share(innocent, normal),
         "device_right": share(_devices_right(scores), sum(verdict == RIGHT for verdict in best)),
         "verdicts": dict(verdicts),
     }
+
+
+def _right(answers: Iterable[Said]) -> tuple[int, int]:
+    """How many answers that blame somebody are right, and how many there are."""
+    blaming = [said.verdict for said in answers if said.verdict not in NO_DEVICE]
+    return sum(verdict in _TO_MACHINE for verdict in blaming), len(blaming)
 
 
 def _of_healthy(scores: Sequence[Score]) -> Figures:

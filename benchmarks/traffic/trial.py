@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from benchmarks.simulated.detection import Telemetry
 from benchmarks.simulated.detection import detect as detect_in_logs
-from benchmarks.traffic.detection import detect
+from benchmarks.traffic.detection import revisions
 from benchmarks.traffic.plan import Case
 from benchmarks.traffic.scoring import FaultScore, Said, fault_of, said_of
 from offbeat.settings import Settings
@@ -22,8 +22,8 @@ _TUPLES = ("ranks", "normal_hosts")
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a finished run counts for. ``hosts``: how many it has; ``beside``: what the search through logs
-    of operators says of the same run.
+    """What a finished run counts for. ``hosts``: how many it has; ``said``: its answers as they stand at the end,
+    ``at_first``: as people were told first; ``beside``: what the search through logs of operators says of the same run.
     """
 
     seed: int
@@ -33,6 +33,7 @@ class Score:
     hosts: int
     fault: FaultScore | None
     said: tuple[Said, ...]
+    at_first: tuple[Said, ...]
     beside: tuple[Said, ...]
     simulate_s: float
     detect_s: float
@@ -55,11 +56,11 @@ class Score:
     def from_json(cls, row: Mapping[str, Any]) -> Self:
         """What ``to_json`` gave; raises ``TypeError`` or ``KeyError`` for anything else."""
         fault = None if row["fault"] is None else FaultScore(**{**row["fault"], "ranks": tuple(row["fault"]["ranks"])})
-        said, beside = (
-            tuple(Said(**{**one, **{of: tuple(one[of]) for of in _TUPLES}}) for one in row[name])
-            for name in ("said", "beside")
-        )
-        return cls(**{**row, "fault": fault, "said": said, "beside": beside})
+        answers = {
+            name: tuple(Said(**{**one, **{of: tuple(one[of]) for of in _TUPLES}}) for one in row[name])
+            for name in ("said", "at_first", "beside")
+        }
+        return cls(**{**row, "fault": fault, **answers})
 
 
 def run_case(case: Case, settings: Settings) -> Score:
@@ -75,7 +76,7 @@ def run_case(case: Case, settings: Settings) -> Score:
     without = simulate_nics(replace(scenario, faults=())).truth if slower else None
     messages = list(run.messages())
     simulated = time.perf_counter()
-    incidents = detect(run.job, messages, settings)
+    incidents = revisions(run.job, messages, settings)
     detected = time.perf_counter()
     logs = settings.model_copy(update={"monitor": settings.compare.slow})
     beside = detect_in_logs(Telemetry.of(run.job, run.operators), logs).incidents.values()
@@ -86,7 +87,8 @@ def run_case(case: Case, settings: Settings) -> Score:
         untuned=case.untuned,
         hosts=run.scenario.hosts,
         fault=fault_of(run.truth, without),
-        said=tuple(said_of(incident, run.truth, run.job, case.setup) for incident in incidents),
+        said=tuple(said_of(as_told[-1], run.truth, run.job, case.setup) for as_told in incidents),
+        at_first=tuple(said_of(as_told[0], run.truth, run.job, case.setup) for as_told in incidents),
         beside=tuple(said_of(incident, run.truth, run.job, case.setup) for incident in beside),
         simulate_s=round(simulated - started, 2),
         detect_s=round(detected - simulated, 2),

@@ -96,12 +96,19 @@ def test_where_all_machines_are_slow_an_answer_names_them_all(ranks: tuple[int, 
     assert told.ranks == tuple(range(8))
 
 
-def score(kind: str | None, *said: dict[str, Any], what: str = "gpt2_70b/pcie_downgrade/0.5") -> Score:
+def score(
+    kind: str | None,
+    *said: dict[str, Any],
+    what: str = "gpt2_70b/pcie_downgrade/0.5",
+    at_first: tuple[dict[str, Any], ...] | None = None,
+) -> Score:
     told = truth(kind)
-    answers = tuple(said_of(one, told, JOB, Setup.GPT2_70B) for one in said)
-    return Score(
-        1, what, "default", False, 4, fault_of(told, None if kind is None else _without(told)), answers, (), 1.0, 0.5
+    answers, first = (
+        tuple(said_of(one, told, JOB, Setup.GPT2_70B) for one in of)
+        for of in (said, said if at_first is None else at_first)
     )
+    fault = fault_of(told, None if kind is None else _without(told))
+    return Score(1, what, "default", False, 4, fault, answers, first, (), 1.0, 0.5)
 
 
 def test_the_slowdown_is_against_the_same_run_without_the_fault() -> None:
@@ -139,6 +146,15 @@ def test_figures_count_nodes_by_the_definitions() -> None:
     assert told["logs_of_operators"]["all"]["recall"]["count"] == 0
     assert list(told["recall_by"]["slowdown"]) == ["1.1 or more"]
     assert [failure["missed"] for failure in told["failures"]] == [False, True]
+
+
+def test_what_people_were_told_first_counts_for_itself() -> None:
+    """A group is named first, and its slow machine later."""
+    right, group = incident("compute_slow", 2), incident("compute_slow", 2, 4, 6)
+    scores = [score("computation_slow", right, at_first=(group,)), score("computation_slow", right)]
+    own = figures.summarise(scores)["all"]
+    assert (own["answers_right"]["count"], own["answers_right"]["of"]) == (2, 2)
+    assert (own["first_told_right"]["count"], own["first_told_right"]["of"]) == (1, 2)
 
 
 def test_runs_beyond_the_table_and_routing_are_told_apart() -> None:
