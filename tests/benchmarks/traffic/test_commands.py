@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,15 @@ def test_half_the_bandwidth_shows_in_short_epochs_and_hides_in_long_ones() -> No
     assert over_others(short, "actual_time") > 1.25
     assert over_others(short, "duration") < 1.1
     assert over_others(long, "actual_time") < 1.1
+
+
+def test_by_how_much_a_nic_is_slow_is_counted_for_each_metric() -> None:
+    found = straggler.sensed(straggler.Slowed(SEEDS, 2.5), Settings.load())
+    assert found.named == {"actual_time": True, "busy_epochs": True}
+    assert found.false == {"actual_time": False, "busy_epochs": False}
+    told = straggler.recall([found, replace(found, named=dict.fromkeys(found.named, False))])
+    assert {metric: of["2.5"]["named"]["count"] for metric, of in told.items()} == dict.fromkeys(found.named, 1)
+    assert told["actual_time"]["2.5"]["others_named"] == 0
 
 
 def test_a_busy_host_keeps_the_line_full_and_a_quarter_of_the_epochs_active() -> None:
