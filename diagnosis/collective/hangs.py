@@ -52,9 +52,11 @@ def _hanging(
     sends = Pipelines.of(table, job, pipelines, common_moment(own, table, job))
     published = rules.pipeline_order == "first_late"
     pipeline = first_anomaly(sends, job, rules, hang=True) if published else missing_of_itself(sends, job, sending)
-    if pipeline is not None:
-        return [pipeline]
     within, _ = between_replicas(own, table, pipelines)
+    if pipeline is not None:
+        # of the two ends of a send that is stuck one may have stopped: then it has not called what others wait in
+        stopped = _absent(within, table, job) if pipeline.candidates and pipeline.level == "device" else []
+        return [v for v in stopped if v.cause == "hang_not_entered" and (v.ranks in pipeline.candidates)] or [pipeline]
     unheard = [v for grid in within if (v := unanswered(grid, table)) is not None]
     if len(unheard) == 1:
         return unheard
@@ -123,8 +125,8 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = T
     """Who never began an operator that others began; or, not ``begun``, never called one that others only called.
 
     A tensor group waits for each of its GPUs, so that one which does not compute keeps all ranks of its host from
-    their next operators. Where the other ranks of the host began theirs, it was the NIC that did not send; of a rank
-    that alone has not called it may be that it is not told of yet.
+    their next operators. Where the other ranks of the host began theirs, it was the NIC that did not send, or the rank
+    alone that stopped, if it has not even called its own: all that was called is told once it is silent for so long.
     """
     silent: dict[tuple[int, ...], list[tuple[Grid, int, int]]] = {}
     for grid in own:
@@ -137,11 +139,10 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = T
         gone = {rank for *_, rank in each}  # of the host's ranks; the others began the same elsewhere
         others = {int(r) for g in own for r in _began(g, grid, at)} & set(host) - gone
         alone = len(others) >= len(gone)
-        if alone and (grid.row[np.isin(grid.rank, list(gone)), at] == UNKNOWN).any():
-            continue
+        uncalled = bool((grid.row[np.isin(grid.rank, list(gone)), at] == UNKNOWN).any())
         verdicts.append(
             Verdict(
-                cause="hang_hardware" if alone else "hang_not_entered",
+                cause="hang_hardware" if alone and not uncalled else "hang_not_entered",
                 level="device" if alone else "machine",
                 ranks=tuple(sorted(gone)) if alone else host,
                 method="missing_start",

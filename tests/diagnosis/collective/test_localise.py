@@ -294,6 +294,15 @@ def test_a_single_send_is_stuck_because_its_receiver_computes_no_more() -> None:
     (found,) = localise_hang(stuck(computes=True).table, job(), PIPELINES)
     assert (found.cause, found.candidates) == ("hang_hardware", ((2,), (6,)))
 
+    ended = stuck(computes=True)  # rank 6 alone: it never calls what the other ranks of its stage begin
+    ended.rows = [row for row in ended.rows if row["seq"] != 9 or row["rank"] in {4, 5, 7}]
+    for row in ended.rows:
+        row.update({"state": "incomplete", "start_ns": row["call_ns"]} if row["seq"] == 9 else {})
+    for rank in (4, 6):
+        ended.tell("dp01", 8, rank, 5 * MS)
+    (found,) = localise_hang(ended.table, job(), PIPELINES)
+    assert (found.cause, found.level, found.ranks) == ("hang_not_entered", "device", (6,))
+
 
 def test_what_follows_a_loss_of_telemetry_has_not_stopped() -> None:
     told = pipelined(stop={(2, 3): True})
@@ -418,6 +427,15 @@ def test_a_host_whose_ranks_never_call_what_others_wait_in_does_not_compute(othe
         told.tell(f"dp{rank % 2}", 2, rank, 10 * MS)
     (found,) = localise_hang(told.table, job())
     assert (found.cause, found.level, found.ranks, found.coverage) == ("hang_not_entered", "machine", (4, 5), 1.0)
+
+
+def test_a_rank_that_alone_never_calls_what_others_begin_has_stopped() -> None:
+    """Its NIC would not keep it from calling."""
+    told = entering({})
+    told.rows = [row for row in told.rows if row["rank"] != 4]
+    told.tell("dp0", 2, 4, 10 * MS)
+    (found,) = localise_hang(told.table, job())
+    assert (found.cause, found.level, found.ranks) == ("hang_not_entered", "device", (4,))
 
 
 def test_a_host_all_of_whose_ranks_get_nothing_does_not_compute() -> None:
