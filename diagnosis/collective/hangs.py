@@ -14,7 +14,15 @@ import numpy as np
 from diagnosis.collective.chronological import began, first_anomaly, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, grids
 from diagnosis.collective.own_lateness import missing_of_itself
-from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE, Ints, Participation
+from diagnosis.collective.participation import (
+    COMPLETE,
+    INCOMPLETE,
+    MISSING_START,
+    UNKNOWN,
+    UNKNOWN_STATE,
+    Ints,
+    Participation,
+)
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
 from diagnosis.collective.resends import sent_again
 from diagnosis.collective.silence import alive, heard, silent_alone
@@ -140,6 +148,8 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = T
         others = {int(r) for g in own for r in _began(g, grid, at)} & set(host) - gone
         alone = len(others) >= len(gone)
         uncalled = bool((grid.row[np.isin(grid.rank, list(gone)), at] == UNKNOWN).any())
+        if alone and uncalled and not np.isin(grid.state[:, at], (INCOMPLETE, MISSING_START)).any():
+            continue  # the others are through: it has called, but telemetry has lost that
         verdicts.append(
             Verdict(
                 cause="hang_hardware" if alone and not uncalled else "hang_not_entered",

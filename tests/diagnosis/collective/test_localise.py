@@ -436,6 +436,9 @@ def test_a_rank_that_alone_never_calls_what_others_begin_has_stopped() -> None:
     told.tell("dp0", 2, 4, 10 * MS)
     (found,) = localise_hang(told.table, job())
     assert (found.cause, found.level, found.ranks) == ("hang_not_entered", "device", (4,))
+    for row in told.rows:
+        row.update({"state": "complete"})
+    assert localise_hang(told.table, job()) == [], "others are through with it: telemetry has lost the call"
 
 
 def test_a_host_all_of_whose_ranks_get_nothing_does_not_compute() -> None:
