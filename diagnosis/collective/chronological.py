@@ -50,8 +50,10 @@ def late_members(grid: Grid, computed_ns: Floats, rules: ComparisonRules, chosen
     table, as ``computing`` has it; ``chosen``: the operators to look at, shape (instances,).
     """
     computed = on_grid(grid, computed_ns)
+    told = ~np.isnan(computed).all(axis=1)
+    computed, ranks = computed[told], grid.rank[told]
     known = ~np.isnan(computed).any(axis=0) & (True if chosen is None else chosen)
-    if len(grid.rank) < 2 or not known.any():
+    if len(ranks) < 2 or not known.any():
         return []
     total = computed[:, known].sum(axis=1)
     found = []
@@ -60,7 +62,7 @@ def late_members(grid: Grid, computed_ns: Floats, rules: ComparisonRules, chosen
         if total[own] - usual >= max(rules.late_ns, rules.late_share * usual):
             beyond = computed[own, known] - np.median(np.delete(computed[:, known], own, axis=0), axis=0)
             at = int(np.flatnonzero(known)[np.argmax(beyond)])
-            found.append(Late(int(grid.rank[own]), at, float(total[own] - usual), float(total[own]), usual))
+            found.append(Late(int(ranks[own]), at, float(total[own] - usual), float(total[own]), usual))
     return found
 
 
@@ -95,12 +97,14 @@ def computing(table: Participation, own: Sequence[Grid], job: Job) -> Floats:
 
 
 def _hardly_told(own: Sequence[Grid], job: Job) -> set[int]:
-    """Ranks that show less than half as many operators of a communicator as its members usually do."""
-    members = {communicator.communicator: communicator.ranks for communicator in job.communicators}
+    """Ranks that show less than half as many operators of a communicator as its members usually do. Of several on a
+    host some may send to nobody through a NIC, so that those without any do not count."""
     found: set[int] = set()
     for grid in own:
         shown = dict(zip(grid.rank.tolist(), np.count_nonzero(grid.row != UNKNOWN, axis=1).tolist(), strict=True))
-        times = {rank: shown.get(rank, 0) for rank in {*members.get(grid.communicator, ()), *shown}}
+        members = job.members.get(grid.communicator, ())
+        one_a_host = len({job.clock(rank) for rank in members}) == len(members)
+        times = {rank: shown.get(rank, 0) for rank in {*(members if one_a_host else ()), *shown}}
         usual = median(times.values())
         found |= {rank for rank, own_times in times.items() if 2 * own_times < usual}
     return found

@@ -62,9 +62,8 @@ def _hanging(
     pipeline = first_anomaly(sends, job, rules, hang=True) if published else missing_of_itself(sends, job, sending)
     within, _ = between_replicas(own, table, pipelines)
     if pipeline is not None:
-        # of the two ends of a send that is stuck one may have stopped: then it has not called what others wait in
-        stopped = _absent(within, table, job) if pipeline.candidates and pipeline.level == "device" else []
-        return [v for v in stopped if v.cause == "hang_not_entered" and (v.ranks in pipeline.candidates)] or [pipeline]
+        ends = pipeline.candidates if pipeline.level == "device" else ()
+        return [v for v in _absent(within, table, job) if _stopped_alone(v, ends, sending)] or [pipeline]
     unheard = [v for grid in within if (v := unanswered(grid, table)) is not None]
     if len(unheard) == 1:
         return unheard
@@ -78,6 +77,14 @@ def _hanging(
     custom = [v for grid in own if (v := stopped_in_custom(grid, table)) is not None]
     stopped = by_machine(distinct(_first(built_in) + _first(custom)), job)
     return [_of_a_host(v, job) for v in stopped] or _absent(within, table, job, begun=False)
+
+
+def _stopped_alone(verdict: Verdict, ends: Sequence[tuple[int, ...]], sending: Mapping[int, bool]) -> bool:
+    """Whether one of the two ends of a send that is stuck has not called what others wait in, and so has stopped; not
+    where the other one's NIC is silent, as it may wait for that."""
+    others = [rank for end in ends if end != verdict.ranks for rank in end]
+    own = verdict.cause == "hang_not_entered" and verdict.ranks in ends
+    return own and all(sending.get(rank, True) for rank in others)
 
 
 def _never_called(own: Sequence[Grid], table: Participation, job: Job, sending: Mapping[int, bool]) -> Verdict | None:
@@ -148,7 +155,7 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = T
         others = {int(r) for g in own for r in _began(g, grid, at)} & set(host) - gone
         alone = len(others) >= len(gone)
         uncalled = bool((grid.row[np.isin(grid.rank, list(gone)), at] == UNKNOWN).any())
-        if alone and uncalled and not np.isin(grid.state[:, at], (INCOMPLETE, MISSING_START)).any():
+        if uncalled and not np.isin(grid.state[:, at], (INCOMPLETE, MISSING_START)).any():
             continue  # the others are through: it has called, but telemetry has lost that
         verdicts.append(
             Verdict(

@@ -106,7 +106,7 @@ def slow_in_custom(
     cannot show it.
     """
     chosen = grid.choose(np.flatnonzero(grid.complete & grid.custom)[-rules.recent :])
-    if len(chosen.instance) < _FEWEST:
+    if len(chosen.instance) < min(_FEWEST, rules.recent):
         return None
     rate = np.nanmean(rates(chosen), axis=1)
     known = np.array([usual.rate.get((grid.communicator, int(r)), np.nan) if usual else np.nan for r in chosen.rank])

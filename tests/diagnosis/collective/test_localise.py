@@ -18,7 +18,7 @@ from diagnosis.collective.own_lateness import missing_of_itself
 from diagnosis.collective.pipelines import Pipelines, common_moment, of_layout, of_traffic
 from diagnosis.collective.traffic_map import TrafficMap, combines
 from diagnosis.collective.verdict import Verdict, by_machine
-from diagnosis.job import Communicator, Layout
+from diagnosis.job import Communicator, Job, Layout
 from tests.diagnosis.collective.made_metrics import MB, MS, SECOND, Told, job
 
 RULES = ComparisonRules()
@@ -303,6 +303,10 @@ def test_a_single_send_is_stuck_because_its_receiver_computes_no_more() -> None:
     (found,) = localise_hang(ended.table, job(), PIPELINES)
     assert (found.cause, found.level, found.ranks) == ("hang_not_entered", "device", (6,))
 
+    for row in ended.rows:  # rank 2 sends nothing to anybody, so that rank 6 may wait for it
+        row["nic_sent_ns"] = row["call_ns"] + (0 if row["rank"] == 2 else 900 * MS)
+    assert all(found.ranks != (6,) for found in localise_hang(ended.table, job(), PIPELINES))
+
 
 def test_what_follows_a_loss_of_telemetry_has_not_stopped() -> None:
     told = pipelined(stop={(2, 3): True})
@@ -441,6 +445,15 @@ def test_a_rank_that_alone_never_calls_what_others_begin_has_stopped() -> None:
     assert localise_hang(told.table, job()) == [], "others are through with it: telemetry has lost the call"
 
 
+def test_a_host_of_one_rank_whose_last_call_is_lost_has_not_stopped() -> None:
+    told = Told(per_host=1)
+    for rank in range(4):
+        told.tell("dp0", 2, rank, 10 * MS)
+        if rank != 2:
+            told.tell("dp0", 3, rank, 50 * MS)
+    assert localise_hang(told.table, job(4, 1)) == []
+
+
 def test_a_host_all_of_whose_ranks_get_nothing_does_not_compute() -> None:
     """Its NICs do not go down together. Since the last iteration none of its ranks was told of."""
     told = Told()
@@ -507,6 +520,31 @@ def test_what_a_rank_computes_of_which_hardly_anything_was_seen_is_unknown() -> 
     computed = on_grid(own[0], computing(told.table, own, job(4, 1)))[:, 1]
     assert own[0].communicator == "dp0"
     assert np.array_equal(computed / MS, [10, 10, np.nan, 10], equal_nan=True)
+
+
+def test_a_rank_of_which_nothing_is_known_hides_no_other() -> None:
+    told = Told(per_host=1)
+    for rank in range(4):
+        for seq in range(6):
+            start = (10 + 30 * seq + (10 * seq if rank == 1 else 0)) * MS
+            told.tell("dp0", seq, rank, start, 20 * MS if rank != 1 else 15 * MS)
+    for row in told.rows:
+        row.update({"state": "unknown", "start_ns": None, "end_ns": None} if row["rank"] == 3 else {})
+    own = grids(told.table)
+    late = late_members(own[0], computing(told.table, own, job(4, 1)), RULES)
+    assert [one.rank for one in late] == [1]
+
+
+def test_who_sends_nothing_through_a_nic_on_one_communicator_is_known_by_another() -> None:
+    """A ring of two GPUs of each host: one of them sends to the other."""
+    told = Told(per_host=2)
+    for rank in range(8):
+        for seq in range(3):
+            told.tell("ring" if rank % 2 else "dp0", seq, rank, (10 + 30 * seq) * MS)
+    groups = (Communicator("ring", tuple(range(8)), "dp"), Communicator("dp0", (0, 2, 4, 6), "dp"))
+    own = grids(told.table)
+    computed = computing(told.table, own, Job("j", job().places, groups))
+    assert all((on_grid(grid, computed)[:, 1:] == 20 * MS).all() for grid in own)
 
 
 def test_who_exchanges_with_a_straggler_is_late_because_of_it() -> None:
