@@ -25,7 +25,7 @@ LOST = 1.5
 """Marks of custom collectives that are further apart than so many usual iterations may have had others between them."""
 
 _MOST = 1.5
-"""By how much more often than most ranks' marks one may come, by the times that pass between two."""
+"""By how much more often than most ranks' marks one may come, all together and by the times that pass between two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,12 @@ def find_marks(table: Participation) -> dict[int, Marked]:
         if chosen is not None:
             rows = own[kind[own] == chosen]
             found[rank] = Marked(_mark(table, rows), rows)
+    # where telemetry was lost what comes several times an iteration may look like its end
     apart = {rank: float(np.median(np.diff(table.call_ns[one.rows]))) for rank, one in found.items()}
     usual = median(apart.values()) if apart else 0.0
-    # where telemetry was lost what comes several times an iteration may look like its end
-    return _with_steps(table, {rank: one for rank, one in found.items() if _MOST * apart[rank] >= usual})
+    most = _MOST * median(len(one.rows) for one in found.values()) if found else 0.0
+    kept = {rank: one for rank, one in found.items() if len(one.rows) <= most and _MOST * apart[rank] >= usual}
+    return _with_steps(table, kept)
 
 
 def _with_steps(table: Participation, found: Mapping[int, Marked]) -> dict[int, Marked]:
