@@ -141,7 +141,8 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = T
 
     A tensor group waits for each of its GPUs, so that one which does not compute keeps all ranks of its host from
     their next operators. Where the other ranks of the host began theirs, it was the NIC that did not send, or the rank
-    alone that stopped, if it has not even called its own: all that was called is told once it is silent for so long.
+    alone that stopped, if it has not even called its own: all that was called is told once it is silent for so long,
+    but for calls that telemetry has lost, which show only where the others are through.
     """
     silent: dict[tuple[int, ...], list[tuple[Grid, int, int]]] = {}
     for grid in own:

@@ -25,7 +25,7 @@ LOST = 1.5
 """Marks of custom collectives that are further apart than so many usual iterations may have had others between them."""
 
 _MOST = 1.5
-"""By how much more often than most ranks' marks one may come, all together and by the times that pass between two."""
+"""By how much more often than most ranks' marks one may come, and how much sooner than their iterations last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,11 @@ def find_marks(table: Participation) -> dict[int, Marked]:
             rows = own[kind[own] == chosen]
             found[rank] = Marked(_mark(table, rows), rows)
     # where telemetry was lost what comes several times an iteration may look like its end
-    apart = {rank: float(np.median(np.diff(table.call_ns[one.rows]))) for rank, one in found.items()}
-    usual = median(apart.values()) if apart else 0.0
-    most = _MOST * median(len(one.rows) for one in found.values()) if found else 0.0
-    kept = {rank: one for rank, one in found.items() if len(one.rows) <= most and _MOST * apart[rank] >= usual}
+    apart = {rank: np.diff(table.call_ns[one.rows]) for rank, one in found.items()}
+    # the shortest iteration: a job that becomes slow meanwhile has long and short ones
+    least = median(int(each.min()) for each in apart.values()) / _MOST if apart else 0.0
+    most = median(len(one.rows) for one in found.values()) * _MOST if found else 0.0
+    kept = {rank: one for rank, one in found.items() if len(one.rows) <= most and np.median(apart[rank]) >= least}
     return _with_steps(table, kept)
 
 

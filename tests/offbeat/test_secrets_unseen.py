@@ -64,9 +64,9 @@ def test_a_service_that_is_away_is_told_of_without_secrets(role: str) -> None:
 def test_a_setting_that_is_refused_is_named_without_its_value(variable: str) -> None:
     """Each secret where a number or a choice belongs, as after a slip."""
     wrong = {**SETTINGS, "OFFBEAT_STORE__PORT": SETTINGS[variable], "OFFBEAT_KAFKA__SASL_MECHANISM": HUSH}
-    said = refusal(offbeat("alert", settings=wrong))
-    assert said.startswith("OFFBEAT_")
-    assert HUSH not in said
+    result = offbeat("alert", settings=wrong)
+    assert refusal(result).startswith("OFFBEAT_")
+    assert HUSH not in result.output
 
 
 def test_a_crash_shows_no_secrets() -> None:

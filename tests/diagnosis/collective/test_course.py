@@ -70,6 +70,15 @@ def test_what_a_rank_shows_several_times_an_iteration_ends_none() -> None:
     assert all(of_rank.tolist() == list(range(10)) for of_rank in numbers.values())
 
 
+def test_a_job_that_becomes_slow_while_marks_are_chosen_shows_those_of_all_ranks() -> None:
+    """Of some ranks most iterations that were seen are short, of others long."""
+    told = Told(per_host=1)
+    for number in range(10):
+        iteration(told, 2 * number - min(number, 4), JOB.ranks if number < 8 else JOB.ranks[1:])
+    marked = find_marks(told.table)
+    assert set(marked) == set(JOB.ranks)
+
+
 def test_ranks_that_are_seen_later_get_the_same_numbers() -> None:
     told = Told(per_host=1)
     for number in range(6):

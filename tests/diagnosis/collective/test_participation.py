@@ -60,7 +60,6 @@ def test_what_sent_far_more_than_it_had_to_holds_sends_of_another() -> None:
     told = exchanges(None)
     for row in told.rows:
         row["sent_bytes"] = round(row["expected_bytes"] * (1.5 if (row["rank"], row["seq"]) == (1, 35) else 1.016))
-    assert [row["sent_bytes"] > 0 for row in told.rows] == [True] * 24
     table = told.table.unknown_after_losses()
     unknown = table.state == UNKNOWN_STATE
     assert (table.rank[unknown].tolist(), table.instance[unknown].tolist()) == ([1], [5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,13 @@ def test_the_straggler_of_custom_collectives_has_the_lowest_actual_rate(rank: in
 def test_equal_rates_have_no_straggler(noise: int) -> None:
     told = exchanges({}, noise)
     assert slow_in_custom(told.grid, told.table, RULES) is None
+
+
+def test_rates_of_few_custom_collectives_tell_nothing_unless_so_few_are_asked_for() -> None:
+    two, three = (exchanges({1: 0.5}, times=times) for times in (2, 3))
+    assert slow_in_custom(two.grid, two.table, RULES) is None
+    assert slow_in_custom(two.grid, two.table, replace(RULES, recent=2)) is not None
+    assert slow_in_custom(three.grid, three.table, RULES) is not None
 
 
 def test_where_nothing_usual_is_known_rates_must_differ_by_more() -> None:
