@@ -1,5 +1,6 @@
 """The life of a local service, on one that needs nothing but this Python."""
 
+import contextlib
 import shutil
 import signal
 import socket
@@ -156,7 +157,9 @@ signal.pause()
         with socket.create_connection((LOOPBACK, port)) as connection:
             owner.kill()
             connection.settimeout(60)
-            assert connection.recv(1) == b""  # closed: the service has gone
+            # Reset instead of closed where it ended before it had accepted this connection.
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
 
 
 def test_free_ports_are_different_and_free() -> None:
