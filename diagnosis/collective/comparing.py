@@ -80,9 +80,11 @@ class Comparer:
         judgement = self.monitor.judge(iteration.number, None if at_fault else duration)
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
             excess = duration - judgement.expected_ns
-            verdicts = self._slow(iteration, own, job, merged(self.usual), _PART * excess)
+            everywhere = self._everywhere(iteration, own, job, duration, judgement.expected_ns)
+            least_ns = max([_PART * excess, *(verdict.evidence["lost_ns"] for verdict in everywhere)])
+            verdicts = self._slow(iteration, own, job, merged(self.usual), least_ns)
             if not _at_fault(verdicts):
-                verdicts += self._everywhere(iteration, own, job, duration, judgement.expected_ns)
+                verdicts += everywhere
         elif not at_fault:
             self.usual.append(Usual.of(own, self._computed(iteration, own, job)))
             self.sends.learn(iteration.number, iteration.span, iteration.table, job)

@@ -224,7 +224,8 @@ def stopped_in_custom(grid: Grid, table: Participation) -> Verdict | None:
 
 def unanswered(grid: Grid, table: Participation) -> Verdict | None:
     """The only rank that others send the same to again and again, and that has not begun what they have: its NIC takes
-    nothing any more. Whoever only computes no more is not sent anything, since it is not ready to receive.
+    nothing any more. Whoever only computes no more is not sent anything, since it is not ready to receive. Who was not
+    seen may have begun.
     """
     sent = (grid.row != UNKNOWN) & grid.custom & ~np.isnan(grid.duration)
     if not sent.any():
@@ -233,7 +234,8 @@ def unanswered(grid: Grid, table: Participation) -> Verdict | None:
     again = _sending_again(grid, at)
     rows = grid.row[np.isin(grid.rank, list(again)), at].tolist()
     to = [set(table.peer[table.peers(row)].tolist()) for row in rows]
-    silent = set.intersection(*to) - set(grid.rank[sent[:, at]].tolist()) if to else set()
+    unknown = (grid.row[:, at] != UNKNOWN) & (grid.state[:, at] == UNKNOWN_STATE)
+    silent = set.intersection(*to) - set(grid.rank[sent[:, at] | unknown].tolist()) if to else set()
     if len(silent) != 1:
         return None
     return Verdict(

@@ -86,6 +86,8 @@ def judged(slow: Iteration) -> list[tuple[str, tuple[int, ...]]]:
 def test_iterations_that_last_longer_because_all_compute_longer_name_all() -> None:
     assert judged(iteration(4, dict.fromkeys(range(4), 52.0))) == [("compute_slow", JOB.ranks)]
     assert judged(iteration(4, {1: 70.0})) == [("compute_slow", (2, 3))]
+    more_still = {**dict.fromkeys(range(4), 58.0), 1: 73.0}
+    assert judged(iteration(4, more_still)) == [("compute_slow", JOB.ranks)], "one is late by less than all are"
     assert ("compute_slow", JOB.ranks) not in judged(iteration(4, {}, lasting_ms=22.0)), "they wait for longer"
 
 

@@ -309,6 +309,8 @@ def test_a_nic_that_takes_nothing_any_more_is_sent_the_same_again_and_again() ->
     assert found is not None
     assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (2,))
     assert found.evidence == {"sending_again": 2}
+    told.tell("ep", 2, 2, None, op="custom", state="unknown")
+    assert unanswered(told.grid, told.table) is None, "it may have begun unseen"
 
 
 def test_who_has_begun_too_is_answered() -> None:
