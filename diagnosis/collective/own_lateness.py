@@ -76,11 +76,11 @@ def missing_of_itself(pipelines: Pipelines, job: Job, alive: Mapping[int, bool] 
     """The machine whose send is missing though nothing that it waits for is.
 
     And its neighbour, if that holds for a send of its own at about the same time: within what usually passes between
-    two of a machine, since clocks of different stages may not agree. Where it holds for several machines of a stage,
-    pipelines do not keep them waiting, but what their ranks, or those they send to, call together. A single
-    send is stuck because of its receiver's machine if none of that one's ranks sends any more. Where one rank alone
-    sends while the others of its machine wait, it sends again: the NIC that it sends to is down, unless that is known
-    to be ``alive``.
+    two of a machine, since clocks of different stages may not agree. Who waits for what was not seen is not named, but
+    beside one that only it could hold up. Where it holds for several machines of a stage, pipelines do not keep them
+    waiting, but what their ranks, or those they send to, call together. A single send is stuck because of its
+    receiver's machine if none of that one's ranks sends any more. Where one rank alone sends while the others of its
+    machine wait, it sends again: the NIC that it sends to is down, unless that is known to be ``alive``.
     """
     expected = pipelines.expected()
     if not expected.size:
@@ -103,9 +103,25 @@ def missing_of_itself(pipelines: Pipelines, job: Job, alive: Mapping[int, bool] 
         if receiver == UNKNOWN or not absent[receiver].any():
             return stuck(pipelines, machine, send, METHOD)
         machine, send = receiver, int(np.argmax(absent[receiver]))
+    unseen = _unseen_cause(pipelines, way, expected, machine, send)
     alike = [at for at in way.neighbours(machine) if absent[at].any()]
+    if unseen != UNKNOWN:
+        if alike or way.neighbours(unseen) != [machine]:
+            return None
+        alike = [unseen]
     evidence = {"stage": float(pipelines.stage[machine]), "send": float(send)}
     return computing_too_long(pipelines, job, sorted((machine, *alike[:1])), METHOD, evidence, hang=True)
+
+
+def _unseen_cause(pipelines: Pipelines, way: _Way, expected: Floats, machine: int, send: int) -> int:
+    """The machine that a send waits for and that was not seen any more; else ``UNKNOWN``."""
+    seen = ~np.isnan(pipelines.start) | pipelines.lacking
+    later = np.fliplr(np.logical_or.accumulate(np.fliplr(seen), axis=1))
+    unseen = ~later & ~(np.isnan(expected) & seen.any(axis=1)[:, None])
+    receiver = int(way.receiver[machine, send])
+    if receiver != UNKNOWN and unseen[receiver].any():
+        return receiver
+    return int(way.awaited(unseen)[machine, send])
 
 
 def _without_cause(way: _Way, lacking: Bools) -> Bools:

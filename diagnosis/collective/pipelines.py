@@ -45,9 +45,9 @@ def of_layout(job: Job) -> list[Stages] | None:
 def of_traffic(own: Sequence[Grid], table: Participation, job: Job) -> list[Stages]:
     """The pipelines of a job that does not tell its layout, by an iteration that shows all of their sends.
 
-    As published: sends that go from one to the next and back. Whoever sends first is the first stage; each one's first
-    send goes to the next stage, but for that of the last, which goes back. Pipelines of other GPUs of the same hosts
-    have the same order.
+    As published: sends that go from one to the next and back. Each one's first send goes to the next stage, but for
+    that of the last, which goes back. So the first stage is the one that nobody sends to first; of two, the one that
+    sends first. Pipelines of other GPUs of the same hosts have the same order.
     """
     moment_ns = common_moment(own, table, job)
     shown = [_sequence(grid, table, job, moment_ns) for grid in own if in_turn(grid, table)]
@@ -95,7 +95,8 @@ def _sequence(grid: Grid, table: Participation, job: Job, moment_ns: Mapping[int
             return None
         began[rank] = int(table.start_ns[first]) - moment_ns[rank]
         following[rank] = int(table.peer[table.peer_offset[first]])
-    order = [min(began, key=lambda rank: began[rank])]
+    unfollowed = set(following) - set(following.values())
+    order = [unfollowed.pop() if len(unfollowed) == 1 else min(began, key=lambda rank: began[rank])]
     while (peer := following[order[-1]]) not in order and peer in following:
         order.append(peer)
     return tuple(order) if len(order) == len(grid.rank) else None
@@ -264,8 +265,9 @@ def _relative(
 ) -> tuple[Floats, Ints]:
     """Start of each send from the common moment on, and its state; what was never called is missing.
 
-    What follows a loss is no silence, nor is what waits for something else than the pipeline, on either side. A send of
-    which nothing was seen does not tell to whom it was, so that none that is called later is known.
+    What follows a loss is no silence, until a send is seen to end; nor is what waits for something else than the
+    pipeline, on either side. A send of which nothing was seen does not tell to whom it was, so that none that is
+    called later is known.
     """
     start, state = np.full(sends, np.nan), np.full(sends, MISSING_START)
     for at, row in enumerate(rows):
@@ -279,8 +281,10 @@ def _relative(
     if len(unseen_ns):
         known = np.count_nonzero(table.call_ns[list(rows)] < unseen_ns.min())
         start[known:], state[known:] = np.nan, UNKNOWN_STATE
-    if (state == UNKNOWN_STATE).any():
-        state[int(np.argmax(state == UNKNOWN_STATE)) :] = UNKNOWN_STATE
+    ended = np.flatnonzero(state == COMPLETE)
+    lost = np.flatnonzero(state == UNKNOWN_STATE)
+    lost = lost[lost > (ended[-1] if len(ended) else -1)]
+    state[lost[0] if len(lost) else sends :] = UNKNOWN_STATE
     return start, state
 
 

@@ -20,6 +20,7 @@ from diagnosis.collective.traffic_map import TrafficMap, combines
 from diagnosis.collective.verdict import Verdict, by_machine
 from diagnosis.job import Communicator, Job, Layout
 from tests.diagnosis.collective.made_metrics import MB, MS, SECOND, Told, job
+from tests.diagnosis.collective.one_f_one_b import replica
 
 RULES = ComparisonRules()
 HOSTS = 4
@@ -337,6 +338,15 @@ def test_sends_of_which_nothing_was_seen_are_not_missing(lost: range) -> None:
     assert found.ranks == (4, 5)
 
 
+def test_who_was_seen_to_send_after_a_loss_and_then_no_more_has_stopped() -> None:
+    told = pipelined(stop={(2, 3): True, (0, 5): True})
+    for row in told.rows:
+        if row["rank"] in {4, 5} and row["communicator"].startswith("pp") and row["seq"] == 1:
+            row |= {"state": "unknown", "start_ns": None, "end_ns": None, "coverage": 0.0}
+    (found,) = localise_hang(told.table, job(), PIPELINES)
+    assert (found.cause, found.ranks) == ("hang_not_entered", (4, 5))
+
+
 def test_pipelines_in_step_have_no_anomaly() -> None:
     assert localise_slow(pipelined().table, job(), PIPELINES) == []
 
@@ -351,6 +361,17 @@ def test_traffic_shows_the_pipelines_of_a_job_that_does_not_tell_its_layout() ->
     told_of_one.rows = [row for row in told_of_one.rows if (row["communicator"], row["rank"]) != ("pp1", 1)]
     part = told_of_one.table
     assert sorted(of_traffic(grids(part), part, told)) == sorted(PIPELINES), "by the other GPUs of the same hosts"
+
+
+@pytest.mark.parametrize("stages", [3, 4, 5])
+def test_traffic_shows_the_order_of_stages_whose_clocks_differ_by_more_than_what_lies_between_them(stages: int) -> None:
+    ranks = tuple(range(stages))
+    told = Told(per_host=1)
+    for stage, sends in replica(stages, 6, {}).items():
+        for seq, (peer, at) in enumerate(sends):
+            told.tell("pp0", seq, stage, int(at * MS / 100), 1000, op="custom", peers={peer: MB}, expected=MB)
+    pipeline = replace(job(stages, 1), communicators=(Communicator("pp0", ranks, "pp"),))
+    assert of_traffic(told.grids, told.table, pipeline) == [ranks]
 
 
 def test_a_layout_that_was_inferred_tells_no_stages() -> None:

@@ -114,6 +114,30 @@ def test_a_machine_that_computes_no_more_is_named(layout: tuple[int, int], data:
     assert set(found.ranks) <= {culprit, culprit - REPLICAS, culprit + REPLICAS}
 
 
+@settings(deadline=None, max_examples=100)
+@given(layouts, st.data())
+def test_who_waits_for_what_was_not_seen_is_not_named_alone(layout: tuple[int, int], data: st.DataObject) -> None:
+    """Of the machine that computes no more, or another one, all is lost from some send on."""
+    stages, microbatches = layout
+    stage, at = data.draw(st.integers(0, stages - 1)), data.draw(st.integers(0, REPLICAS - 1))
+    computing = [i for i, step in enumerate(schedule(stage, stages, microbatches)) if step.computes and step.transfers]
+    stops = stage, data.draw(st.sampled_from(computing))
+    told = pipelines(
+        [replica(stages, microbatches, {}, stops if one == at else None) for one in range(REPLICAS)], [0.0] * stages
+    )
+    hidden = data.draw(st.integers(0, stages - 1)) * REPLICAS + at
+    lost = np.zeros_like(told.absent)
+    lost[hidden, data.draw(st.integers(0, told.start.shape[1] - 1)) :] = True
+    seen = replace(
+        told,
+        start=np.where(lost, np.nan, told.start),
+        absent=told.absent & ~lost,
+        peer=np.where(lost, UNKNOWN, told.peer),
+    )
+    found = missing_of_itself(seen, job(stages))
+    assert found is None or stage * REPLICAS + at in found.ranks
+
+
 def test_nobody_is_late_where_all_compute_alike() -> None:
     told = [replica(4, 8, {}) for _ in range(REPLICAS)]
     assert late_of_itself(pipelines(told, [0.0] * 4), job(4), RULES) is None
