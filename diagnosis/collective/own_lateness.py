@@ -117,7 +117,7 @@ def _unseen_cause(pipelines: Pipelines, way: _Way, expected: Floats, machine: in
     """The machine that a send waits for and that was not seen any more; else ``UNKNOWN``."""
     seen = ~np.isnan(pipelines.start) | pipelines.lacking
     later = np.fliplr(np.logical_or.accumulate(np.fliplr(seen), axis=1))
-    unseen = ~later & ~(np.isnan(expected) & seen.any(axis=1)[:, None])
+    unseen = ~later & ~(np.isnan(expected) & seen.any(axis=1, keepdims=True))
     receiver = int(way.receiver[machine, send])
     if receiver != UNKNOWN and unseen[receiver].any():
         return receiver
