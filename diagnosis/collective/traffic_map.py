@@ -66,11 +66,16 @@ def _alike(sent: Floats, other: Floats) -> bool:
 def explained(grid: Grid, table: Participation, computed_ns: Floats, back: Bools, late: Late, share: float) -> bool:
     """Whether what a late rank computed before the combines ``back`` is explained by what it got in the dispatches.
 
-    It is not where another rank got at least as much and computed for less, by more than ``share``.
+    It is not where another rank got at least as much and computed for less, by more than ``share``; as far as was seen
+    of both.
     """
-    known = back & ~np.isnan(on_grid(grid, computed_ns)).any(axis=0)
-    received = sum((TrafficMap.of(grid, table, at - 1).received for at in np.flatnonzero(known).tolist()), start=0.0)
-    computed = on_grid(grid, computed_ns)[:, known].sum(axis=1)
+    computed = on_grid(grid, computed_ns)
+    told = ~np.isnan(computed).all(axis=1)
+    known = back & ~np.isnan(computed[told]).any(axis=0)
+    received = np.zeros(len(computed))
+    for at in np.flatnonzero(known).tolist():
+        received += TrafficMap.of(grid, table, at - 1).received
+    total = computed[:, known].sum(axis=1)
     own = int(np.searchsorted(grid.rank, late.rank))
-    as_much = np.flatnonzero((received >= np.asarray(received)[own]) & (np.arange(len(computed)) != own))
-    return not bool((computed[own] > (1 + share) * computed[as_much]).any())
+    as_much = told & (received >= received[own]) & (np.arange(len(total)) != own)
+    return not bool((total[own] > (1 + share) * total[as_much]).any())

@@ -156,6 +156,13 @@ def test_who_computes_for_longer_than_one_that_got_more_is_slow() -> None:
     assert [(one.cause, one.ranks) for one in found] == [("compute_slow", (1,)), ("imbalance", (2,))]
 
 
+def test_who_is_hardly_seen_hides_nobody_that_got_less_and_computed_for_longer() -> None:
+    told = experts(received=(30, 40, 60, 30), computed_ms=(10, 30, 20, 10))
+    told.rows = [row for row in told.rows if row["rank"] != 3 or row["seq"] <= 3]
+    found = localise_slow(told.table, job(4, 1))
+    assert ("compute_slow", (1,)) in [(one.cause, one.ranks) for one in found]
+
+
 def test_a_traffic_map_says_who_got_what() -> None:
     table = experts(received=(30, 40, 60, 30), computed_ms=(10, 10, 10, 10)).table
     (grid,) = grids(table)
