@@ -41,7 +41,7 @@ _BY_OTHERS = ("rate_to_peer", "unanswered")
 def unseen(row: dict[str, Any], peers: bool) -> dict[str, Any]:
     """A row of whose operator nothing was seen; ``peers``: but to whom it is sent."""
     lost = {"state": "unknown", "start_ns": None, "end_ns": None, "duration_ns": None, "actual_time_ns": None}
-    to_nobody = {"peers": [], "peer_sent_bytes": [], "peer_actual_time_ns": []}
+    to_nobody: dict[str, list[int]] = {"peers": [], "peer_sent_bytes": [], "peer_actual_time_ns": []}
     return row | lost | {"coverage": 0.0} | ({} if peers else to_nobody)
 
 
