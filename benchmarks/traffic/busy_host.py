@@ -35,7 +35,7 @@ _FIRST_QPN, _APART = 1024, 997
 @dataclass(frozen=True, slots=True)
 class BusyHost:
     """A host with ``nics`` NICs, each of a rank that sends to ``flows`` / 2 others at once over two queue pairs each,
-    again and again.
+    again and again; or, around a ``ring`` of as many ranks, over all queue pairs to the next one.
 
     While an operator lasts, which is for the share ``sending`` of the time, the line is full. Queue pairs are counted
     as by a NIC, in steps of 4 KB.
@@ -45,6 +45,7 @@ class BusyHost:
     flows: int
     line_gbps: float
     sending: float
+    ring: bool = False
     hardware: Hardware = field(default=Hardware())
 
     @property
@@ -119,14 +120,15 @@ class BusyHost:
         return flows, epochs, units
 
     def _calls(self, poll: int) -> pa.RecordBatch:
-        """A send to and a receive from each peer, in a group, before each operator's traffic."""
+        """Before each operator's traffic an all-reduce, or a send to and a receive from each peer, in a group."""
         began = STARTED_NS + poll * POLL_NS + FIRST_NS - LAUNCH_NS
-        each = 2 * self._peers
+        each = 1 if self.ring else 2 * self._peers
         count = each * OPERATORS
         called = np.tile(np.repeat(began + np.arange(OPERATORS) * PERIOD_NS, each), self.nics)
         numbers = np.tile(poll * count + np.arange(count), self.nics)
         rank = np.repeat(np.arange(self.nics), count)
         peers = [np.tile(np.repeat(self._receivers(nic), 2), OPERATORS) for nic in range(self.nics)]
+        grouped = not self.ring
         return OP_CALLS.batch(
             {
                 "rank": rank.astype(np.int32),
@@ -134,20 +136,28 @@ class BusyHost:
                 "communicator": [_communicator(nic) for nic in rank.tolist()],
                 "communicator_rank": np.zeros(len(rank), dtype=np.int32),
                 "seq": numbers,
-                "op": ["send", "recv"] * (len(rank) // 2),
+                "op": ["send", "recv"] * (len(rank) // 2) if grouped else ["all_reduce"] * len(rank),
                 "dtype": ["uint8"] * len(rank),
-                "count": np.full(len(rank), int(self.flow_bytes * CHANNELS / self.hardware.overhead)),
-                "peer": np.concatenate(peers).astype(np.int32),
+                "count": np.full(len(rank), int(self._sent_bytes / self.hardware.overhead)),
+                "peer": np.concatenate(peers).astype(np.int32) if grouped else [None] * len(rank),
                 "stream": ["0x7f10"] * len(rank),
                 "call_ns": called,
-                "group_start_ns": called,
-                "group_end_ns": called,
+                "group_start_ns": called if grouped else [None] * len(rank),
+                "group_end_ns": called if grouped else [None] * len(rank),
             }
         )
 
+    @property
+    def _sent_bytes(self) -> float:
+        """What a call has to be of, for its rank to send what it does: an all-reduce sends all but one part twice."""
+        if not self.ring:
+            return self.flow_bytes * CHANNELS
+        ranks = 1 + self._peers
+        return self.flow_bytes * self.flows * ranks / (2 * (ranks - 1))
+
     def _queue_pairs(self) -> pa.RecordBatch:
         nic, flow = (grid.ravel() for grid in np.mgrid[: self.nics, : self.flows])
-        peer = self.nics + nic * self._peers + flow // CHANNELS
+        peer = self.nics + nic * self._peers + (0 if self.ring else flow // CHANNELS)
         return QUEUE_PAIRS.batch(
             {
                 "nic": [_nic(at) for at in nic.tolist()],

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from benchmarks import segmentation
 from benchmarks.traffic import straggler
 from benchmarks.traffic.busy_host import BusyHost
 from diagnosis.traffic.epochs import Poll
 from offbeat.settings import Settings
-from schemas.catalogue import NIC_EPOCHS
+from schemas.catalogue import NIC_EPOCHS, OPERATORS
 from schemas.message import decode
+from streams.segment import Segment
 from tests.offbeat.command_line import offbeat
 
 SEEDS = 30_000
@@ -97,3 +100,28 @@ def test_a_busy_host_keeps_the_line_full_and_a_quarter_of_the_epochs_active() ->
     assert (np.unique(poll.qpn, return_counts=True)[1] >= host.epochs_a_poll / 4).all()
     sent = int(poll.units.sum()) * poll.unit_bytes
     assert abs(sent / (0.26 * 400e9 / 8) - 1) < 0.01
+
+
+@pytest.mark.parametrize(("ring", "algorithm"), [(True, "ring"), (False, "point_to_point")])
+def test_each_operator_of_a_busy_host_is_found_whole(ring: bool, algorithm: str) -> None:
+    host = BusyHost(nics=1, flows=8, line_gbps=400.0, sending=0.26, ring=ring)
+    segment = Segment({host.job.job: host.job})
+    told = [out for poll in range(3) for message in host.messages(poll) for out in segment.process(message)]
+    rows = [row for out in told if out.topic == OPERATORS.name for row in decode(out, OPERATORS).to_pylist()]
+    assert {(row["state"], row["algorithm"]) for row in rows} == {("complete", algorithm)}
+    ratios = {row["sent_bytes"] / row["expected_bytes"] for row in rows}
+    assert [min(ratios), max(ratios)] == pytest.approx([host.hardware.overhead] * 2, rel=0.01)
+
+
+def test_how_many_nics_a_core_keeps_up_with_beside_a_plain_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segmentation, "HOSTS", {"few": (2, 4, 400.0, 0.26, True)})
+    result = offbeat("bench", "segmentation", "--polls", 2, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)["few"]
+    assert (told["nics"], told["flows"]) == (2, 4)
+    assert told["active_epochs_share"] == pytest.approx(0.26, abs=0.01)
+    assert told["operators_a_nic_and_second"] > 0
+    assert told["nics_a_core"] == pytest.approx(1 / told["cpu_s_a_nic_and_second"], rel=0.05)
+    ratio = told["cpu_s_a_nic_and_second"] / told["plain_pass_s_a_nic_and_second"]
+    assert told["over_plain_pass"] == pytest.approx(ratio, rel=0.1)
+    assert 0 < told["largest_message_bytes"] < 1 << 20
