@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -89,8 +89,8 @@ class Job:
 
     @cached_property
     def members(self) -> dict[str, tuple[int, ...]]:
-        """Ranks of each communicator."""
-        return {c.communicator: c.ranks for c in self.communicators}
+        """Ranks of each communicator, where they are known."""
+        return {c.communicator: c.ranks for c in self.communicators if c.ranks}
 
     @cached_property
     def communicators_of(self) -> dict[int, tuple[str, ...]]:
@@ -132,6 +132,10 @@ class Job:
         """Whether all ranks are known to run on one host, so that their traffic never meets a NIC."""
         hosts = {self.place[rank].host if rank in self.place else None for rank in ranks}
         return len(hosts) == 1 and None not in hosts
+
+    def one_a_host(self, ranks: Collection[int]) -> bool:
+        """Whether no two of the ranks run on one host, so that all that they send each other goes through NICs."""
+        return len({self.clock(rank) for rank in ranks}) == len(ranks)
 
     def gpu(self, rank: int) -> Device:
         """The GPU of a rank: ``gpu:host/index``, or ``gpu:rank5`` where its place is not known."""

@@ -21,6 +21,7 @@ from diagnosis.collective.participation import (
     INCOMPLETE,
     MISSING_START,
     UNKNOWN,
+    UNKNOWN_STATE,
     Bools,
     Floats,
     Participation,
@@ -50,9 +51,8 @@ def late_members(grid: Grid, computed_ns: Floats, rules: ComparisonRules, chosen
     table, as ``computing`` has it; ``chosen``: the operators to look at, shape (instances,).
     """
     computed = on_grid(grid, computed_ns)
-    told = ~np.isnan(computed).all(axis=1)
+    told, known = comparable(computed, np.ones(len(grid.instance), dtype=np.bool_) if chosen is None else chosen)
     computed, ranks = computed[told], grid.rank[told]
-    known = ~np.isnan(computed).any(axis=0) & (True if chosen is None else chosen)
     if len(ranks) < 2 or not known.any():
         return []
     total = computed[:, known].sum(axis=1)
@@ -64,6 +64,14 @@ def late_members(grid: Grid, computed_ns: Floats, rules: ComparisonRules, chosen
             at = int(np.flatnonzero(known)[np.argmax(beyond)])
             found.append(Late(int(ranks[own]), at, float(total[own] - usual), float(total[own]), usual))
     return found
+
+
+def comparable(computed: Floats, chosen: Bools) -> tuple[Bools, Bools]:
+    """The ranks of which anything is known, and the chosen operators in which all of them are; shapes (ranks,) and
+    (instances,)."""
+    unknown = np.isnan(computed)
+    told = ~np.all(unknown, axis=1)
+    return np.asarray(told), np.asarray(chosen & ~np.any(unknown[told], axis=0))
 
 
 def on_grid(grid: Grid, values: Floats) -> Floats:
@@ -103,8 +111,7 @@ def _hardly_told(own: Sequence[Grid], job: Job) -> set[int]:
     for grid in own:
         shown = dict(zip(grid.rank.tolist(), np.count_nonzero(grid.row != UNKNOWN, axis=1).tolist(), strict=True))
         members = job.members.get(grid.communicator, ())
-        one_a_host = len({job.clock(rank) for rank in members}) == len(members)
-        times = {rank: shown.get(rank, 0) for rank in {*(members if one_a_host else ()), *shown}}
+        times = {rank: shown.get(rank, 0) for rank in {*(members if job.one_a_host(members) else ()), *shown}}
         usual = median(times.values())
         found |= {rank for rank, own_times in times.items() if 2 * own_times < usual}
     return found
@@ -112,11 +119,19 @@ def _hardly_told(own: Sequence[Grid], job: Job) -> set[int]:
 
 def _received(grid: Grid, table: Participation, end: Floats) -> Floats:
     """When each rank and all members that send to it have sent, by a common clock; shape (ranks, instances). NaN where
-    one of them was not seen."""
+    one of them was not seen; whom a rank sends to sends to it as well, if nothing else is known of it."""
     sends = table.take(grid.row[(grid.row != UNKNOWN) & grid.custom])
-    sender = np.repeat(sends.rank, np.diff(sends.peer_offset))
-    own = [np.isin(grid.rank, sender[sends.peer == rank]) | (grid.rank == rank) for rank in grid.rank.tolist()]
-    return np.stack([np.maximum.reduce(end[ranks], axis=0) for ranks in own])
+    sender, seen = (
+        np.repeat(sends.rank, np.diff(sends.peer_offset)),
+        np.unique(sends.rank[np.diff(sends.peer_offset) > 0]),
+    )
+    over = np.full(end.shape, np.nan)
+    for own, rank in enumerate(grid.rank.tolist()):
+        unseen = np.setdiff1d(sends.peer[sender == rank], seen)
+        senders = np.unique(np.concatenate((sender[sends.peer == rank], unseen, [rank])))
+        if np.isin(senders, grid.rank).all():
+            over[own] = np.maximum.reduce(end[np.isin(grid.rank, senders)], axis=0)
+    return over
 
 
 def _shifts(grid: Grid, own: Sequence[Grid], job: Job) -> Floats:
@@ -138,8 +153,8 @@ def not_entered(grid: Grid, table: Participation) -> tuple[int, tuple[int, ...]]
     """The first operator that some members began, or at least called, and others did not; None if there is none.
 
     A sender waits until its receiver is ready. So of those that sent nothing, the ones all of whose receivers sent
-    nothing either may only have waited for them, and are left out. What nobody began waits for those who never called
-    it, if it is the first that did not end; the table must tell of all ranks up to the same time.
+    nothing either, or were not seen, may only have waited for them, and are left out. What nobody began waits for those
+    who never called it, if it is the first that did not end; the table must tell of all ranks up to the same time.
     """
     begun = began(grid)
     called = grid.row != UNKNOWN
@@ -155,8 +170,11 @@ def not_entered(grid: Grid, table: Participation) -> tuple[int, tuple[int, ...]]
             rank: [] if row == UNKNOWN else table.peer[table.peers(int(row))].tolist()
             for rank, row in zip(silent, grid.row[missing[:, at], at], strict=True)
         }
-        first = [rank for rank in silent if not receivers[rank] or not set(receivers[rank]) <= set(silent)]
-        return int(at), tuple(first or silent)
+        to = {receiver for each in receivers.values() for receiver in each}
+        seen = set(grid.rank[grid.state[:, at] != UNKNOWN_STATE].tolist()) | set(silent)
+        waiting = set(silent) | to - seen
+        first = [rank for rank in silent if not receivers[rank] or not set(receivers[rank]) <= waiting]
+        return int(at), tuple(first or (() if to - seen else silent))
     return None
 
 
@@ -174,7 +192,7 @@ def first_anomaly(pipelines: Pipelines, job: Job, rules: ComparisonRules, hang: 
     expected = pipelines.expected()
     if not expected.size:
         return None
-    late, threshold = pipelines.start - expected, late_from(expected, rules)
+    late, threshold = pipelines.lateness(), late_from(expected, rules)
     wrong = pipelines.lacking & ~np.isnan(expected) if hang else late >= threshold
     if not wrong.any():
         return None

@@ -98,7 +98,8 @@ def _of_stages(
     lasting = _by_rank(table, job, np.where(seen, table.duration_ns, 0))
     each: dict[str, list[float]] = {}
     for host, ns in zip(sends.host, computed_of_itself(sends).tolist(), strict=True):
-        each.setdefault(host, []).append(ns - float(np.median(lasting[list(job.ranks_of_clock[host])])))
+        if host in job.ranks_of_clock:  # a layout may tell of more than the job does
+            each.setdefault(host, []).append(ns - float(np.median(lasting[list(job.ranks_of_clock[host])])))
     return each
 
 

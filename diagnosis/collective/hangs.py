@@ -73,7 +73,12 @@ def _hanging(
     absent = _absent(within, table, job)
     if absent:
         return absent
-    built_in = [v for grid in own if (v := stopped_in_collective(grid, rules)) is not None]
+    members = [job.members.get(grid.communicator, ()) for grid in own]
+    built_in = [
+        v
+        for grid, of in zip(own, members, strict=True)
+        if (v := stopped_in_collective(grid, table, rules, of)) is not None
+    ]
     custom = [v for grid in own if (v := stopped_in_custom(grid, table)) is not None]
     stopped = by_machine(distinct(_first(built_in) + _first(custom)), job)
     return [_of_a_host(v, job) for v in stopped] or _absent(within, table, job, begun=False)
@@ -91,14 +96,17 @@ def _never_called(own: Sequence[Grid], table: Participation, job: Job, sending: 
     """The rank whose NIC is down because another one has sent it all of a collective that it never called: nobody
     takes anything before, so that was sent before, and again after a time-out.
 
-    Where a host has several members, their own may not go through NICs, so that it is not known what they have called.
+    Where a host has several members, their own may not go through NICs, so that it is not known what they have called;
+    nor is it of one that was not seen in the operator before.
     """
     down: dict[int, Grid] = {}
+    seen = set(table.rank[table.state != UNKNOWN_STATE].tolist())
     for grid in own:
         members = job.members.get(grid.communicator, ())
-        if not len(grid.instance) or grid.op[-1] not in _OF_ALL or len({job.clock(r) for r in members}) < len(members):
+        if not len(grid.instance) or grid.op[-1] not in _OF_ALL or not job.one_a_host(members):
             continue
-        absent = set(members) - set(grid.rank[grid.row[:, -1] != UNKNOWN].tolist())
+        before = seen if len(grid.instance) == 1 else set(grid.rank[grid.state[:, -2] != UNKNOWN_STATE].tolist())
+        absent = (set(members) & before) - set(grid.rank[grid.row[:, -1] != UNKNOWN].tolist())
         for row in grid.row[grid.state[:, -1] == COMPLETE, -1].tolist():
             if _again(table, row):
                 down |= dict.fromkeys(absent & set(table.peer[table.peers(row)].tolist()), grid)

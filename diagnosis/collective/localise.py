@@ -145,8 +145,11 @@ def _more_to_do(found: Sequence[tuple[Grid, Late]], job: Job) -> Verdict:
 
 
 def _all_of_it(host: str, found: Sequence[tuple[Grid, Late]], own: Sequence[Grid], job: Job) -> bool:
-    """Whether most ranks of a host that have groups are late: those of a tensor group wait for each other."""
-    ranks = {int(rank) for grid in own for rank in grid.rank if job.clock(int(rank)) == host}
+    """Whether most ranks of a host that have groups are late: those of a tensor group wait for each other. Who was not
+    seen is not."""
+    groups = (job.members.get(grid.communicator, ()) for grid in own)
+    members = {rank for group in groups if job.one_a_host(group) for rank in group}
+    ranks = {rank for rank in members.union(*(grid.rank.tolist() for grid in own)) if job.clock(rank) == host}
     return 2 * len({late.rank for _, late in found}) > len(ranks)
 
 

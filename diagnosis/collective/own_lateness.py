@@ -38,8 +38,10 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
     waited for.
     """
     expected = pipelines.expected()
-    late = pipelines.start - expected
-    if not expected.size or not (late >= late_from(expected, rules)).any():
+    if not expected.size:
+        return None
+    late = pipelines.lateness()
+    if not (late >= late_from(expected, rules)).any():
         return None
     way = _Way.of(pipelines)
     each = late - np.fmax(way.causes(late), 0.0)

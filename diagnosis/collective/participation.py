@@ -98,7 +98,8 @@ class Participation:
 
     @classmethod
     def from_arrow(cls, table: pa.Table, lost: Ints | None = None) -> Participation:
-        """Build from rows of analysis.traffic_metrics; those that no NIC sees are left out.
+        """Build from rows of analysis.traffic_metrics; those that no NIC sees are left out. Of an operator that has
+        begun all figures have to be told, or it is unknown.
 
         ``lost``: as ``lost_before`` has it; None: none are.
         """
@@ -111,6 +112,9 @@ class Participation:
         )
         numbered = np.array([STATES.index(name) for name in states] or [0], dtype=np.int64)
         of_rank, called = integers(table, "rank"), integers(table, "call_ns")
+        figures = {name: integers(table, name) for name in ("start_ns", "end_ns", "actual_time_ns", "sent_bytes")}
+        began = np.isin(numbered[state], (COMPLETE, INCOMPLETE))
+        lacking = began & np.any([column == UNKNOWN for column in figures.values()], axis=0)
         rows = cls(
             communicator=communicator,
             instance=integers(table, "seq"),
@@ -119,12 +123,12 @@ class Participation:
             rank=of_rank,
             op=op,
             call_ns=called,
-            start_ns=integers(table, "start_ns"),
-            end_ns=integers(table, "end_ns"),
-            state=numbered[state],
-            actual_time_ns=integers(table, "actual_time_ns"),
+            start_ns=figures["start_ns"],
+            end_ns=figures["end_ns"],
+            state=np.where(lacking, UNKNOWN_STATE, numbered[state]),
+            actual_time_ns=figures["actual_time_ns"],
             expected=integers(table, "expected_bytes"),
-            sent=integers(table, "sent_bytes"),
+            sent=figures["sent_bytes"],
             busy_epoch_bytes=integers(table, "busy_epoch_bytes"),
             nic_sent_ns=integers(table, "nic_sent_ns"),
             coverage=np.asarray(table.column("coverage").to_numpy(), dtype=np.float64),

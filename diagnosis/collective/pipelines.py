@@ -220,6 +220,17 @@ class Pipelines:
         """Sends that did not start, or did not end; shape as ``start``."""
         return np.asarray(self.absent | (self.stuck != UNKNOWN))
 
+    def lateness(self) -> Floats:
+        """By how much each send starts later than on the same stage of parallel pipelines; NaN where none of them was
+        seen to. Shape as ``start``."""
+        known = ~np.isnan(self.start)
+        pipelines = np.stack(
+            [np.count_nonzero(known[self.stage == at], axis=0) for at in range(int(self.stage.max()) + 1)]
+        )
+        others = np.count_nonzero(self.stage == self.stage[:, None], axis=1) > 1
+        alone = others[:, None] & (pipelines[self.stage] < 2)
+        return np.where(alone, np.nan, self.start - self.expected())
+
     def expected(self) -> Floats:
         """When each send starts on the same stage of parallel pipelines: their lower median; shape as ``start``."""
         usual = np.full(self.start.shape, np.nan)

@@ -143,13 +143,17 @@ def slow_in_custom(
 def _towards(grid: Grid, table: Participation) -> tuple[Ints, Floats]:
     """Ranks that receive, and how fast what is sent to them is, over what its senders send to others.
 
-    Who gets more than others gets it more slowly from each: what all send to it together counts.
+    Who gets more than others gets it more slowly from each: what all send to it together counts. That is not known
+    where one that receives was not seen to send, and others get from unlike many.
     """
     rows = grid.row[grid.row != UNKNOWN]
     part = table.take(np.sort(rows))
     lengths = np.diff(part.peer_offset)
     source, target = np.repeat(part.rank, lengths), part.peer
     receivers, of = np.unique(target, return_inverse=True)
+    senders = [len(np.unique(source[target == receiver])) for receiver in receivers.tolist()]
+    if len(set(senders)) > 1 and not np.isin(receivers, grid.rank).all():
+        return receivers, np.full(len(receivers), np.nan)
     received = np.bincount(of, part.peer_sent)
     more = np.maximum(received / max(float(np.median(received)), 1.0), 1.0) if len(receivers) else received
     rate = part.peer_sent / np.maximum(part.peer_time_ns, 1) * more[of]
@@ -164,10 +168,13 @@ def _towards(grid: Grid, table: Participation) -> tuple[Ints, Floats]:
     return receivers, speed
 
 
-def stopped_in_collective(grid: Grid, rules: ComparisonRules) -> Verdict | None:
+def stopped_in_collective(
+    grid: Grid, table: Participation, rules: ComparisonRules, members: Sequence[int] = ()
+) -> Verdict | None:
     """Who stopped first in a built-in collective that does not end: the rank that has sent the least part of its own.
 
-    Two that have sent equally little are candidates. A rank that never began is not this rule's
+    Two that have sent equally little are candidates; so is one of ``members`` that was not seen beside whom nobody else
+    was seen to send to, as who gets nothing passes nothing on. A rank that never began is not this rule's
     (``chronological.not_entered``).
     """
     stuck = np.flatnonzero((grid.state == INCOMPLETE).any(axis=0) & ~grid.custom)
@@ -178,8 +185,12 @@ def stopped_in_collective(grid: Grid, rules: ComparisonRules) -> Verdict | None:
     if (grid.state[:, at] == MISSING_START).any() or np.count_nonzero(~np.isnan(share)) < _LEAST_RANKS:
         return None
     least = float(np.nanmin(share))
-    tied = grid.rank[share <= least + rules.tie_share]
-    ranks = tuple(int(rank) for rank in tied)
+    ranks = tuple(grid.rank[share <= least + rules.tie_share].tolist())
+    seen = ~np.isnan(share)
+    every = {*members, *grid.rank.tolist()}
+    sent_to = {peer for row in grid.row[seen, at].tolist() for peer in table.peer[table.peers(row)].tolist()}
+    if len(ranks) == 1 and ranks[0] not in sent_to:
+        ranks = tuple(sorted({*ranks, *every.difference(grid.rank[seen].tolist())}))
     return Verdict(
         cause="hang_hardware",
         level="device" if len(ranks) <= 2 else "group",
@@ -189,7 +200,7 @@ def stopped_in_collective(grid: Grid, rules: ComparisonRules) -> Verdict | None:
         instance=int(grid.instance[at]),
         candidates=tuple((rank,) for rank in ranks) if len(ranks) == 2 else (),
         evidence={"share": least, "others": float(np.nanmedian(share))},
-        coverage=float(np.mean(~np.isnan(share))),
+        coverage=float(np.count_nonzero(seen)) / len(every),
     )
 
 
@@ -204,7 +215,7 @@ def stopped_in_custom(grid: Grid, table: Participation) -> Verdict | None:
         return None
     # whoever gets no answers sends again, so of two ends that is the living one; and who began was there
     again = _sending_again(grid, at)
-    silent = set(grid.rank[np.isnan(grid.duration[:, at])].tolist())
+    silent = set(grid.rank[np.isnan(grid.duration[:, at]) & (grid.state[:, at] != UNKNOWN_STATE)].tolist())
     both = set.intersection(*(set(pair) for pair in pairs))
     both = both - again or both
     everywhere = sorted(both & silent or both)

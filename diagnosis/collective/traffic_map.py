@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnosis.collective.chronological import Late, on_grid
+from diagnosis.collective.chronological import Late, comparable, on_grid
 from diagnosis.collective.grid import Grid
-from diagnosis.collective.participation import UNKNOWN, Bools, Floats, Participation
+from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Bools, Floats, Participation
 
 _LIKE = 0.1
 """Share of the volume by which what a rank sends back may differ from what it got."""
@@ -47,13 +47,15 @@ class TrafficMap:
 def combines(grid: Grid, table: Participation) -> Bools:
     """Which custom collectives bring back what the one before has brought: a combine after its dispatch.
 
-    What goes both ways alike, as between neighbours, is neither: every exchange is like the one before.
+    What goes both ways alike, as between neighbours, is neither: every exchange is like the one before. Who was not
+    seen in one of the two does not count.
     """
     found = np.zeros(len(grid.instance), dtype=np.bool_)
     maps = [TrafficMap.of(grid, table, at) for at in range(len(grid.instance))]
     for at in range(1, len(maps)):
         if grid.custom[at] and grid.custom[at - 1] and not found[at - 1]:
-            sent, before = maps[at].sent, maps[at - 1].sent
+            both = np.flatnonzero((grid.state[:, at - 1 : at + 1] != UNKNOWN_STATE).all(axis=1))
+            sent, before = (maps[own].sent[np.ix_(both, both)] for own in (at, at - 1))
             found[at] = _alike(sent, before.T) and not _alike(sent, before)
     return found
 
@@ -70,8 +72,7 @@ def explained(grid: Grid, table: Participation, computed_ns: Floats, back: Bools
     of both.
     """
     computed = on_grid(grid, computed_ns)
-    told = ~np.isnan(computed).all(axis=1)
-    known = back & ~np.isnan(computed[told]).any(axis=0)
+    told, known = comparable(computed, back)
     received = np.zeros(len(computed))
     for at in np.flatnonzero(known).tolist():
         received += TrafficMap.of(grid, table, at - 1).received

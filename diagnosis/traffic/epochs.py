@@ -54,6 +54,11 @@ class Poll:
     parts: int = 1
     _stretches: dict[int, Stretches] = field(default_factory=dict, repr=False)
 
+    @property
+    def scale(self) -> tuple[int, int, int, bool]:
+        """What polls have to have in common to be joined."""
+        return self.epoch_ns, self.unit_bytes, self.aggregation_bytes, self.qpn is None
+
     @classmethod
     def by_nic(cls, table: pa.Table | pa.RecordBatch) -> dict[str, list[Poll]]:
         """The polls of each NIC in rows of telemetry.nic_epochs; lists are not copied."""

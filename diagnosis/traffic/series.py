@@ -74,11 +74,6 @@ class EpochSeries:
     clock_error_ns: int
 
     @property
-    def per_port(self) -> bool:
-        """Whether the port is counted as a whole, so that nothing tells whom it sent to."""
-        return self.parts[0].poll.qpn is None
-
-    @property
     def scale(self) -> tuple[int, int, int, bool]:
         """What NICs have to have in common to be looked at together."""
         return self.epoch_ns, self.unit_bytes, self.aggregation_bytes, self.aligned
@@ -115,7 +110,7 @@ class EpochSeries:
         if not chosen:
             raise ValueError("no poll to join")
         first = chosen[0]
-        if any(_scale(poll) != _scale(first) for poll in chosen):
+        if any(poll.scale != first.scale for poll in chosen):
             raise ValueError("polls of one NIC differ in epoch, unit or aggregation: join them apart")
         offsets, error = _alignment(chosen)
         covered = _covered(chosen, offsets)
@@ -142,10 +137,6 @@ def _part(poll: Poll, offset: int, between_ns: tuple[int, int] | None) -> Part:
     if low <= 0 and began + (poll.to_ns - poll.from_ns) <= to_ns:
         return Part(poll, began)
     return Part(poll, began, max(low, 0), max(high, 0))
-
-
-def _scale(poll: Poll) -> tuple[int, int, int, bool]:
-    return poll.epoch_ns, poll.unit_bytes, poll.aggregation_bytes, poll.qpn is None
 
 
 def _alignment(polls: Sequence[Poll]) -> tuple[list[int], int | None]:

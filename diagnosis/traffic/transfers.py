@@ -197,6 +197,6 @@ def _each_peer(
     if kind.op == "all_to_all":
         return dict.fromkeys((peer for peer in ranks if peer != rank), kind.payload)
     inference = inferred.get(kind)
-    if inference is None:
+    if inference is None or len(ranks) < 2:  # members may have been taken back since
         return {}
     return inference.expected(kind.op, kind.payload, len(ranks), rank, root if root >= 0 else None)

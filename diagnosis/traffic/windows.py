@@ -64,11 +64,14 @@ class NicWindow:
     def series(self, until_ns: int) -> EpochSeries | None:
         """What telemetry tells up to a time; None: nothing that could be anybody's.
 
-        What it told of later times does not count, so that the answer hangs on the time alone.
+        What it told of later times does not count, so that the answer hangs on the time alone. Nor does what an agent
+        told in other epochs or units before it began anew, nor a port as a whole where queue pairs are told as well.
         """
-        polls = [poll for poll in self.polls if host_ns(poll, poll.from_ns) < until_ns]
-        series = EpochSeries.join(polls, (self.from_ns, until_ns)) if polls else None
-        return None if series is None or series.per_port else series
+        polls = [poll for poll in self.polls if poll.qpn is not None and host_ns(poll, poll.from_ns) < until_ns]
+        if not polls:
+            return None
+        scale = max(polls, key=lambda poll: poll.from_ns).scale
+        return EpochSeries.join([poll for poll in polls if poll.scale == scale], (self.from_ns, until_ns))
 
     def remapped(self, source: int, destination: int) -> None:
         """Forget what is known of queue pairs between two ranks: there are others."""

@@ -181,7 +181,7 @@ def test_who_stops_first_has_sent_least(rank: int, least: float) -> None:
     for other in range(4):
         share = least if other == rank else 1.02 if other == (rank - 1) % 4 else least + 0.2 + 0.02 * other
         told.tell("dp", 7, other, 0, sent=int(share * 100 * MB), state="incomplete")
-    found = stopped_in_collective(told.grid, RULES)
+    found = stopped_in_collective(told.grid, told.table, RULES)
     assert found is not None
     assert (found.cause, found.ranks, found.level) == ("hang_hardware", (rank,), "device")
 
@@ -190,18 +190,28 @@ def test_two_that_have_sent_equally_little_are_candidates() -> None:
     told = Told(per_host=1)
     for rank, share in enumerate((0.5, 0.3, 0.302, 0.6)):
         told.tell("dp", 7, rank, 0, sent=int(share * 100 * MB), state="incomplete")
-    found = stopped_in_collective(told.grid, RULES)
+    found = stopped_in_collective(told.grid, told.table, RULES)
     assert found is not None
     assert (found.ranks, found.candidates) == ((1, 2), ((1,), (2,)))
 
 
-def test_lost_telemetry_has_not_sent_least() -> None:
-    told = Told(per_host=1)
-    for rank, share in enumerate((0.5, 0.4, 0.1, 0.6)):
-        told.tell("dp", 7, rank, 0, sent=int(share * 100 * MB), state="unknown" if rank == 2 else "incomplete")
-    found = stopped_in_collective(told.grid, RULES)
-    assert found is not None
-    assert (found.ranks, found.coverage) == ((1,), 0.75)
+@pytest.mark.parametrize("rows", ["unknown", "none"])
+def test_who_gets_nothing_from_one_that_was_not_seen_is_not_named_alone(rows: str) -> None:
+    """In a ring from 0 to 3: whoever was seen to be sent to has stopped by itself, whatever the one unseen did."""
+
+    def stopped(shares: tuple[float, float, float, float]) -> tuple[tuple[int, ...], float]:
+        told = Told(per_host=1)
+        for rank, share in enumerate(shares):
+            state, peers = "unknown" if rank == 2 else "incomplete", {(rank + 1) % 4: MB}
+            if rank != 2 or rows == "unknown":
+                told.tell("dp", 7, rank, 0, sent=int(share * 100 * MB), state=state, peers={} if rank == 2 else peers)
+        found = stopped_in_collective(told.grid, told.table, RULES, range(4))
+        assert found is not None
+        assert found.candidates == (((2,), (3,)) if len(found.ranks) == 2 else ())
+        return found.ranks, found.coverage
+
+    assert stopped((0.5, 0.4, 0.1, 0.6)) == ((1,), 0.75)
+    assert stopped((0.5, 0.6, 0.3, 0.4)) == ((2, 3), 0.75)
 
 
 def test_who_is_in_all_sends_that_do_not_end_has_stopped() -> None:
@@ -236,7 +246,7 @@ def test_who_sends_again_what_is_not_answered_is_alive() -> None:
 
 
 def test_what_ends_has_nobody_who_stopped() -> None:
-    assert stopped_in_collective(rings({}).grid, RULES) is None
+    assert stopped_in_collective(rings({}).grid, rings({}).table, RULES) is None
     told = exchanges({})
     assert stopped_in_custom(told.grid, told.table) is None
 

@@ -135,7 +135,5 @@ def test_polls_are_read_from_their_topic() -> None:
     assert {qpn for qpn, *_ in told} == {3, 9}
     assert [units for *_, units in told] == whole.units.tolist()
     assert told[0][1] % EPOCH_NS == 12
-    assert not own.per_port
     port = EpochSeries.join(polls["eth0"])
-    assert port.per_port
     assert port.parts[0].rows(0, 2)[0].tolist() == [4 * EPOCH_NS + 12, 9 * EPOCH_NS + 12]

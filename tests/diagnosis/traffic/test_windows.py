@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from diagnosis.traffic.telling import Served, Surroundings, tell
 from diagnosis.traffic.volume import ring_bytes, tree_bytes
 from diagnosis.traffic.windows import NicWindow, WindowRules
 from tests.diagnosis.traffic.made_calls import Caller, calls
-from tests.diagnosis.traffic.made_epochs import MB, MS, SECOND, Sent, poll, queue_pairs
+from tests.diagnosis.traffic.made_epochs import EPOCH_NS, MB, MS, SECOND, Sent, poll, queue_pairs
 
 MEMBERS = {"data": (0, 1, 2, 3)}
 STEP = 500 * MS
@@ -72,6 +73,39 @@ def test_an_algorithm_is_known_no_longer_once_more_is_sent_than_it_can_explain()
     assert rows[0]["algorithm"] == "tree"
     assert [(row["algorithm"], row["expected_bytes"]) for row in rows[1:]] == 2 * [("ring", whole)]
     assert [row["sent_bytes"] for row in rows[1:]] == 2 * [whole]
+
+
+@pytest.mark.parametrize("beside", ["other epochs", "other units", "the whole port"])
+def test_what_is_told_in_other_epochs_or_units_or_of_the_whole_port_hides_nothing(beside: str) -> None:
+    """An agent began anew, or another one counts the same NIC."""
+    payload = 24 * MB
+    caller, sent = Caller(0, MEMBERS), []
+    for at in (1100, 2100, 3100):
+        caller.call("data", "all_reduce", payload, at * MS)
+        sent.append(Sent(7, (at + 1) * MS, ring_bytes("all_reduce", payload, 4)))
+    polls = [poll(sent, at * SECOND, (at + 1) * SECOND) for at in range(4)]
+    other = poll(sent, 0, SECOND, epoch_ns=64_000 if beside == "other epochs" else EPOCH_NS)
+    if beside == "other units":
+        other = replace(other, unit_bytes=2 * other.unit_bytes)
+    if beside == "the whole port":
+        polls += [replace(one, qpn=None) for one in polls]
+    else:
+        polls[0] = other
+    rows = told(NicWindow("mlx5_0", WindowRules(), polls=polls), caller)
+    assert [(row["algorithm"], row["state"]) for row in rows] == 3 * [("ring", "complete")]
+
+
+def test_members_that_are_taken_back_make_what_is_called_unknown() -> None:
+    payload = 24 * MB
+    caller, sent = Caller(0, MEMBERS), []
+    for at in (100, 1100, 2100):
+        caller.call("data", "all_reduce", payload, at * MS)
+        sent.append(Sent(7, (at + 1) * MS, ring_bytes("all_reduce", payload, 4)))
+    window = NicWindow("mlx5_0", WindowRules(), polls=[poll(sent, at * SECOND, (at + 1) * SECOND) for at in range(4)])
+    served = Served(window, np.arange(3), queue_pairs((7, 0, 1)))
+    [known] = tell(SECOND, calls(caller), [served], AROUND)
+    [unknown] = tell(3 * SECOND, calls(caller), [served], Surroundings({}, AROUND.same_host))
+    assert (known.metrics.num_rows, unknown.metrics.num_rows) == (1, 0)
 
 
 def told(window: NicWindow, caller: Caller) -> list[dict[str, Any]]:
