@@ -66,7 +66,9 @@ def run(
         typer.Option(metavar="CLASS/SETUP/INJECTION", help="Of pulse's runs those whose name contains it; repeatable."),
     ] = None,
     untuned: Annotated[bool, typer.Option(help="Draw lines, channels, slices and slots of pulse's runs.")] = False,
-    noise: Annotated[Noise, typer.Option(help="Profiles of noise.")] = Noise.BOTH,
+    noise: Annotated[
+        Noise, typer.Option(help="Profiles of noise; of both, pulse has one repeat of hard.")
+    ] = Noise.BOTH,
     ranks: Annotated[int, typer.Option(min=256, help="Ranks of holmes' jobs; operator_graph draws 32 to 128.")] = 2048,
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of holmes' runs; operator_graph has 60.")] = 60,
     all_logs: Annotated[int, typer.Option(min=0, help="Runs of holmes in which 3 sigma sees all logs: slow.")] = 0,

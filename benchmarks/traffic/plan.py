@@ -71,8 +71,8 @@ def cases(
     order of seeds.
 
     ``only``: those whose class of anomaly, setup and injection contain one of them; healthy runs have the class
-    ``HEALTHY``.
-    More runs leave the others as they are.
+    ``HEALTHY``. More runs leave the others as they are. Of ``noises`` the first one has all of them, the others what
+    belongs to the first repeat: the same jobs and faults.
     """
     told = [(first_seed + _BLOCK * repeat + at, name) for repeat in range(repeats) for at, name in enumerate(_REPEATED)]
     each = _BLOCK - len(_REPEATED)
@@ -81,7 +81,11 @@ def cases(
         told.append((seed, f"{HEALTHY}/{HEALTHY_SETUPS[run % len(HEALTHY_SETUPS)]}"))
     full = {name: f"{_class_of(name)}/{name}" for _, name in told}
     chosen = [(seed, name) for seed, name in sorted(told) if not only or any(part in full[name] for part in only)]
-    return [Case(seed, name, noise, untuned) for (seed, name), noise in product(chosen, noises)]
+    return [
+        Case(seed, name, noise, untuned)
+        for (seed, name), noise in product(chosen, noises)
+        if noise == noises[0] or seed < first_seed + _BLOCK
+    ]
 
 
 def _class_of(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from diagnosis.job import Job
-from producers.simulation.nic import Class, FaultTruth, NicTruth, Setup
+from producers.simulation.nic import Class, FaultTruth, Injection, NicTruth, Setup
 
 RIGHT, CANDIDATES, GROUP, WRONG_CLASS, FALSE, HOT, NOT_HOT = (
     "right",
@@ -37,6 +37,7 @@ _CLASSES_OF = {
     "hang_hardware": {Class.COMMUNICATION_STOP},
 }
 _COMPUTES = {Class.COMPUTATION_SLOW, Class.COMPUTATION_STOP}
+_OF_CPUS = {Injection.CPU_THROTTLING, Injection.CPU_CONTENTION}
 _OF_NOBODY = "imbalance"
 
 _PIPELINED = frozenset({Setup.GPT2_70B, Setup.GPT2_70B_DEEP})
@@ -102,10 +103,9 @@ def _verdict(incident: Row, fault: FaultTruth | None, job: Job, setup: Setup) ->
         return RIGHT if named == own else FALSE
     if named <= own:
         return RIGHT
-    allowed = (
-        fault.kind in _COMPUTES and setup in _PIPELINED and len(incident["candidates"] or ()) == 2 and len(named) == 2
-    )
-    return CANDIDATES if allowed else GROUP
+    computes = fault.kind in _COMPUTES and fault.injection not in _OF_CPUS
+    two = len(incident["candidates"] or ()) == 2 and len(named) == 2
+    return CANDIDATES if computes and setup in _PIPELINED and two else GROUP
 
 
 def _routed(incident: Row, truth: NicTruth, job: Job) -> str:

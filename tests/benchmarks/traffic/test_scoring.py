@@ -46,6 +46,14 @@ def incident(
 SLOW_NIC, SLOW_GPU = "communication_slow", "computation_slow"
 
 
+def test_two_candidates_are_no_answer_to_a_slow_cpu() -> None:
+    """The paper's table 3 has its group."""
+    told = truth("computation_slow")
+    cpu = replace(told, faults=tuple(replace(fault, injection="cpu_contention") for fault in told.faults))
+    said = incident("compute_slow", 0, 2, candidates=2)
+    assert [said_of(said, of, JOB, Setup.GPT2_70B).verdict for of in (told, cpu)] == ["candidates", "group"]
+
+
 @pytest.mark.parametrize(
     ("kind", "said", "setup", "verdict", "normal_hosts"),
     [
