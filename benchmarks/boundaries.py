@@ -43,5 +43,6 @@ def run(
         "seeds": {"from": seeds, "reported": seeds == REPORTED_SEEDS},
         "untuned": untuned,
         "runs": len(found),
+        "shrink": {setup.value: case.scenario().shrink for setup, case in sorted({c.setup: c for c in told}.items())},
         **boundaries.summarise(found),
     }

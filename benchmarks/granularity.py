@@ -46,6 +46,7 @@ def run(
     found = workers.all_results("slow NICs", partial(straggler.sensed, settings=settings), cases, processes)
     return {
         "seeds": {"from": seeds, "reported": seeds == REPORTED_SEEDS},
+        "shrink": cases[0].scenario.shrink,
         "half_bandwidth": half,
         "recall": straggler.recall(found),
     }

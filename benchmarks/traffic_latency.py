@@ -44,6 +44,7 @@ def run(
 
     told: dict[str, Any] = {
         "poll_s": 1.0,
+        "shrink": scenario(seeds).shrink,
         "runs": runs,
         "runs_with_the_rank_named": named,
         "findings": len(delays),

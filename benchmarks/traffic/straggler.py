@@ -34,13 +34,16 @@ class Slowed:
     at_s: float = _AT_S
     iterations: int = 8
 
-    def run(self) -> NicRun:
-        """Simulate it; which NIC is slow hangs on the seed."""
+    @property
+    def scenario(self) -> NicScenario:
+        """The job; which NIC is slow hangs on the seed."""
         fault = Fault(Injection.PCIE_DOWNGRADE, self.seed % _PLACES, self.at_s, 1 / self.p)
-        scenario = NicScenario(
-            self.seed, Workload.DENSE, tp=_TENSOR, dp=_REPLICAS, pp=1, iterations=self.iterations, faults=(fault,)
-        )
-        return simulate_nics(replace(scenario, hardware=Hardware(epoch_ns=self.epoch_ns)))
+        job = NicScenario(self.seed, Workload.DENSE, tp=_TENSOR, dp=_REPLICAS, pp=1, iterations=self.iterations)
+        return replace(job, faults=(fault,), hardware=Hardware(epoch_ns=self.epoch_ns))
+
+    def run(self) -> NicRun:
+        """Simulate it."""
+        return simulate_nics(self.scenario)
 
 
 @dataclass(frozen=True, slots=True)
