@@ -99,6 +99,11 @@ class _Stage:
         times = BACKWARD if direction == "backward" else 1.0
         length = float(self._pipeline.lengths[self._done[direction]])
         self._done[direction] += 1
-        calls = round(2 * times) * programs.scenario.layers
-        seconds = programs.compute.segment(self._rank, iteration, programs.scenario.forward_s * times * length, calls)
+        layers = programs.scenario.layers
+        calls, head = (
+            round(2 * times) * layers,
+            0.0 if self._after is not None else programs.scenario.head_layers / layers,
+        )
+        seconds = programs.scenario.forward_s * (1.0 + head) * times * length
+        seconds = programs.compute.segment(self._rank, iteration, seconds, calls)
         programs.add_compute(self._rank, Compute(seconds, iteration, calls))

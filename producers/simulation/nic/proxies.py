@@ -48,6 +48,10 @@ class Proxies:
         """When proxies turn to what is ready."""
         return np.maximum(ready, self.away_until[rank])
 
+    def noticed(self, rank: Ints, ready: Floats) -> Floats:
+        """When proxies are through with what has come to its end; nothing is handed on."""
+        return np.asarray(self.begins(rank, ready) + self._service_s * self._factor[rank])
+
     def handled(self, rank: Ints, begins: Floats) -> Floats:
         """When proxies are through with what they begin; now and then one does not run afterwards."""
         done = begins + self._service_s * self._factor[rank]

@@ -112,10 +112,11 @@ class NicScenario:
     """One simulated run; a pure function of its fields.
 
     A host holds one tensor group: it has ``tp`` GPUs, each with a NIC, and ranks of all other dimensions run on
-    different hosts. Sizes are of the model as it is. Gradients, embeddings and messages travel divided by ``shrink``;
-    activations, tokens and all below an operator are not scaled. ``relabel`` names ranks and hosts in another order,
-    without changing what happens. ``hang_s`` is how long a run that hangs is told of. Raises ``SettingsError`` for
-    what cannot be laid out.
+    different hosts. ``head_layers``: what the last stage of a pipeline computes beyond its layers, in layers; half a
+    layer projects to 50,257 tokens where a model is 8,192 wide. Sizes are of the model as it is. Gradients, embeddings
+    and messages travel divided by ``shrink``; activations, tokens and all below an operator are not scaled. ``relabel``
+    names ranks and hosts in another order, without changing what happens. ``hang_s`` is how long a run that hangs is
+    told of. Raises ``SettingsError`` for what cannot be laid out.
     """
 
     seed: int
@@ -127,6 +128,7 @@ class NicScenario:
     layers: int = 4
     iterations: int = 8
     forward_s: float = 0.003
+    head_layers: float = 0.5
     gradient_bytes: int = 8_750_000_000
     activation_bytes: int = 8 * MIB
     embedding_bytes: int = 103_000_000

@@ -200,9 +200,9 @@ class Transport:
             source, destination = self._plan.source[some], self._plan.destination[some]
             seen = left + hardware.latency_s
             self.ended_at[row] = left
-            self._blocks.arrived[row] = self._proxies.begins(destination, seen) + hardware.proxy_s
+            self._blocks.arrived[row] = self._proxies.noticed(destination, seen)
             slot = np.minimum(row + hardware.slots, self._last[some])
-            self._blocks.free[slot] = self._proxies.begins(source, seen) + hardware.proxy_s
+            self._blocks.free[slot] = self._proxies.noticed(source, seen)
             self._next_end[some] += 1
             self._blocks.look_at(some)
 

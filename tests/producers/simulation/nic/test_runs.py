@@ -13,6 +13,7 @@ from diagnosis.job import Job
 from producers.collectors import poll as polls
 from producers.simulation.nic import (
     COMBINATIONS,
+    DEFAULT,
     HARD,
     QUIET,
     Combination,
@@ -21,6 +22,7 @@ from producers.simulation.nic import (
     HotExperts,
     Injection,
     NicScenario,
+    Noise,
     Setup,
     Workload,
     faulty,
@@ -248,10 +250,29 @@ def test_what_is_lost_does_not_hang_on_where_the_fault_is(injection: Injection) 
     assert lost[0] == lost[1] != set()
     assert [row["qpn"] for row in quiet.map] == [row["qpn"] for row in faulty.map]
     polls = [{(poll["host"], poll["nic"], poll["poll_from_ns"]) for poll in heard.polls} for heard in (quiet, faulty)]
-    until_ns = min(max(at for *_, at in each) for each in polls)
+    ends = {(poll["host"], poll["nic"]): poll["poll_from_ns"] for poll in told(SMALL).polls}
+    until_ns = min(ends.values())  # up to there every NIC of both runs is polled
     assert len(polls[0]) < len(told(SMALL).polls)
     first, second = ({poll for poll in each if poll[2] <= until_ns} for each in polls)
     assert first == second
+
+
+def lasting_s(scenario: NicScenario) -> list[float]:
+    """How long iterations take, but the first."""
+    ends = simulate_nics(scenario).truth.iteration_ends_ns.max(axis=1)
+    return [float(ns) / 1e9 for ns in np.diff(ends)]
+
+
+def test_the_last_stage_of_a_pipeline_computes_more_and_paces_the_others() -> None:
+    even, uneven = (dataclasses.replace(PIPELINE, noise=QUIET, head_layers=layers) for layers in (0.0, 2.0))
+    more_s = PIPELINE.microbatches * 3 * PIPELINE.forward_s * 2.0 / PIPELINE.layers
+    assert np.subtract(lasting_s(uneven), lasting_s(even)).tolist() == [pytest.approx(more_s, rel=0.1)]
+
+
+@pytest.mark.parametrize(("noise", "least", "most"), [(DEFAULT, 0.004, 0.03), (HARD, 0.03, 0.1)])
+def test_iterations_of_healthy_jobs_vary(noise: Noise, least: float, most: float) -> None:
+    lasting = lasting_s(dataclasses.replace(PIPELINE, noise=noise, iterations=16))
+    assert least < np.std(lasting) / np.mean(lasting) < most
 
 
 def test_operators_of_the_truth_lie_in_order_and_within_the_run() -> None:
