@@ -99,7 +99,7 @@ def test_a_healthy_run_has_nothing_wrong_unless_it_may_go_on(tmp_path: Path) -> 
 
 
 def test_operators_and_traffic_are_looked_at_together(tmp_path: Path) -> None:
-    fault = Fault(Injection.PCIE_DOWNGRADE, 2, at_s=0.1, severity=0.2)
+    fault = Fault(Injection.PCIE_DOWNGRADE, 2, at_s=0.1, severity=0.1)
     run = simulate_nics(replace(PIPELINES, seed=30012, faults=(fault,)))
     write(run, tmp_path / "traffic")
     pq.write_table(run.operators.select(COMM_OPS.schema.names), tmp_path / "operators.parquet")

@@ -19,12 +19,16 @@ SEED = 39_000
 
 
 LIMITS = {
+    Setup.GPT2_32B: (1.0, 0.95),
     Setup.GPT2_70B_DEEP: (1.0, 0.9),
     Setup.MIXTRAL: (1.0, 0.8),
     Setup.HOT_EXPERTS: (1.0, 0.7),
     Setup.MIXTRAL_TREES: (1.0, 0.7),
 }
-"""Boundaries in time and right volumes; of all other setups all."""
+"""Boundaries in time, and volumes within 1 %, of setups where it is not all of them.
+
+Of two operators back to back what travels in the epoch between them is known as a whole only.
+"""
 
 
 ALONE = (Setup.NEIGHBOURS, Setup.ALL_TO_ONE, Setup.ONE_TO_ALL)
@@ -62,7 +66,7 @@ def test_what_is_lost_moves_few_boundaries_and_keeps_nothing_from_ending(setup: 
 
 @pytest.mark.parametrize(
     ("scenario", "in_time", "right_volume", "without_row"),
-    [(SMALL, 1.0, 0.9, 0.0), (PIPELINE, 1.0, 0.8, 0.0), (EXPERTS, 0.95, 0.5, 0.05)],
+    [(SMALL, 1.0, 0.85, 0.0), (PIPELINE, 1.0, 0.8, 0.0), (EXPERTS, 0.95, 0.5, 0.05)],
     ids=["data", "pipeline", "experts"],
 )
 def test_small_operators_are_told_as_well(
@@ -71,6 +75,7 @@ def test_small_operators_are_told_as_well(
     counts = boundaries.count(simulate_nics(scenario), Settings.load())
     assert counts.in_time >= in_time * counts.apart
     assert counts.right_volume >= right_volume * counts.back_to_back
+    assert counts.to_an_epoch == counts.back_to_back
     assert counts.without_row <= without_row * (counts.apart + counts.back_to_back)
     assert counts.not_complete == 0
 
