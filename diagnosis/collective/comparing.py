@@ -81,8 +81,8 @@ class Comparer:
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
             excess = duration - judgement.expected_ns
             everywhere = self._everywhere(iteration, own, job, duration, judgement.expected_ns)
-            least_ns = max([_PART * excess, *(verdict.evidence["lost_ns"] for verdict in everywhere)])
-            verdicts = self._slow(iteration, own, job, merged(self.usual), least_ns)
+            all_ns = max((verdict.evidence["lost_ns"] for verdict in everywhere), default=0.0)
+            verdicts = self._slow(iteration, own, job, merged(self.usual), _PART * excess, all_ns)
             if not _at_fault(verdicts):
                 verdicts += everywhere
         elif not at_fault:
@@ -143,13 +143,24 @@ class Comparer:
         return self.stages if told is None else told
 
     def _slow(
-        self, iteration: Iteration, own: Sequence[Grid], job: Job, usual: Usual | None, least_ns: float
+        self,
+        iteration: Iteration,
+        own: Sequence[Grid],
+        job: Job,
+        usual: Usual | None,
+        least_ns: float,
+        all_ns: float = 0.0,
     ) -> list[Verdict]:
-        """Who is at fault, of those who cost the iteration enough; ``own``: its grids."""
+        """Who is at fault, of those who cost the iteration enough; ``own``: its grids.
+
+        Who computes too long has to cost more than ``all_ns``, by which all ranks compute longer. Communication need
+        not: whoever waits for the ranks of its host that it holds up seems to compute as well.
+        """
         verdicts = localise_slow(iteration.table, job, self._pipelines(job), usual, self.rules, self.metric)
         about = iteration.number, iteration.span, iteration.table, job
         verdicts = [self.sends.narrowed(v, *about) if v.cause == "host_slow" else v for v in verdicts]
-        return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least_ns]
+        least = {"compute_slow": max(least_ns, all_ns)}
+        return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least.get(v.cause, least_ns)]
 
     def _everywhere(
         self, iteration: Iteration, own: Sequence[Grid], job: Job, lasted_ns: float, expected_ns: float

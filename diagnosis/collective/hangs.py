@@ -24,7 +24,7 @@ from diagnosis.collective.participation import (
     Participation,
 )
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
-from diagnosis.collective.resends import sent_again
+from diagnosis.collective.resends import partly_sent_again, sent_again
 from diagnosis.collective.silence import alive, heard, silent_alone
 from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom, unanswered
 from diagnosis.collective.verdict import Verdict, by_machine, distinct
@@ -70,7 +70,7 @@ def _hanging(
     again = _never_called(own, table, job, sending)
     if again is not None:
         return [again]
-    absent = _absent(within, table, job)
+    absent = [_taking_nothing(verdict, table, sending) for verdict in _absent(within, table, job)]
     if absent:
         return absent
     members = [job.members.get(grid.communicator, ()) for grid in own]
@@ -180,6 +180,18 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = T
         )
     most = max((verdict.evidence["missing"] for verdict in verdicts), default=0.0)
     return [verdict for verdict in verdicts if verdict.evidence["missing"] == most]
+
+
+def _taking_nothing(verdict: Verdict, table: Participation, sending: Mapping[int, bool]) -> Verdict:
+    """A machine that never began, or the NIC of the one of its ranks that others sent to again, which keeps the machine
+    from the next operator: a rank that only computes no more has taken all that it had called for."""
+    if verdict.cause != "hang_not_entered" or verdict.level != "machine":
+        return verdict
+    rows = np.flatnonzero(partly_sent_again(table) & ~np.isin(table.rank, verdict.ranks)).tolist()
+    to = {peer for row in rows for peer in table.peer[table.peers(row)].tolist()} & set(verdict.ranks)
+    if len(to) != 1 or any(sending.get(rank, False) for rank in to):
+        return verdict
+    return replace(verdict, cause="hang_hardware", level="device", ranks=tuple(to), method="sent_again")
 
 
 def _began(other: Grid, grid: Grid, at: int) -> Ints:

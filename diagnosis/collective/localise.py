@@ -2,7 +2,7 @@
 
 Computation comes first, pipelines before groups: what a slow computation delays looks like slow communication. Then
 the communication itself, and last what only the group shows. Starts that are late by less than what communication has
-lost do not count beside it: proxies that a CPU delays make some, and so does a straggler of an exchange.
+lost do not count, whether or not a straggler shows: proxies that a CPU delays make some, and so does one of an exchange.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def localise_slow(
     straggling += [v for v in custom if not hot & set(v.ranks) or strength(v) >= 2 * rules.custom_margin]
     computing = [pipeline] if pipeline is not None else late
     communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, job, rules, usual))
-    if computing and communicating and _prolonged(within, usual) > _ALIKE * _lateness(computing):
+    known = communicating or usual is not None  # else who begins late makes others last longer
+    if computing and known and _prolonged(within, usual) > _ALIKE * _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]
 

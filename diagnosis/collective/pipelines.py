@@ -91,7 +91,7 @@ def _sequence(grid: Grid, table: Participation, job: Job, moment_ns: Mapping[int
     for at, rank in enumerate(grid.rank.tolist()):
         rows = grid.row[at][grid.row[at] != UNKNOWN]
         first = int(rows[np.argmin(table.call_ns[rows])])
-        if table.start_ns[first] == UNKNOWN:
+        if table.start_ns[first] == UNKNOWN or rank not in moment_ns:
             return None
         began[rank] = int(table.start_ns[first]) - moment_ns[rank]
         following[rank] = int(table.peer[table.peer_offset[first]])
@@ -106,8 +106,9 @@ def common_moment(own: Sequence[Grid], table: Participation, job: Job) -> dict[i
     """A moment by each rank's clock, the same for all if collectives connect their hosts, else for those of a stage.
 
     ``own``: the grids of the table. For a stage it is the end of a collective between its ranks: the last one before a
-    rank's first send within its pipeline, or where not all ranks have one, the first one after that. Without either the
-    clocks of hosts are taken as they are.
+    rank's first send within its pipeline, or where a host has none, the first one after it; ranks of a host have one
+    clock. Without either the clocks of hosts are taken as they are. Ranks of a host of whose collectives nothing was
+    seen are left out.
     """
     ranks = np.unique(table.rank).tolist()
     first = int(table.call_ns.min()) if len(table) else 0
@@ -115,10 +116,22 @@ def common_moment(own: Sequence[Grid], table: Participation, job: Job) -> dict[i
     ahead = next(iter(clocks(own, job)), {})
     if set(hosts.values()) <= ahead.keys():
         return {rank: first + round(ahead[host]) for rank, host in hosts.items()}
-    for moments in _ends(table, ranks):
-        if len(moments) == len(ranks):
+    built_in = ~table.direct
+    seen = {hosts[rank] for rank in np.unique(table.rank[built_in & (table.state != UNKNOWN_STATE)]).tolist()}
+    unseen = {hosts[rank] for rank in np.unique(table.rank[built_in]).tolist()} - seen
+    for ends in _ends(table, ranks):
+        moments = _of_hosts(ends, hosts)
+        if moments and set(hosts.values()) - unseen == {hosts[rank] for rank in moments}:
             return moments
     return dict.fromkeys(ranks, first)
+
+
+def _of_hosts(ends: Mapping[int, int], hosts: Mapping[int, str]) -> dict[int, int]:
+    """Moments of ranks; of one that has none, those of the others of its host."""
+    each: dict[str, list[int]] = {}
+    for rank, end in ends.items():
+        each.setdefault(hosts[rank], []).append(end)
+    return {rank: ends.get(rank, int(np.median(each[host]))) for rank, host in hosts.items() if host in each}
 
 
 def _ends(table: Participation, ranks: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:

@@ -1,16 +1,27 @@
-"""What is sent again because it was not answered: it begins by a time-out later than anything did before.
+"""What is sent again because it was not answered: a time-out later than anything is sent otherwise.
 
-Go-back-N has no other sign in what a NIC counts: resent bytes look like those of the next operator.
+Resent bytes look like those of the next operator, or, where others are sent along with them, like more than is due.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN, Bools, Ints, Participation
+from diagnosis.collective.participation import (
+    COMPLETE,
+    INCOMPLETE,
+    UNKNOWN,
+    UNKNOWN_STATE,
+    Bools,
+    Ints,
+    Participation,
+)
 
 RESENT_NS = 20_000_000
 """A NIC that gets no answer sends again for longer than this, and waits longer each time."""
+
+_MORE = 0.005
+"""Part of what an operator has to send by which resends make it more; headers add the same part to each."""
 
 
 def sent_again(table: Participation, rows: Ints) -> Bools:
@@ -21,3 +32,14 @@ def sent_again(table: Participation, rows: Ints) -> Bools:
     before = np.append(False, np.logical_or.accumulate(began))[: len(rows)]
     most = np.append(0, np.maximum.accumulate(late))[: len(rows)]
     return np.asarray(began & before & (late >= most + RESENT_NS))
+
+
+def partly_sent_again(table: Participation) -> Bools:
+    """Which groups of sends lasted by a time-out longer than such groups usually do, and held more than was due: part
+    of them was sent again. Shape (n,)."""
+    seen = table.direct & (table.state != UNKNOWN_STATE) & (table.end_ns > table.start_ns) & (table.expected > 0)
+    if not seen.any():
+        return np.asarray(seen)
+    held = table.sent / np.maximum(table.expected, 1)
+    longer = table.duration_ns >= np.median(table.duration_ns[seen]) + RESENT_NS
+    return np.asarray(seen & longer & (held >= np.median(held[seen]) + _MORE))
