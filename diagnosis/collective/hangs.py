@@ -156,7 +156,8 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = T
     for grid in own:
         at, ranks = not_entered(grid, table) or (0, ())
         for rank in ranks if began(grid)[:, at].any() == begun else ():
-            silent.setdefault(job.ranks_beside(rank), []).append((grid, at, rank))
+            if not _through_without(grid, at, rank):
+                silent.setdefault(job.ranks_beside(rank), []).append((grid, at, rank))
     verdicts = []
     for host, each in silent.items():
         grid, at, rank = each[0]
@@ -164,8 +165,6 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = T
         others = {int(r) for g in own for r in _began(g, grid, at)} & set(host) - gone
         alone = len(others) >= len(gone)
         uncalled = bool((grid.row[np.isin(grid.rank, list(gone)), at] == UNKNOWN).any())
-        if uncalled and not np.isin(grid.state[:, at], (INCOMPLETE, MISSING_START)).any():
-            continue  # the others are through: it has called, but telemetry has lost that
         verdicts.append(
             Verdict(
                 cause="hang_hardware" if alone and not uncalled else "hang_not_entered",
@@ -180,6 +179,13 @@ def _absent(own: Sequence[Grid], table: Participation, job: Job, begun: bool = T
         )
     most = max((verdict.evidence["missing"] for verdict in verdicts), default=0.0)
     return [verdict for verdict in verdicts if verdict.evidence["missing"] == most]
+
+
+def _through_without(grid: Grid, at: int, rank: int) -> bool:
+    """Whether the others are through with an operator that a rank has not called as far as telemetry tells: it has, or
+    they sent something else again."""
+    uncalled = (grid.row[grid.rank == rank, at] == UNKNOWN).any()
+    return bool(uncalled and not np.isin(grid.state[:, at], (INCOMPLETE, MISSING_START)).any())
 
 
 def _taking_nothing(verdict: Verdict, table: Participation, sending: Mapping[int, bool]) -> Verdict:

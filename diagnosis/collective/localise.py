@@ -2,7 +2,8 @@
 
 Computation comes first, pipelines before groups: what a slow computation delays looks like slow communication. Then
 the communication itself, and last what only the group shows. Starts that are late by less than what communication has
-lost do not count, whether or not a straggler shows: proxies that a CPU delays make some, and so does one of an exchange.
+lost do not count, whether or not a straggler shows: proxies that a CPU delays make some, and so does a straggler of an
+exchange.
 """
 
 from __future__ import annotations

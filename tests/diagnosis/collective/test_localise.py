@@ -284,6 +284,50 @@ def test_whom_a_rank_sends_again_to_while_the_others_of_its_host_wait_has_a_nic_
         assert found.cause == "hang_not_entered"
 
 
+@pytest.mark.parametrize(("again_to", "lasts_ms", "more"), [(4, 90, 1.2), (4, 90, 1.0), (4, 2, 1.2), (None, 90, 1.2)])
+def test_a_machine_that_waits_for_a_nic_which_takes_nothing_is_not_named(
+    again_to: int | None, lasts_ms: int, more: float
+) -> None:
+    """The NIC of rank 4 is down, so that no rank of its host begins the next exchange. What was on its way to it is
+    sent again after a time-out, amid that exchange."""
+    told = Told(per_host=2)
+    for rank in range(8):
+        peers = {peer: 10 * MB for peer in range(rank % 2, 8, 2) if peer != rank}
+        for seq in range(4):
+            again = seq == 3 and (again_to in peers or (again_to is None and rank >= 6))
+            if seq == 3 and rank in {4, 5}:
+                continue
+            told.tell(
+                f"ep{rank % 2}", seq, rank, 10 * seq * MS, (lasts_ms if again else 2) * MS, 2 * MS,
+                30 * MB, int(30 * MB * (more if again else 1.0)), op="custom", peers=peers,
+                state="complete" if again else "incomplete" if seq == 3 else "complete",
+                incomplete=() if again or seq < 3 else (5,),
+            )  # fmt: skip
+    (found,) = localise_hang(told.table, job())
+    if (again_to, lasts_ms, more) == (4, 90, 1.2):
+        assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (4,))
+    else:
+        assert (found.cause, found.level, found.ranks) == ("hang_not_entered", "machine", (4, 5))
+
+
+def test_a_rank_of_whose_collectives_nothing_was_seen_leaves_the_clocks_of_others_alone() -> None:
+    """Machines begin together by a collective before, their clocks are 4 ms apart, and the third send of one is late by
+    as much. Of some ranks the collective was not seen: of the other stage of the late one's pipeline all, at last."""
+    told = pipelined(late_ms={(1, 2): 4.0})
+    for rank in range(RANKS):
+        told.tell(f"dp{rank % 2}{rank // 4}", 0, rank, 0, 10 * MS)
+    (found,) = localise_slow(told.table, job(), PIPELINES)
+    assert (found.cause, found.ranks) == ("compute_slow", (2, 3))
+    for unseen, named in (({5}, [(2, 3)]), ({0, 5}, [(2, 3)]), ({6, 7}, [])):
+        rows = [row | {"state": "unknown", "start_ns": None, "end_ns": None} for row in told.rows]
+        part = Told()
+        part.rows = [
+            hidden if row["op"] != "custom" and row["rank"] in unseen else row
+            for row, hidden in zip(told.rows, rows, strict=True)
+        ]
+        assert [one.ranks for one in localise_slow(part.table, job(), PIPELINES)] == named
+
+
 def test_a_single_send_is_stuck_because_its_receiver_computes_no_more() -> None:
     """The GPU of rank 6 has stopped: neither can it take what rank 2 sends, nor does its host send anything back. Had
     its NIC stopped, the other rank of its host would have."""
