@@ -13,7 +13,7 @@ from offbeat import terminal
 from producers.importers import kept, traffic, traffic_job
 from producers.importers.files import common_folder, expand
 from producers.importers.formats import FORMATS
-from producers.importers.job_of_rows import read_job_file
+from producers.importers.job_of_rows import JOB_FILE, read_job_file
 from producers.importers.recording import Recording, load
 from producers.importers.traffic import Traffic
 from schemas.errors import InputError
@@ -69,11 +69,25 @@ def read_all(paths: Sequence[Path], reading: Reading) -> Recorded:
         raise InputError(f"{paths[0]}: NIC traffic itself tells where its iterations end; leave --iteration-op out")
     with terminal.progress("reading what NICs sent"):
         sent = traffic.load(paths)
-        folder = common_folder([file for file in expand(paths) if traffic.holds_any(file)])
+        folder = _folder_of([file for file in expand(paths) if traffic.holds_any(file)])
         beside = read_job_file(folder)
         described = beside if recording is None else _with(recording.job, beside)
         job, placed = traffic_job.complete(sent, folder.name or "recording", described, reading.layout)
+    for line in traffic_job.untold(job, placed):
+        terminal.note(line)
     return Recorded(job, recording, placed)
+
+
+def _folder_of(files: Sequence[Path]) -> Path:
+    """The folder of one job: that of its job.json, or else the innermost that holds all files.
+
+    Raises ``InputError`` where there are several jobs.
+    """
+    described = sorted({file.parent for file in files if (file.parent / JOB_FILE).is_file()})
+    if len(described) > 1:
+        several = ", ".join(str(folder / JOB_FILE) for folder in described)
+        raise InputError(f"{several}: each describes a job; diagnose one recording at a time")
+    return described[0] if described else common_folder(files)
 
 
 def _with(job: Job, beside: Job | None) -> Job:

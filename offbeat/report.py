@@ -85,7 +85,8 @@ def _measures(incident: Mapping[str, Any]) -> str:
     """What decided in the newest finding; empty where its method does not tell."""
     if incident["rule"] is None:
         return ""
-    return f"told by {incident['rule']}: " + ", ".join(f"{name} {x:.4g}" for name, x in incident["measures"].items())
+    measures = ", ".join(f"{name} {x:.4g}" for name, x in incident["measures"].items())
+    return f"told by {incident['rule']}" + (f": {measures}" if measures else "")
 
 
 def _ranks(answer: Mapping[str, Any]) -> str:

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.collective.comparing import SLOW, Compared, Comparer
-from diagnosis.collective.course import Course, CourseRules
+from diagnosis.collective.course import PATIENCE_NS, Course, CourseRules
 from diagnosis.collective.grid import ComparisonRules
 from diagnosis.collective.stragglers import Metric
 from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
 from diagnosis.job import Job
 from schemas import catalogue
+from schemas.found_in_traffic import found_in_traffic
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
@@ -79,7 +80,7 @@ class Compare:
 
     name = "compare"
     reads: tuple[Topic, ...] = (catalogue.TRAFFIC_METRICS,)
-    writes: tuple[Topic, ...] = (catalogue.FINDINGS,)
+    writes: tuple[Topic, ...] = (catalogue.FINDINGS, catalogue.TRAFFIC_METRICS)
 
     def __init__(self, jobs: Mapping[str, Job], settings: CompareSettings | None = None) -> None:
         self._jobs = jobs
@@ -103,8 +104,7 @@ class Compare:
         before = followed.course.judged, followed.hung
         rows = [*self._slow(followed, job, message.timestamp_ns), *_hung(followed, job, message.timestamp_ns)]
         if followed.course.ended(job):
-            columns = {"iteration": max(followed.course.judged, 0), "found_ns": message.timestamp_ns, "last": True}
-            rows.append(traffic_rows.cleared(job.job, "end", columns))
+            rows += _last(followed, job, message.timestamp_ns)
             self._ended.add(message.job)
             del self._followed[message.job]
             self._changed[message.job] = None
@@ -123,7 +123,21 @@ class Compare:
             followed.comparer.monitor.settings = settings.slow
 
     def tick(self, now_ns: int) -> Iterable[Message]:
-        return ()
+        """Publish that hosts of jobs that ended long ago will tell no more; it is taken in like what they tell."""
+        for job, followed in self._over():
+            ended_ns = job.ended_ns or 0
+            if ended_ns + PATIENCE_NS <= now_ns:
+                for host in followed.course.untold(job):
+                    yield from found_in_traffic(job.job, host, ended_ns, [], [])
+
+    def next_deadline_ns(self) -> int | None:
+        """When the first job that has ended is not waited for any longer."""
+        return min(((job.ended_ns or 0) + PATIENCE_NS for job, _ in self._over()), default=None)
+
+    def _over(self) -> list[tuple[Job, _Followed]]:
+        """Jobs that have ended, of which not all is told."""
+        known = [(self._jobs[name], followed) for name, followed in self._followed.items()]
+        return [(job, followed) for job, followed in known if followed.course.untold(job)]
 
     def safe_offsets(self) -> Mapping[Topic, int]:
         needed = [followed.needed for followed in self._followed.values() if followed.needed is not None]
@@ -163,6 +177,15 @@ class Compare:
                 yield traffic_rows.cleared(job.job, "run", {**columns, "iteration": iteration.number})
             if compared.judgement.quiet:
                 yield traffic_rows.cleared(job.job, "quiet", {"iteration": iteration.number, "found_ns": now_ns})
+
+
+def _last(followed: _Followed, job: Job, now_ns: int) -> Iterator[dict[str, Any]]:
+    """What is said of a job that is over: how far the run of slow iterations came that it ended in, and the end."""
+    columns = {"iteration": max(followed.course.judged, 0), "found_ns": now_ns}
+    run = followed.comparer.monitor.run
+    if run is not None:
+        yield traffic_rows.cleared(job.job, "run", columns | traffic_rows.of_run(run))
+    yield traffic_rows.cleared(job.job, "end", {**columns, "last": True})
 
 
 def _told(compared: Compared) -> bool:

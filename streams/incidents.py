@@ -116,8 +116,8 @@ def _row(job: Job, incident: Incident) -> dict[str, Any]:
         "last_iteration": incident.last_iteration,
         "pattern": incident.pattern,
         "confidence": incident.confidence,
-        "lost_ns": incident.lost_ns,
-        "lost_gpu_seconds": incident.lost_ns / 1e9 * len(job.ranks),
+        "lost_ns": incident.lost_ns or None,
+        "lost_gpu_seconds": incident.lost_ns / 1e9 * len(job.ranks) or None,
         "stage": {
             "phase": incident.stage.phase,
             "pipeline_stage": incident.stage.pipeline_stage,

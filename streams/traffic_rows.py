@@ -7,6 +7,7 @@ from typing import Any
 
 from diagnosis.collective.comparing import Compared
 from diagnosis.collective.verdict import Verdict
+from diagnosis.irregularity.monitor import Run
 from diagnosis.job import Job
 from diagnosis.topology import Device
 from streams.identity import identity
@@ -65,9 +66,12 @@ def columns_of(compared: Compared, found_ns: int) -> dict[str, Any]:
         "last_iteration": number,
         "found_ns": found_ns,
     }
-    if run is None:
-        return columns
-    return columns | {
+    return columns if run is None else columns | of_run(run)
+
+
+def of_run(run: Run) -> dict[str, Any]:
+    """What a run of slow iterations has come to."""
+    return {
         "pattern": run.pattern,
         "first_iteration": run.first,
         "last_iteration": run.last,

@@ -92,12 +92,14 @@ class Course:
             self._joined = False
 
     def ended(self, job: Job) -> bool:
-        """Whether all is told of a job that has ended, by all its hosts, or by one long ago."""
-        if job.ended_ns is None:
-            return False
+        """Whether all is told of a job that has ended."""
+        return job.ended_ns is not None and not self.untold(job)
+
+    def untold(self, job: Job) -> list[str]:
+        """The hosts of a job that has ended which have not told of all of it."""
+        ended_ns = job.ended_ns
         hosts = job.ranks_of_host or self.told_ns
-        last = max(self.told_ns.values(), default=0)
-        return last >= job.ended_ns + _PATIENCE_NS or all(self.told_ns.get(h, 0) >= job.ended_ns for h in hosts)
+        return [] if ended_ns is None else [host for host in hosts if self.told_ns.get(host, 0) < ended_ns]
 
     def complete(self, job: Job) -> Iterator[Iteration]:
         """The iterations that are complete by now, in order."""
@@ -193,7 +195,7 @@ class Course:
         if behind - job.ranks_of_host.keys():  # it is not known who tells of these
             told += self.told_ns.values()
         last = max(self.told_ns.values())
-        return all(at >= beyond + _SLACK_NS or at < last - _PATIENCE_NS for at in told)
+        return all(at >= beyond + _SLACK_NS or at < last - PATIENCE_NS for at in told)
 
     def _follow(self, rows: list[dict[str, Any]]) -> None:
         """Note marks that are passed, and operators that have not ended."""
@@ -330,7 +332,7 @@ _SLACK_NS = 1_000_000_000
 _MOST = 0.5
 """Part of an operator's rows from which on it belongs to an iteration as a whole."""
 
-_PATIENCE_NS = 60_000_000_000
+PATIENCE_NS = 60_000_000_000
 """How long hosts are waited for that tell nothing."""
 
 

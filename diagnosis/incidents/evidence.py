@@ -148,7 +148,7 @@ class Incident:
 
     @property
     def lost_ns(self) -> int:
-        """Time that the job lost so far."""
+        """Time that the job lost so far; 0 where that is not known."""
         return sum(span.lost_ns for span in self.runs.values())
 
     @property

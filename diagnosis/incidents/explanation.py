@@ -31,13 +31,17 @@ def explain(job: Job, incident: Incident) -> str:
     where = _where(job, incident)
     what = _WHAT.get(incident.cause, incident.cause.replace("_", " "))
     when = _when(incident)
-    lost = incident.lost_ns / 1e9
     doubt = ""
     if incident.candidates:
         doubt = " The evidence cannot tell these apart: they share every operator that is slow."
-    cost = "the job does not go on" if incident.cause.startswith("hang_") else f"the job lost {lost:.3g} s"
     advice = f" {_NEXT[incident.cause]}" if incident.cause in _NEXT else ""
-    return f"{where} {what}{_during(incident)} {when}: {cost}.{doubt}{advice}"
+    return f"{where} {what}{_during(incident)} {when}{_cost(incident)}.{doubt}{advice}"
+
+
+def _cost(incident: Incident) -> str:
+    if incident.cause.startswith("hang_"):
+        return ": the job does not go on"
+    return f": the job lost {incident.lost_ns / 1e9:.3g} s" if incident.lost_ns else ""
 
 
 def _where(job: Job, incident: Incident) -> str:
@@ -89,6 +93,8 @@ def _when(incident: Incident) -> str:
         return f"since iteration {first}" if incident.state == "open" else f"from iteration {first} to {last}"
     if incident.pattern == "performance_fluctuation":
         return f"again and again between iterations {first} and {last}"
+    if runs > 1 and incident.pattern is None:
+        return f"between iterations {first} and {last}"
     if runs > 1:
         return f"in {runs} spikes between iterations {first} and {last}"
     return f"in iteration {first}" if first == last else f"in iterations {first} to {last}"

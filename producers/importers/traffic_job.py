@@ -59,6 +59,18 @@ def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout 
     )
 
 
+def untold(job: Job, traffic: Traffic) -> list[str]:
+    """Which of the job's hosts recorded nothing, or not what it takes to compare their ranks: a line a host."""
+    tables = {"calls": traffic.op_calls, "epochs": traffic.nic_epochs}
+    having = {kind: set(pc.unique(table.column("host")).to_pylist()) for kind, table in tables.items()}
+    lines = []
+    for host in sorted(job.ranks_of_host):
+        missing = [kind for kind in tables if host not in having[kind]]
+        what = "nothing" if len(missing) == len(tables) else "no " + ", no ".join(missing)
+        lines += [f"{host}: recorded {what}; its ranks are compared with nobody"] if missing else []
+    return lines
+
+
 def _hosts_of(nics: Iterable[str], job: Job) -> list[str | None]:
     """The host of each NIC, where one alone has a NIC of that name."""
     having: dict[str, set[str | None]] = {}

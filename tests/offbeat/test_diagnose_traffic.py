@@ -85,7 +85,7 @@ def offbeat_lines(path: Path) -> list[str]:
     return gzip.decompress(path.read_bytes()).decode().splitlines(keepends=True)
 
 
-def test_a_healthy_run_has_nothing_wrong_unless_it_may_go_on(tmp_path: Path) -> None:
+def test_a_healthy_run_has_nothing_wrong_whether_or_not_it_is_described(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert (
         offbeat("simulate", "--nic", "--out", run, "--scenario", "setup=neighbours,iterations=12,noise=quiet").exit_code
@@ -94,8 +94,47 @@ def test_a_healthy_run_has_nothing_wrong_unless_it_may_go_on(tmp_path: Path) -> 
     told = answer(run)
     assert (told["incidents"], told["notes"]) == ([], [])
     (run / "job.json").unlink()
-    [note] = answer(run)["notes"]
-    assert note.startswith("nothing tells that the job is over")
+    told = answer(run)
+    assert (told["incidents"], told["notes"], told["iterations"]["count"]) == ([], [], 12)
+
+
+def test_what_lasts_to_the_end_is_told_to_the_end(slow: Path) -> None:
+    [incident] = answer(slow)["incidents"]
+    assert incident["iterations"][1] == 15
+    assert incident["pattern"] == "persistent_degradation"
+    assert incident["lost_gpu_seconds"] > 0
+    assert "to 15: the job lost" in incident["explanation"]
+
+
+def test_what_is_slow_from_the_beginning_has_lost_nobody_knows_how_much(tmp_path: Path) -> None:
+    fault = "kind=pcie_downgrade,rank=2,at_ms=0,severity=0.4"
+    made = ("simulate", "--nic", "--out", tmp_path / "run", "--scenario", SCENARIO, "--fault", fault)
+    assert offbeat(*made).exit_code == 0
+    [incident] = answer(tmp_path / "run")["incidents"]
+    assert (incident["cause"], incident["ranks"]) == ("communication_slow", [2])
+    assert (incident["pattern"], incident["lost_gpu_seconds"]) == (None, None)
+    first, last = incident["iterations"]
+    assert f"between iterations {first} and {last}. Check" in incident["explanation"]
+
+
+def test_of_a_host_that_recorded_nothing_nobody_is_named_and_the_others_are_diagnosed(
+    slow: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "part"
+    shutil.copytree(slow, part, ignore=shutil.ignore_patterns("h0.*"))
+    result = offbeat("diagnose", part, "--json")
+    told = json.loads(result.stdout)
+    assert "h0: recorded nothing; its ranks are compared with nobody" in result.stderr
+    assert [(one["cause"], one["ranks"]) for one in told["incidents"]] == [("communication_slow", [2])]
+    assert told["coverage"]["ranks_seen"] == 3
+    (part / "h1.nic_epochs.jsonl.gz").unlink()
+    assert "h1: recorded no epochs; its ranks" in offbeat("diagnose", part).stderr
+
+
+def test_two_recordings_are_two_jobs(slow: Path, tmp_path: Path) -> None:
+    shutil.copytree(slow, tmp_path / "other")
+    told = refusal(offbeat("diagnose", slow, tmp_path / "other"))
+    assert "job.json: each describes a job; diagnose one recording at a time" in told
 
 
 def test_operators_and_traffic_are_looked_at_together(tmp_path: Path) -> None:
