@@ -156,6 +156,30 @@ def test_who_computes_for_longer_than_one_that_got_more_is_slow() -> None:
     assert [(one.cause, one.ranks) for one in found] == [("compute_slow", (1,)), ("imbalance", (2,))]
 
 
+def test_who_is_late_by_less_than_sends_were_prolonged_is_not_named_though_no_straggler_shows() -> None:
+    """Rank 2 sends at half its rate. Rates of the others differ by as much, so that it does not stand out; rank 1 waits
+    for it, and seems to compute."""
+
+    def exchanges(slow: bool) -> Told:
+        told = Told(per_host=1)
+        for seq in range(6):
+            for rank in range(4):
+                waits = 18 * MS if slow and (rank, seq % 3) == (1, 2) else 0
+                lasts = {2: 20, 3: 4}.get(rank, 10) * MS if slow else 10 * MS
+                peers = {peer: 10 * MB for peer in range(4) if peer != rank}
+                told.tell("ep", seq, rank, 40 * seq * MS + waits, lasts, expected=30 * MB, op="custom", peers=peers)
+        return told
+
+    usual = Usual.of(grids(exchanges(slow=False).table))
+    assert localise_slow(exchanges(slow=True).table, job(4, 1), usual=usual) == []
+    late = exchanges(slow=False)
+    for row in late.rows:
+        moved = 25 * MS if (row["rank"], row["seq"] % 3) == (1, 2) else 0
+        row.update({name: row[name] + moved for name in ("call_ns", "start_ns", "end_ns")})
+    (found,) = localise_slow(late.table, job(4, 1), usual=usual)
+    assert (found.cause, found.ranks) == ("compute_slow", (1,))
+
+
 def test_who_is_hardly_seen_hides_nobody_that_got_less_and_computed_for_longer() -> None:
     told = experts(received=(30, 40, 60, 30), computed_ms=(10, 30, 20, 10))
     told.rows = [row for row in told.rows if row["rank"] != 3 or row["seq"] <= 3]
