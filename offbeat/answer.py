@@ -186,10 +186,7 @@ def _few_iterations(gathered: Gathered, regular_before: int | None) -> str | Non
     if gathered.traffic_over and (gathered.passed or 0) >= 2:
         return None
     if regular_before is None and not gathered.traffic_over:
-        return (
-            "nothing tells that the job is over (ended_ns in job.json does): what its NICs sent last may not have been "
-            "judged"
-        )
+        return "too little was polled to tell whether anything is wrong"
     if regular_before is None:
         return "too few iterations to tell whether anything is wrong: NICs showed no two whole ones"
     judged, count = len(gathered.judged), len(gathered.durations_ns)

@@ -51,11 +51,11 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
 
 
 def _over(recorded: Recorded, settings: Settings) -> Recorded:
-    """Of NIC traffic that is recorded nothing follows: a job that does not say when it ended has by its last poll."""
+    """Of NIC traffic that is recorded nothing follows: a job that does not say when it ended has by the last polls."""
     job, traffic = recorded.job, recorded.traffic
-    if traffic is None or recorded.operators is not None or job.ended_ns is not None or traffic.polled_ns is None:
+    if traffic is None or recorded.operators is not None or job.ended_ns is not None or traffic.ended_ns is None:
         return recorded
-    return replace(recorded, job=replace(job, ended_ns=traffic.polled_ns - settings.segment.late_ns))
+    return replace(recorded, job=replace(job, ended_ns=traffic.ended_ns - settings.segment.late_ns))
 
 
 def _extent(recorded: Recorded) -> str:

@@ -13,7 +13,7 @@ from offbeat import terminal
 from producers.importers import kept, traffic, traffic_job
 from producers.importers.files import common_folder, expand
 from producers.importers.formats import FORMATS
-from producers.importers.job_of_rows import JOB_FILE, read_job_file
+from producers.importers.job_of_rows import read_job_file
 from producers.importers.recording import Recording, load
 from producers.importers.traffic import Traffic
 from schemas.errors import InputError
@@ -79,15 +79,17 @@ def read_all(paths: Sequence[Path], reading: Reading) -> Recorded:
 
 
 def _folder_of(files: Sequence[Path]) -> Path:
-    """The folder of one job: that of its job.json, or else the innermost that holds all files.
+    """The folder of one job: one with its job.json, or else the innermost that holds all files.
 
     Raises ``InputError`` where there are several jobs.
     """
-    described = sorted({file.parent for file in files if (file.parent / JOB_FILE).is_file()})
-    if len(described) > 1:
-        several = ", ".join(str(folder / JOB_FILE) for folder in described)
-        raise InputError(f"{several}: each describes a job; diagnose one recording at a time")
-    return described[0] if described else common_folder(files)
+    described = {
+        folder: job.job for folder in sorted({file.parent for file in files}) if (job := read_job_file(folder))
+    }
+    if len(set(described.values())) > 1:
+        several = ", ".join(f"{folder}: {job}" for folder, job in described.items())
+        raise InputError(f"several jobs, {several}; diagnose one at a time")
+    return next(iter(described), None) or common_folder(files)
 
 
 def _with(job: Job, beside: Job | None) -> Job:

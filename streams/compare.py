@@ -11,19 +11,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.collective.comparing import SLOW, Compared, Comparer
-from diagnosis.collective.course import PATIENCE_NS, Course, CourseRules
+from diagnosis.collective.course import Course, CourseRules
 from diagnosis.collective.grid import ComparisonRules
 from diagnosis.collective.stragglers import Metric
 from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
 from diagnosis.job import Job
 from schemas import catalogue
-from schemas.found_in_traffic import found_in_traffic
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import traffic_rows
 
-FORMAT = "compare/6"
+FORMAT = "compare/7"
+
+GIVEN_UP = "given_up"
+"""Header of the record that nothing more will come of a job."""
+
+_GONE_NS = 600_000_000_000
+"""Of a job that has ended, and of which nothing has come for as long, nothing is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class _Followed:
     """One job; ``hung``: the iteration that hangs. Messages below ``counted`` are in the state but for their rows.
 
     ``held``: messages whose rows are still needed, by offset, with the newest call in each. ``needed``: the first
-    offset that a restart needs, as was last saved.
+    offset that a restart needs, as was last saved. ``heard_ns``: when the last host told anything.
     """
 
     course: Course
@@ -52,6 +57,7 @@ class _Followed:
     counted: int = 0
     held: dict[int, int] = field(default_factory=dict)
     needed: int | None = None
+    heard_ns: int = 0
 
     def hold(self, message: Message, table: pa.Table) -> None:
         """Note a message."""
@@ -70,6 +76,7 @@ class _Followed:
             "comparer": self.comparer.to_state(),
             "hung": self.hung,
             "counted": message.offset + 1,
+            "heard_ns": self.heard_ns,
         }
         return SavedState({message.topic: self.needed}, FORMAT, json.dumps(state).encode())
 
@@ -92,7 +99,8 @@ class Compare:
     def process(self, message: Message) -> Iterable[Message]:
         batch, job = decode(message, catalogue.TRAFFIC_METRICS), self._jobs[message.job]
         told_ns, host = message.watermark_ns, message.headers.get("host", "")
-        if not job.monitoring or message.job in self._ended:
+        given_up = GIVEN_UP in message.headers
+        if not job.monitoring or message.job in self._ended or (given_up and message.job not in self._followed):
             return
         table = pa.Table.from_batches([batch])
         followed = self._followed.setdefault(message.job, self._begin())
@@ -100,7 +108,11 @@ class Compare:
         if message.offset < followed.counted:
             followed.course.refill(table)
             return
-        followed.course.take(table, host, told_ns)
+        if given_up:
+            followed.course.given_up = message.now_ns >= followed.heard_ns + _GONE_NS
+        else:
+            followed.heard_ns = message.now_ns
+            followed.course.take(table, host, told_ns)
         before = followed.course.judged, followed.hung
         rows = [*self._slow(followed, job, message.timestamp_ns), *_hung(followed, job, message.timestamp_ns)]
         if followed.course.ended(job):
@@ -123,21 +135,23 @@ class Compare:
             followed.comparer.monitor.settings = settings.slow
 
     def tick(self, now_ns: int) -> Iterable[Message]:
-        """Publish that hosts of jobs that ended long ago will tell no more; it is taken in like what they tell."""
-        for job, followed in self._over():
-            ended_ns = job.ended_ns or 0
-            if ended_ns + PATIENCE_NS <= now_ns:
-                for host in followed.course.untold(job):
-                    yield from found_in_traffic(job.job, host, ended_ns, [], [])
+        """Publish that nothing more will come of jobs that ended long ago; it is taken in like what hosts tell."""
+        for job, deadline_ns in self._awaited():
+            if deadline_ns <= now_ns:
+                nothing = catalogue.TRAFFIC_METRICS.from_rows([])
+                headers = {GIVEN_UP: "true"}
+                yield encode(catalogue.TRAFFIC_METRICS, nothing, job=job, watermark_ns=deadline_ns, headers=headers)
 
     def next_deadline_ns(self) -> int | None:
-        """When the first job that has ended is not waited for any longer."""
-        return min(((job.ended_ns or 0) + PATIENCE_NS for job, _ in self._over()), default=None)
+        """When nothing more is waited for of the first job that has ended."""
+        return min((deadline_ns for _, deadline_ns in self._awaited()), default=None)
 
-    def _over(self) -> list[tuple[Job, _Followed]]:
-        """Jobs that have ended, of which not all is told."""
-        known = [(self._jobs[name], followed) for name, followed in self._followed.items()]
-        return [(job, followed) for job, followed in known if followed.course.untold(job)]
+    def _awaited(self) -> Iterator[tuple[str, int]]:
+        """Jobs that have ended of which not all is told, and until when that is waited for."""
+        for name, followed in self._followed.items():
+            job = self._jobs.get(name)
+            if job is not None and job.monitoring and job.ended_ns is not None and followed.course.untold(job):
+                yield name, max(job.ended_ns, followed.heard_ns) + _GONE_NS
 
     def safe_offsets(self) -> Mapping[Topic, int]:
         needed = [followed.needed for followed in self._followed.values() if followed.needed is not None]
@@ -160,6 +174,7 @@ class Compare:
             Comparer.from_state(settings.rules, settings.metric, settings.slow, state["comparer"]),
             state["hung"],
             state["counted"],
+            heard_ns=state["heard_ns"],
         )
 
     def _begin(self) -> _Followed:

@@ -55,13 +55,15 @@ class Iteration:
 
 @dataclass
 class Course:
-    """One job. ``told_ns``: up to when each host is told of; ``judged``: the last complete iteration; ``lost``: calls
-    of each rank on each communicator that telemetry had lost before the rows that are kept, where it had."""
+    """One job. ``told_ns``: up to when each host is told of; ``given_up``: nobody will tell any more; ``judged``: the
+    last complete iteration; ``lost``: calls of each rank on each communicator that telemetry had lost before the rows
+    that are kept, where it had."""
 
     rules: CourseRules
     ranks: dict[int, Progress] = field(default_factory=dict)
     rows: list[pa.Table] = field(default_factory=list)
     told_ns: dict[str, int] = field(default_factory=dict)
+    given_up: bool = False
     seen: Counter[Look] = field(default_factory=Counter)
     unlearned: int = 0
     began_ns: int | None = None
@@ -96,10 +98,10 @@ class Course:
         return job.ended_ns is not None and not self.untold(job)
 
     def untold(self, job: Job) -> list[str]:
-        """The hosts of a job that has ended which have not told of all of it."""
-        ended_ns = job.ended_ns
-        hosts = job.ranks_of_host or self.told_ns
-        return [] if ended_ns is None else [host for host in hosts if self.told_ns.get(host, 0) < ended_ns]
+        """The hosts of a job that has ended which have not told of all of it, and may yet."""
+        if job.ended_ns is None or self.given_up:
+            return []
+        return [host for host in job.ranks_of_host or self.told_ns if self.told_ns.get(host, 0) < job.ended_ns]
 
     def complete(self, job: Job) -> Iterator[Iteration]:
         """The iterations that are complete by now, in order."""
@@ -128,6 +130,7 @@ class Course:
         return {
             "ranks": [[number, *rank.to_state()] for number, rank in self.ranks.items()],
             "told_ns": self.told_ns,
+            "given_up": self.given_up,
             "seen": [[*look, times] for look, times in self.seen.items()],
             "unlearned": self.unlearned,
             "began_ns": self.began_ns,
@@ -143,6 +146,7 @@ class Course:
             rules,
             ranks={number: Progress.from_state(mark, passed) for number, mark, passed in state["ranks"]},
             told_ns=dict(state["told_ns"]),
+            given_up=state["given_up"],
             seen=Counter({(row[0], row[1], row[2], row[3]): row[4] for row in state["seen"]}),
             unlearned=state["unlearned"],
             began_ns=state["began_ns"],
@@ -195,7 +199,7 @@ class Course:
         if behind - job.ranks_of_host.keys():  # it is not known who tells of these
             told += self.told_ns.values()
         last = max(self.told_ns.values())
-        return all(at >= beyond + _SLACK_NS or at < last - PATIENCE_NS for at in told)
+        return all(at >= beyond + _SLACK_NS or at < last - _PATIENCE_NS for at in told)
 
     def _follow(self, rows: list[dict[str, Any]]) -> None:
         """Note marks that are passed, and operators that have not ended."""
@@ -332,7 +336,7 @@ _SLACK_NS = 1_000_000_000
 _MOST = 0.5
 """Part of an operator's rows from which on it belongs to an iteration as a whole."""
 
-PATIENCE_NS = 60_000_000_000
+_PATIENCE_NS = 60_000_000_000
 """How long hosts are waited for that tell nothing."""
 
 

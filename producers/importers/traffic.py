@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median_low
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +27,8 @@ from schemas.topic import ID, Column, Topic
 LIMITS = Limits(line_bytes=8 << 20)
 """A poll's line is as long as what agents tell of a poll in one record."""
 
-_ALIKE_NS = 1_000_000_000
+TOGETHER_NS = 1_000_000_000
+"""Hosts whose last polls ended this near to each other were polled for as long."""
 
 HOST = Column("host", ID, "Host that the row comes from.", nullable=True)
 
@@ -190,15 +190,20 @@ class Traffic:
         return sum(one["call_id_max"] - one["call_id_min"] + 1 - one["call_id_count_distinct"] for one in ranks)
 
     @property
-    def polled_ns(self) -> int | None:
-        """Up to when hosts were polled, by their clocks, but for those that most were polled for a second longer than;
-        None where there are none."""
-        ended = pc.add(
-            self.nic_epochs.column("poll_to_ns"), pc.fill_null(self.nic_epochs.column("host_minus_nic_ns"), 0)
-        )
-        polls = pa.table({"host": self.nic_epochs.column("host"), "ended": ended}).group_by("host")
-        last = polls.aggregate([("ended", "max")]).column("ended_max").to_pylist()
-        return min((one for one in last if one >= median_low(last) - _ALIKE_NS), default=None)
+    def polled_ns(self) -> dict[str, int]:
+        """Up to when each host was polled, by its clock."""
+        epochs = self.nic_epochs
+        ended = pc.add(epochs.column("poll_to_ns"), pc.fill_null(epochs.column("host_minus_nic_ns"), 0))
+        polls = pa.table({"host": epochs.column("host"), "ended": ended}).group_by("host")
+        last = polls.aggregate([("ended", "max")])
+        return dict(zip(last.column("host").to_pylist(), last.column("ended_max").to_pylist(), strict=True))
+
+    @property
+    def ended_ns(self) -> int | None:
+        """Up to when all hosts were polled but those that others were polled for a second longer than; None where
+        there are none."""
+        last = self.polled_ns.values()
+        return min((one for one in last if one >= max(last) - TOGETHER_NS), default=None)
 
 
 def holds_any(path: Path) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.job import Communicator, Job, Layout, Place
-from producers.importers.traffic import Traffic
+from producers.importers.traffic import TOGETHER_NS, Traffic
 from schemas.errors import InputError
 from schemas.topic import ID
 
@@ -63,7 +63,10 @@ def untold(job: Job, traffic: Traffic) -> list[str]:
     """Which of the job's hosts recorded nothing, or not what it takes to compare their ranks: a line a host."""
     tables = {"calls": traffic.op_calls, "epochs": traffic.nic_epochs}
     having = {kind: set(pc.unique(table.column("host")).to_pylist()) for kind, table in tables.items()}
-    lines = []
+    polled = traffic.polled_ns
+    latest = max(polled.values(), default=0)
+    early = {host: latest - last for host, last in sorted(polled.items()) if last < latest - TOGETHER_NS}
+    lines = [f"{host}: recorded nothing of the last {ns / 1e9:.0f} s" for host, ns in early.items()]
     for host in sorted(job.ranks_of_host):
         missing = [kind for kind in tables if host not in having[kind]]
         what = "nothing" if len(missing) == len(tables) else "no " + ", no ".join(missing)

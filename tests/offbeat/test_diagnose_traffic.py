@@ -131,10 +131,25 @@ def test_of_a_host_that_recorded_nothing_nobody_is_named_and_the_others_are_diag
     assert "h1: recorded no epochs; its ranks" in offbeat("diagnose", part).stderr
 
 
-def test_two_recordings_are_two_jobs(slow: Path, tmp_path: Path) -> None:
-    shutil.copytree(slow, tmp_path / "other")
-    told = refusal(offbeat("diagnose", slow, tmp_path / "other"))
-    assert "job.json: each describes a job; diagnose one recording at a time" in told
+def test_of_a_host_that_stopped_recording_it_is_said_when(slow: Path, tmp_path: Path) -> None:
+    shutil.copytree(slow, tmp_path / "part")
+    (path,) = (tmp_path / "part").glob("h3.nic_epochs*")
+    rows = [json.loads(line) for line in offbeat_lines(path)]
+    earlier = [row | {name: row[name] - 3_000_000_000 for name in ("poll_from_ns", "poll_to_ns")} for row in rows]
+    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in earlier).encode()))
+    assert "h3: recorded nothing of the last 3 s" in offbeat("diagnose", tmp_path / "part").stderr
+
+
+def test_two_recordings_are_two_jobs_unless_they_describe_one(slow: Path, tmp_path: Path) -> None:
+    both = tmp_path / "first", tmp_path / "second"
+    for path, others in zip(both, ("h[01].*", "h[23].*"), strict=True):
+        shutil.copytree(slow, path, ignore=shutil.ignore_patterns(others))
+    assert [one["ranks"] for one in answer(*both)["incidents"]] == [[2]]
+    described = json.loads((both[1] / "job.json").read_text())
+    (both[1] / "job.json").write_text(json.dumps(described | {"job": "other"}))
+    told = refusal(offbeat("diagnose", *both))
+    assert "several jobs" in told
+    assert told.endswith("second: other; diagnose one at a time")
 
 
 def test_operators_and_traffic_are_looked_at_together(tmp_path: Path) -> None:
