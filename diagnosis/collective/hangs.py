@@ -194,10 +194,12 @@ def _taking_nothing(verdict: Verdict, table: Participation, sending: Mapping[int
     if verdict.cause != "hang_not_entered" or verdict.level != "machine":
         return verdict
     rows = np.flatnonzero(partly_sent_again(table) & ~np.isin(table.rank, verdict.ranks)).tolist()
-    to = {peer for row in rows for peer in table.peer[table.peers(row)].tolist()} & set(verdict.ranks)
+    to = {peer: row for row in rows for peer in table.peer[table.peers(row)].tolist() if peer in verdict.ranks}
     if len(to) != 1 or any(sending.get(rank, False) for rank in to):
         return verdict
-    return replace(verdict, cause="hang_hardware", level="device", ranks=tuple(to), method="sent_again")
+    ((rank, row),) = to.items()
+    communicator, at = table.communicators[table.communicator[row]], int(table.instance[row])
+    return Verdict("hang_hardware", "device", (rank,), "sent_again", communicator, at, coverage=verdict.coverage)
 
 
 def _began(other: Grid, grid: Grid, at: int) -> Ints:

@@ -16,7 +16,7 @@ from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, computing, first_anomaly, late_members
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_of
 from diagnosis.collective.own_lateness import late_of_itself
-from diagnosis.collective.participation import Floats, Participation
+from diagnosis.collective.participation import UNKNOWN, Floats, Participation
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
 from diagnosis.collective.stragglers import (
     Metric,
@@ -61,8 +61,9 @@ def localise_slow(
     straggling += [v for v in custom if not hot & set(v.ranks) or strength(v) >= 2 * rules.custom_margin]
     computing = [pipeline] if pipeline is not None else late
     communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, job, rules, usual))
-    known = communicating or usual is not None  # else who begins late makes others last longer
-    if computing and known and _prolonged(within, usual) > _ALIKE * _lateness(computing):
+    # who begins late makes others last longer: without a straggler it takes all members, and what is usual
+    told = within if communicating else [] if usual is None else [_whole(grid, job) for grid in within]
+    if computing and _prolonged(told, usual) > _ALIKE * _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]
 
@@ -72,6 +73,12 @@ def _stronger(straggling: list[Verdict], groups: list[Verdict]) -> list[Verdict]
     grown = max((verdict.evidence["duration_ratio"] - 1.0 for verdict in groups), default=0.0)
     deviation = max((strength(verdict) for verdict in straggling), default=0.0)
     return straggling if straggling and deviation * BESIDE >= grown else groups
+
+
+def _whole(grid: Grid, job: Job) -> Grid:
+    """What all members of a communicator were seen to take part in."""
+    seen = set(job.members.get(grid.communicator, ())) <= set(grid.rank.tolist())
+    return grid.choose((grid.row != UNKNOWN).all(axis=0) & seen)
 
 
 def _lateness(verdicts: Sequence[Verdict]) -> float:

@@ -15,6 +15,7 @@ from diagnosis.collective.grid import ComparisonRules, Usual, grids
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.own_lateness import missing_of_itself
+from diagnosis.collective.participation import Participation
 from diagnosis.collective.pipelines import Pipelines, common_moment, of_layout, of_traffic
 from diagnosis.collective.traffic_map import TrafficMap, combines
 from diagnosis.collective.verdict import Verdict, by_machine
@@ -180,6 +181,23 @@ def test_who_is_late_by_less_than_sends_were_prolonged_is_not_named_though_no_st
     assert (found.cause, found.ranks) == ("compute_slow", (1,))
 
 
+def test_members_that_wait_for_one_that_was_not_seen_do_not_hide_that_its_host_is_late() -> None:
+    """All members of a group that were seen wait for the one that was not: its operators take longer because of it."""
+
+    def collectives(late_ms: int) -> Participation:
+        told = Told(per_host=4)
+        for seq in range(6):
+            for rank in (rank for rank in range(16) if rank != 7):
+                waits = 0 if rank // 4 == 1 else late_ms
+                start = (100 * seq + late_ms - waits) * MS
+                told.tell(f"dp{rank % 4}", seq, rank, start, (10 + waits) * MS, 9 * MS)
+        return told.table
+
+    usual = Usual.of(grids(collectives(late_ms=0)))
+    (found,) = localise_slow(collectives(late_ms=30), job(4, 4), usual=usual)
+    assert (found.cause, found.ranks) == ("compute_slow", (4, 5, 6, 7))
+
+
 def test_who_is_hardly_seen_hides_nobody_that_got_less_and_computed_for_longer() -> None:
     told = experts(received=(30, 40, 60, 30), computed_ms=(10, 30, 20, 10))
     told.rows = [row for row in told.rows if row["rank"] != 3 or row["seq"] <= 3]
@@ -308,17 +326,20 @@ def test_whom_a_rank_sends_again_to_while_the_others_of_its_host_wait_has_a_nic_
         assert found.cause == "hang_not_entered"
 
 
-@pytest.mark.parametrize(("again_to", "lasts_ms", "more"), [(4, 90, 1.2), (4, 90, 1.0), (4, 2, 1.2), (None, 90, 1.2)])
+@pytest.mark.parametrize(
+    ("again_to", "lasts_ms", "more", "amid"),
+    [(4, 90, 1.2, 3), (4, 90, 1.2, 2), (4, 90, 1.2, 1), (4, 90, 1.0, 3), (4, 2, 1.2, 3), (None, 90, 1.2, 3)],
+)
 def test_a_machine_that_waits_for_a_nic_which_takes_nothing_is_not_named(
-    again_to: int | None, lasts_ms: int, more: float
+    again_to: int | None, lasts_ms: int, more: float, amid: int
 ) -> None:
     """The NIC of rank 4 is down, so that no rank of its host begins the next exchange. What was on its way to it is
-    sent again after a time-out, amid that exchange."""
+    sent again after a time-out, amid that exchange or the one before."""
     told = Told(per_host=2)
     for rank in range(8):
         peers = {peer: 10 * MB for peer in range(rank % 2, 8, 2) if peer != rank}
         for seq in range(4):
-            again = seq == 3 and (again_to in peers or (again_to is None and rank >= 6))
+            again = seq == amid and rank not in {4, 5} and (again_to in peers or (again_to is None and rank >= 6))
             if seq == 3 and rank in {4, 5}:
                 continue
             told.tell(
@@ -328,8 +349,9 @@ def test_a_machine_that_waits_for_a_nic_which_takes_nothing_is_not_named(
                 incomplete=() if again or seq < 3 else (5,),
             )  # fmt: skip
     (found,) = localise_hang(told.table, job())
-    if (again_to, lasts_ms, more) == (4, 90, 1.2):
+    if (again_to, lasts_ms, more) == (4, 90, 1.2) and amid >= 2:
         assert (found.cause, found.level, found.ranks) == ("hang_hardware", "device", (4,))
+        assert (found.communicator, found.instance) == ("ep0", amid)
     else:
         assert (found.cause, found.level, found.ranks) == ("hang_not_entered", "machine", (4, 5))
 
