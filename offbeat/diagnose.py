@@ -32,7 +32,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
     What it holds tells which way evidence goes: operators through the search, NIC traffic through the comparison.
     Raises ``InputError`` where the recording cannot be read.
     """
-    recorded = _over(read_all(paths, reading), settings)
+    recorded = over(read_all(paths, reading), settings)
     job, operators = recorded.job, recorded.operators
     iterations = None if operators is None else pc.count_distinct(operators.table.column("iteration")).as_py()
     with terminal.progress(f"diagnosing {job.job}, {_extent(recorded)}", iterations) as shown:
@@ -50,7 +50,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
     return Diagnosis(answer, tuple(gathered.refused))
 
 
-def _over(recorded: Recorded, settings: Settings) -> Recorded:
+def over(recorded: Recorded, settings: Settings) -> Recorded:
     """Of NIC traffic that is recorded nothing follows: a job that does not say when it ended has by the last polls."""
     job, traffic = recorded.job, recorded.traffic
     if traffic is None or recorded.operators is not None or job.ended_ns is not None or traffic.ended_ns is None:

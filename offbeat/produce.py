@@ -1,4 +1,7 @@
-"""Log agents against Kafka: they tell of a job's iterations, answer requests, and linger for the last of them."""
+"""Log agents against Kafka: they tell of a job's iterations, answer requests, and linger for the last of them.
+
+What NICs sent is told beside them, or alone.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from threading import Event
 from typing import Protocol
 
@@ -15,7 +19,7 @@ import pyarrow as pa
 from diagnosis.job import Job
 from offbeat import wiring
 from offbeat.settings import Settings
-from producers.job_source import JobSource
+from producers.job_source import JobSource, job_message
 from producers.log_agent import LogAgent
 from schemas import catalogue
 from schemas.errors import MessageError
@@ -24,10 +28,11 @@ from streams import topics
 from streams.bus import Bus, Outbox
 from streams.control_view import FollowedJobs
 from streams.follower import Follower
-from streams.in_process import Source
+from streams.in_process import Recorded, Source
 
 log = logging.getLogger(__name__)
 
+_TRAFFIC = (catalogue.NIC_EPOCHS, catalogue.OP_CALLS, catalogue.QUEUE_PAIRS)
 _LOOK_EVERY_S = 0.05
 _BROKER_WITHIN_S = 10.0
 """How long the brokers may take to answer the first question."""
@@ -45,29 +50,34 @@ class Produced:
 
 def produce(
     job: Job,
-    table: pa.Table,
+    table: pa.Table | None,
     settings: Settings,
     *,
     linger_s: float | None,
     stopped: Event,
+    traffic: Iterable[Message] | None = None,
     on_round: Callable[[int], None] = lambda _: None,
     elsewhere: Collection[str] = (),
 ) -> Produced:
     """Publish a job's log as its hosts' agents would, as fast as Kafka takes it.
 
-    Once the log has ended, requests are answered until none came for ``linger_s`` seconds (None: for ever), or
-    ``stopped`` is set. The agents of hosts ``elsewhere`` run by themselves. Raises ``BusError`` or ``DeliveryError``.
+    ``traffic`` are records of what its NICs sent, in the order of their time; None: there are none. Once all is told,
+    requests are answered until none came for ``linger_s`` seconds (None: for ever), or ``stopped`` is set; without a
+    log there is nothing to ask for. The agents of hosts ``elsewhere`` run by themselves. Raises ``BusError`` or
+    ``DeliveryError``.
     """
     bus = wiring.bus(settings.kafka)
-    topics.check(bus, LogAgent.writes, (catalogue.JOBS, *LogAgent.reads), within_s=_BROKER_WITHIN_S)
+    others = (catalogue.JOBS, *LogAgent.reads, *(() if traffic is None else _TRAFFIC))
+    topics.check(bus, LogAgent.writes, others, within_s=_BROKER_WITHIN_S)
     ended_before = _has_ended(bus, job.job)
-    agents = [agent for agent in wiring.log_agents(job, table, settings) if agent.host not in elsewhere]
+    hosts = [] if table is None else wiring.log_agents(job, table, settings)
+    agents = [agent for agent in hosts if agent.host not in elsewhere]
     publisher = wiring.publisher(settings.kafka, "log-agents")
     # A request may have been made while no agent was there to answer it.
     since_ns = time.time_ns() - settings.search.answer_within_ns
     with Follower(bus, catalogue.LOG_REQUESTS.name, since_ns=since_ns) as requests:
         desk = Desk(agents, requests.poll, publisher)
-        sources: deque[Source] = deque([JobSource(job, agents), *agents])
+        sources: deque[Source] = deque(_sources(job, agents, traffic))
         rounds = 0
         while sources and not stopped.is_set():
             for _ in range(len(sources)):
@@ -81,8 +91,28 @@ def produce(
             desk.serve()
             rounds += 1
             on_round(rounds)
-        desk.linger(linger_s, stopped)
+        desk.linger(linger_s if agents or linger_s is None else 0.0, stopped)
     return Produced(job.job, publisher.delivered, desk.answers, ended_before)
+
+
+def _sources(job: Job, agents: Sequence[LogAgent], traffic: Iterable[Message] | None) -> list[Source]:
+    """The job, its agents, and its traffic. Traffic does not tell its own end: there the job says it from the start."""
+    if traffic is None:
+        return [JobSource(job, agents), *agents]
+    return [Recorded([job_message(job)]), *agents, _Traffic(traffic)]
+
+
+class _Traffic:
+    """A source of what NICs sent: what all hosts told in one second at a time."""
+
+    name = "traffic"
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._seconds = groupby(messages, key=lambda message: message.watermark_ns)
+
+    def advance(self) -> Iterable[Message] | None:
+        """What was told in the next second; None after the last."""
+        return next((list(told) for _, told in self._seconds), None)
 
 
 def _has_ended(bus: Bus, job: str) -> bool:

@@ -119,8 +119,13 @@ def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Rec
     """Read one recording; where others lie in folders of a folder it is said that these are not read.
 
     What agents keep is found in the folders of a folder: it lies so. ``noting`` tells what of it is gone, for a caller
-    that does not. Raises ``InputError`` where the recording cannot be read.
+    that does not. Raises ``InputError`` where the recording cannot be read, and where it is of NIC traffic alone.
     """
+    if paths and all(_holds_traffic_alone(path) for path in paths):
+        raise InputError(
+            f"{paths[0]}: holds NIC traffic alone, and this command takes operators; `offbeat diagnose` and "
+            "`offbeat produce --recording` take either"
+        )
     plain = [path for path in paths if not path.is_dir() or (_holds_telemetry(path) and not kept.holds_any(path))]
     paths = [*plain, *kept.folders([path for path in paths if path not in plain])]
     for folder in paths:
@@ -149,6 +154,11 @@ def _recordings_in(folder: Path) -> list[Path]:
 
 def _holds_telemetry(folder: Path) -> bool:
     return _holds_operators(folder) or traffic.holds_any(folder)
+
+
+def _holds_traffic_alone(path: Path) -> bool:
+    beside = path.is_dir() and (_holds_operators(path) or kept.holds_any(path))
+    return traffic.holds_any(path) and not beside
 
 
 def _holds_operators(folder: Path) -> bool:

@@ -53,13 +53,18 @@ def produce(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Publish a job's logs to Kafka, and answer requests for them."""
+    """Publish a job's telemetry to Kafka, and answer requests.
+
+    Of a recording that is its log of operators, what its NICs sent, or both.
+    """
     from dataclasses import asdict
 
     from offbeat import options
+    from offbeat.diagnose import over
     from offbeat.produce import produce as run
-    from offbeat.reading import Reading, read
+    from offbeat.reading import Reading, read_all
     from offbeat.signals import until_signalled
+    from producers.importers.traffic_messages import messages as told
     from producers.simulation import simulate as simulated
 
     if bool(recording) == (simulate is not None):
@@ -68,15 +73,23 @@ def produce(
     if simulate is not None:
         with terminal.progress("simulating"):
             made = simulated(options.scenario(simulate, fault or []))
-        job, table = made.job, made.table
+        job, table, traffic = made.job, made.table, None
     else:
         given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
-        recorded = read(recording or [], given)
-        job, table = recorded.job, recorded.table
+        recorded = over(read_all(recording or [], given), settings)
+        job, operators = recorded.job, recorded.operators
+        table = None if operators is None else operators.table
+        traffic = None if recorded.traffic is None else told(job, recorded.traffic)
     what = f"publishing {job.job} to {settings.kafka.bootstrap_servers}"
     with until_signalled() as stopped, terminal.progress(what) as shown:
         produced = run(
-            job, table, settings, linger_s=None if follow else linger, stopped=stopped, on_round=shown.advance
+            job,
+            table,
+            settings,
+            linger_s=None if follow else linger,
+            stopped=stopped,
+            traffic=traffic,
+            on_round=shown.advance,
         )
     if produced.ended_before:
         terminal.note(

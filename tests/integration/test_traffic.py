@@ -1,10 +1,9 @@
-"""NIC telemetry through a real broker and the workers that look at it, each of which is killed on the way: what is
-found is what is found in process.
-"""
+"""NIC telemetry through a real broker and the workers that look at it: what is found is what is found in process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +18,13 @@ from offbeat.settings import Settings
 from producers.job_source import job_message
 from producers.publisher import Publisher
 from producers.simulation.nic import simulate_nics
+from producers.simulation.recording import write
 from schemas import catalogue
 from schemas.message import Message, decode
 from streams.bus import Bus
 from streams.follower import Follower
 from tests.integration.doomed import End, Fate
-from tests.integration.roles import TRAFFIC_KINDS, Role
+from tests.integration.roles import KINDS, TRAFFIC_KINDS, Role
 from tests.offbeat.command_line import offbeat, own_environment
 from tests.offbeat.test_traffic_in_process import NEIGHBOURS
 from tests.streams.examples import Listener
@@ -84,9 +84,48 @@ def test_workers_that_are_killed_find_what_is_found_in_process(local_kafka: Loca
             assert named(seen) == expected
             assert all(role.fate is None for role in roles.values()), "somebody is yet to be killed"
 
-        Retrying(
-            retry=retry_if_exception_type(AssertionError),
-            stop=stop_after_delay(WITHIN_S),
-            wait=wait_fixed(0.2),
-            reraise=True,
-        )(all_is_found)
+        in_time(all_is_found)
+
+
+def test_of_a_recording_that_is_produced_the_workers_say_what_diagnose_says(
+    local_kafka: LocalKafka, tmp_path: Path
+) -> None:
+    recording = tmp_path / "slow"
+    write(simulate_nics(replace(NEIGHBOURS, seed=77, iterations=16, faults=(replace(SLOW_NIC, at_s=0.03),))), recording)
+    told = json.loads(offbeat("diagnose", recording, "--json").stdout)
+    [expected] = told["incidents"]
+    servers = local_kafka.bootstrap_servers
+    settings = {"OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": servers}
+    assert offbeat("topics", "apply", settings=settings).exit_code == 0
+    environment = {**own_environment(settings), "PYTHONPATH": str(Path(__file__).parents[2])}
+    with ExitStack() as stack:
+        for name, kind in {**TRAFFIC_KINDS, "incidents": KINDS["incidents"]}.items():
+            stack.enter_context(Role(kind, environment, tmp_path / name))
+        produced = offbeat("produce", "--recording", recording, "--json", settings=settings)
+        assert produced.exit_code == 0, produced.output
+        follower = stack.enter_context(Follower(Bus(servers), catalogue.INCIDENTS.name))
+        seen: list[Message] = []
+
+        def it_is_over() -> None:
+            seen.extend(follower.catch_up())
+            rows = [row for message in seen for row in decode(message, catalogue.INCIDENTS).to_pylist()]
+            assert [row["state"] for row in rows][-1:] == ["resolved"]
+            assert {row["id"] for row in rows} == {expected["id"]}
+            assert [rows[-1]["first_iteration"], rows[-1]["last_iteration"]] == expected["iterations"]
+            assert (rows[-1]["cause"], rows[-1]["ranks"]) == (expected["cause"], expected["ranks"])
+
+        in_time(it_is_over)
+    done = json.loads(produced.stdout)
+    assert (done["job"], done["answers"], done["ended_before"]) == (told["job"], 0, False)
+    again = offbeat("produce", "--recording", recording, settings=settings)
+    assert f"{told['job']} had ended before: running workers pass over what comes of it again" in again.stderr
+
+
+def in_time(found: Callable[[], None]) -> None:
+    """Look again and again until nothing is missing."""
+    Retrying(
+        retry=retry_if_exception_type(AssertionError),
+        stop=stop_after_delay(WITHIN_S),
+        wait=wait_fixed(0.2),
+        reraise=True,
+    )(found)

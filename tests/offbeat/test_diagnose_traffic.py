@@ -191,6 +191,11 @@ def test_what_does_not_go_with_traffic_is_said(slow: Path, arguments: tuple[str,
     assert said in refusal(offbeat("diagnose", slow, *arguments))
 
 
+def test_what_takes_operators_alone_says_so(slow: Path, tmp_path: Path) -> None:
+    said = refusal(offbeat("convert", slow, "--out", tmp_path / "run.parquet"))
+    assert said.startswith(f"{slow}: holds NIC traffic alone, and this command takes operators; ")
+
+
 @pytest.mark.parametrize(
     ("option", "text", "said"),
     [

@@ -9,7 +9,7 @@ from typing import Self
 import pytest
 
 from diagnosis.job import pivots
-from offbeat.produce import Desk, _has_ended
+from offbeat.produce import Desk, _has_ended, _Traffic
 from producers.log_agent import LogAgent, agents
 from producers.simulation import Scenario, simulate
 from schemas import catalogue
@@ -106,6 +106,12 @@ def test_what_kafka_does_not_take_ends_it(hosts: list[LogAgent]) -> None:
 
     with pytest.raises(DeliveryError):
         Desk(hosts, Requests([request(0)]).poll, Refusing()).serve()
+
+
+def test_what_nics_sent_is_told_a_second_after_the_other() -> None:
+    told = [Message(catalogue.NIC_EPOCHS.name, "a/h0", b"", {"watermark_ns": f"{second}000000000"}) for second in "112"]
+    traffic = _Traffic(iter(told))
+    assert [traffic.advance() for _ in range(3)] == [told[:2], told[2:], None]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--recording", "x", "--simulate", "tp=2")])
