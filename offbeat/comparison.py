@@ -11,6 +11,7 @@ from typing import Any
 from schemas import catalogue
 from schemas.message import Message, decode
 from schemas.topic import Topic
+from streams.traffic_rows import METHOD as BY_TRAFFIC
 
 Row = Mapping[str, Any]
 
@@ -31,13 +32,14 @@ class Said:
     """The findings and the incidents of a diagnosis, by job and id; of an incident its newest revision.
 
     A processor that listens: rows that say that something is over are passed over. ``judged`` are the iterations, by
-    job, that a verdict was given on; ``refused`` is why messages were buried. Findings and incidents beyond
-    ``MOST_SAID`` are ``let_go``, and counted.
+    job, that a verdict was given on; ``passed`` is how many NIC traffic showed, as far as findings tell. ``refused`` is
+    why messages were buried. Findings and incidents beyond ``MOST_SAID`` are ``let_go``, and counted.
     """
 
     findings: dict[tuple[str, str], Row] = field(default_factory=dict)
     incidents: dict[tuple[str, str], Row] = field(default_factory=dict)
     judged: dict[str, set[int]] = field(default_factory=dict)
+    passed: dict[str, int] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     let_go: Counter[str] = field(default_factory=Counter)
     on_iteration: Callable[[int], None] = lambda _: None
@@ -64,8 +66,11 @@ class Said:
                 known = self.incidents.get((message.job, row["id"]))
                 if known is None or row["revision"] >= known["revision"]:
                     self._hold(INCIDENT, self.incidents, (message.job, row["id"]), row)
-            elif row["active"]:
-                self._hold(FINDING, self.findings, (message.job, row["id"]), row)
+            else:
+                if row["method"] == BY_TRAFFIC:
+                    self.passed[message.job] = max(self.passed.get(message.job, 0), row["iteration"] + 1)
+                if row["active"]:
+                    self._hold(FINDING, self.findings, (message.job, row["id"]), row)
         self.on_iteration(sum(map(len, self.judged.values())))
         return ()
 
@@ -92,7 +97,7 @@ class Said:
             for (job, of), row in self.incidents.items()
             if _any_within(ordered.get(job, ()), row["first_iteration"], row["last_iteration"])
         }
-        return Said(findings, incidents, self.judged, self.refused, self.let_go)
+        return Said(findings, incidents, self.judged, self.passed, self.refused, self.let_go)
 
 
 def _any_within(ordered: Sequence[int], first: int, last: int) -> bool:

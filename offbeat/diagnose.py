@@ -38,7 +38,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
     with terminal.progress(f"diagnosing {job.job}, {_extent(recorded)}", iterations) as shown:
         gathered = Gathered(on_iteration=shown.advance)
         with _stored_in(data_dir, settings) as sinks:
-            _run(recorded, settings, [gathered, *sinks])
+            run(recorded, settings, [gathered, *sinks])
     verdicts = Verdicts.of(settings.monitor, settings.incidents, of_operators=operators is not None)
     answer = as_json(
         job,
@@ -67,7 +67,8 @@ def _extent(recorded: Recorded) -> str:
     return " and ".join(told)
 
 
-def _run(recorded: Recorded, settings: Settings, readers: Sequence[Processor]) -> None:
+def run(recorded: Recorded, settings: Settings, readers: Sequence[Processor]) -> None:
+    """Move what was recorded through the whole pipeline in this process."""
     job, operators = recorded.job, recorded.operators
     if recorded.traffic is None and operators is not None:
         wiring.run_in_process(job, operators.table, settings, readers)

@@ -9,8 +9,11 @@ from typing import Any
 from offbeat.settings import DELIMITER, PREFIX, Settings
 from schemas.errors import SettingsError
 
-GROUPS = ("monitor", "search", "incidents", "model", "pivots")
+GROUPS = ("monitor", "search", "segment", "compare", "incidents", "model", "pivots")
 """What decides what is found; where the brokers and the store are is not among it."""
+
+OF_TRAFFIC = ("segment", "compare")
+"""Those of them that decide what is found in NIC traffic."""
 
 _MOST_BYTES = 64 << 10
 

@@ -53,16 +53,16 @@ class Recorded:
         return of_operators + (0 if self.traffic is None else self.traffic.lost_calls)
 
 
-def read_all(paths: Sequence[Path], reading: Reading) -> Recorded:
+def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Recorded:
     """Read what there is of one job: operators where files hold any, NIC traffic where files are of it by their name.
 
-    Raises ``InputError`` where it cannot be read.
+    ``noting`` is that of ``read``. Raises ``InputError`` where it cannot be read.
     """
     if not any(traffic.holds_any(path) for path in paths):
-        operators = read(paths, reading)
+        operators = read(paths, reading, noting=noting)
         return Recorded(operators.job, operators, None)
     of_operators = [path for path in paths if not traffic.holds_any(path) or (path.is_dir() and _holds_operators(path))]
-    recording = read(of_operators, reading) if of_operators else None
+    recording = read(of_operators, reading, noting=noting) if of_operators else None
     if recording is None and reading.format_name is not None:
         raise InputError(f"{paths[0]}: holds NIC traffic alone, which is known by its names; leave --format out")
     if recording is None and reading.iteration_end is not None:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from offbeat import terminal, wiring
 from offbeat.comparison import FINDING, INCIDENT, SAME, VERDICTS, Difference, Said, compare
+from offbeat.diagnose import over, run
 from offbeat.past import Past, Summaries
+from offbeat.reading import Recorded
 from offbeat.settings import Settings
-from producers.importers.recording import Recording
 from producers.kept_answers import KeptAnswers
 from producers.kept_logs import KeptLogs
 from schemas.processor import Processor
@@ -69,30 +70,32 @@ def again(past: Past, settings: Settings, sinks: Sequence[Processor] = ()) -> Re
     return Replayed(differences, total, tuple(gone), tuple(_unjudged(past.compared, now)), tuple(now.refused))
 
 
-def of_recording(
-    recording: Recording, before: Settings, settings: Settings, sinks: Sequence[Processor] = ()
-) -> Replayed:
+def of_recording(recorded: Recorded, before: Settings, settings: Settings, sinks: Sequence[Processor] = ()) -> Replayed:
     """Diagnose a recording with both settings."""
-    said = []
+    job, said = recorded.job.job, []
     runs = (("of the environment (then)", before, ()), ("that were given (now)", settings, sinks))
     for whose, each, readers in runs:
         said.append(Said())
-        with terminal.progress(f"diagnosing {recording.job.job} with the settings {whose}"):
-            wiring.run_in_process(recording.job, recording.table, each, [said[-1], *readers])
+        with terminal.progress(f"diagnosing {job} with the settings {whose}"):
+            run(over(recorded, each), each, [said[-1], *readers])
     then, now = said
-    iterations = set(recording.table.column("iteration").drop_null().unique().to_pylist())
-    unjudged = _unjudged({recording.job.job: iterations}, now)
+    logged: set[int] = set()
+    unjudged: tuple[str, ...] = ()
+    if recorded.operators is not None:
+        logged = set(recorded.operators.table.column("iteration").drop_null().unique().to_pylist())
+        unjudged = tuple(_unjudged({job: logged}, now))
+    iterations = len(logged) or max(one.passed.get(job, 0) for one in said)
     let_go, refused = tuple(_let_go(then, now)), tuple(now.refused)
-    gone = (*_gone_of(recording), *let_go)
-    return Replayed(compare(then, now), len(iterations), gone, tuple(unjudged), refused, alike=not let_go)
+    gone = (*_gone_of(recorded), *let_go)
+    return Replayed(compare(then, now), iterations, gone, unjudged, refused, alike=not let_go)
 
 
-def _gone_of(recording: Recording) -> Iterator[str]:
+def _gone_of(recorded: Recorded) -> Iterator[str]:
     """What a recording lacks."""
-    yield from recording.gone
-    if recording.lost_lines:
-        yield f"{terminal.counted(recording.lost_lines, 'line')} of the log, by the numbers of the others"
-    silent = set(recording.job.ranks) - set(recording.table.column("rank").unique().to_pylist())
+    yield from () if recorded.operators is None else recorded.operators.gone
+    if recorded.lost_lines:
+        yield f"{terminal.counted(recorded.lost_lines, 'line')} of the log, by the numbers of the others"
+    silent = set(recorded.job.ranks) - recorded.ranks_seen
     if silent:
         yield f"of ranks {ranges(sorted(silent))} there is no log"
 

@@ -67,7 +67,7 @@ def replay(
     """
     from offbeat import options, overrides, past, result_sets, wiring
     from offbeat import replay as replaying
-    from offbeat.reading import Reading, read
+    from offbeat.reading import Reading, read_all
     from offbeat.signals import cleaned_up_on_sigterm
     from producers.kept_logs import Room
 
@@ -90,16 +90,19 @@ def replay(
         folders = {} if logs is None else past.folders_of_jobs(logs)
         about |= {"source": "topics", "since_ns": window.since_ns, "until_ns": window.until_ns}
         about |= {} if logs is None else {"logs": str(logs)}
+        of_traffic = sorted(name for name in texts if name.partition(".")[0] in overrides.OF_TRAFFIC)
+        if of_traffic:
+            terminal.note(f"NIC traffic is replayed of recordings alone: {', '.join(of_traffic)} changes nothing here")
     result_sets.require_free(live.store, name, replace=replace)
     if paths:
-        recording, held = read(paths, reading, noting=False), None
+        recorded, held = read_all(paths, reading, noting=False), None
     else:
         bus = _checked(wiring.bus(live.kafka))
         held = past.of_topics(bus, window, now_ns=now_ns, room=Room(int(memory * (1 << 30))), folders=folders)
     with cleaned_up_on_sigterm(), result_sets.made(live.store, name, about, replace=replace) as store:
         sinks = [wiring.store_sink(store, result_sets.place(live.store, name))]
         if held is None:
-            done = replaying.of_recording(recording, live, settings, sinks)
+            done = replaying.of_recording(recorded, live, settings, sinks)
         else:
             done = replaying.again(held, settings, sinks)
     if as_json:

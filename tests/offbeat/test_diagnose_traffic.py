@@ -191,6 +191,18 @@ def test_what_does_not_go_with_traffic_is_said(slow: Path, arguments: tuple[str,
     assert said in refusal(offbeat("diagnose", slow, *arguments))
 
 
+def test_a_replay_tells_what_other_rules_would_have_said(slow: Path, tmp_path: Path) -> None:
+    rules = ("--set", "compare.rules.custom_margin=0.9", "--set", "segment.step_ns=250000000")
+    bare = tmp_path / "bare"  # it does not say when it ended
+    shutil.copytree(slow, bare, ignore=shutil.ignore_patterns("job.json"))
+    again = offbeat("replay", bare, "--as", "lax", *rules, "--data-dir", tmp_path / "data", "--json")
+    assert again.exit_code == 0, again.output
+    told = json.loads(again.stdout)
+    assert (told["iterations"], told["gone"], told["unjudged"]) == (16, [], [])
+    assert told["incidents"] == {"same": 0, "changed": 0, "gone": 1, "new": 0}
+    assert told["doubtful"] is False
+
+
 def test_what_takes_operators_alone_says_so(slow: Path, tmp_path: Path) -> None:
     said = refusal(offbeat("convert", slow, "--out", tmp_path / "run.parquet"))
     assert said.startswith(f"{slow}: holds NIC traffic alone, and this command takes operators; ")

@@ -21,7 +21,7 @@ from offbeat.commands.replay import _print as print_replayed
 from offbeat.comparison import Difference, Said, compare
 from offbeat.overrides import overridden
 from offbeat.past import Missing, Past, Window, folders_of_jobs, past_of, require_known
-from offbeat.reading import Reading, read
+from offbeat.reading import Reading, read_all
 from offbeat.replay import Replayed
 from offbeat.settings import Settings
 from producers.importers.job_of_rows import write_job_file
@@ -29,7 +29,7 @@ from producers.kept_logs import Room
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from producers.simulation.recording import write
 from schemas import catalogue
-from schemas.errors import InputError, SettingsError
+from schemas.errors import BusError, InputError, SettingsError
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from sinks.clickhouse.folder_lock import FolderHeld
@@ -333,7 +333,7 @@ def test_of_what_agents_keep_what_is_damaged_or_overwritten_is_told(tmp_path: Pa
 def test_of_what_agents_keep_the_hosts_that_are_missing_are_told(tmp_path: Path) -> None:
     kept_log.write(tmp_path / JOB, slow_run().table, [0, 1], first=2)
     write_job_file(tmp_path / JOB, slow_run().job)
-    replayed = replay.of_recording(read([tmp_path], Reading(), noting=False), Settings(), Settings())
+    replayed = replay.of_recording(read_all([tmp_path], Reading(), noting=False), Settings(), Settings())
     assert counts(replayed) == {"finding": {"same": 4}, "incident": {"same": 1}}
     assert replayed.gone[0] == f"iterations 0-1 are no longer kept in {tmp_path / JOB}"
     assert replayed.gone[-1] == "of ranks 2-3 there is no log"
@@ -509,7 +509,7 @@ def test_of_a_recording_it_is_told_which_diagnosis_is_under_way(
         yield
 
     write(slow_run(), tmp_path)
-    recording = read([tmp_path], Reading(), noting=False)
+    recording = read_all([tmp_path], Reading(), noting=False)
     monkeypatch.setattr(terminal, "progress", progress)
     assert replay.of_recording(recording, Settings(), Settings()).alike
     assert told == [
@@ -559,6 +559,20 @@ def test_windows_of_nothing_are_refused(tmp_path: Path, options: Sequence[object
     assert refused.exit_code == 2
     assert says in " ".join(refused.stderr.replace("│", " ").split())
     assert not list(tmp_path.iterdir())
+
+
+def test_of_topics_settings_of_nic_traffic_change_nothing_which_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def away(bus: Bus) -> Bus:
+        raise BusError("no broker")
+
+    monkeypatch.setattr("offbeat.commands.replay._checked", away)
+    asked = ("--as", "x", "--since", "2026-01-01T00:00:00", "--set", "compare.metric=busy_epochs")
+    asked_for = offbeat("replay", *asked, "--set", "monitor.delta=1.2", "--data-dir", tmp_path / "data")
+    note, error = asked_for.stderr.splitlines()
+    assert note == "NIC traffic is replayed of recordings alone: compare.metric changes nothing here"
+    assert (asked_for.exit_code, error) == (2, "no broker")
 
 
 def test_without_a_broker_one_line_says_so(tmp_path: Path) -> None:
