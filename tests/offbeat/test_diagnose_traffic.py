@@ -13,7 +13,7 @@ import pytest
 from producers.simulation.nic import Fault, Injection, simulate_nics
 from producers.simulation.recording import write
 from schemas.catalogue import COMM_OPS
-from tests.offbeat.command_line import offbeat, refusal
+from tests.offbeat.command_line import ROOT, offbeat, refusal
 from tests.offbeat.test_traffic_in_process import PIPELINES
 
 SCENARIO = "setup=neighbours,seed=30005,iterations=16"
@@ -51,6 +51,8 @@ def test_the_nic_that_was_made_slow_is_named_with_the_measures_of_the_rule(slow:
     assert (incident["cause"], incident["ranks"], incident["methods"]) == ("communication_slow", [2], ["traffic"])
     assert (incident["rule"], sorted(incident["measures"])) == ("actual_rate", ["collectives", "deviation", "ratio"])
     assert 0.3 < incident["measures"]["ratio"] < 0.6
+    legend = (ROOT / "docs" / "algorithms.md").read_text("utf-8").partition("### Rules and measures")[2]
+    assert all(f"`{name}`" in legend for name in (incident["rule"], *incident["measures"]))
     first, last = incident["iterations"]
     assert set(range(first, last + 1)) <= set(told["iterations"].pop("irregular"))
     assert told["iterations"] == {"count": 16, "judged": 16, "median_ms": None}

@@ -49,6 +49,16 @@ def test_every_setting_and_metric_named_is_there(page: str) -> None:
 def test_the_thresholds_told_are_those_of_the_code() -> None:
     told, settings = PAGES["operations"], Settings()
     assert f"`OFFBEAT_MONITOR__DELTA` ({settings.monitor.delta:g}:" in told
+    rules = settings.compare.rules
+    assert f"`OFFBEAT_COMPARE__SLOW__DELTA` ({settings.compare.slow.delta:g}:" in told
+    assert f"`OFFBEAT_COMPARE__RULES__MARGIN` ({rules.margin:g} beyond" in told
+    assert f"`OFFBEAT_COMPARE__RULES__CUSTOM_MARGIN` ({rules.custom_margin:g})" in told
+    assert f"`OFFBEAT_COMPARE__RULES__SPREAD` ({rules.spread:g} times" in told
+    assert f"`OFFBEAT_COMPARE__RULES__LATE_NS` ({rules.late_ns / 1e6:g} ms)" in told
+    assert f"`OFFBEAT_COMPARE__RULES__LONGER` ({rules.longer:g})" in told
+    assert f"`OFFBEAT_COMPARE__COURSE__HANG_NS` ({settings.compare.course.hang_ns / 1e9:g} s)" in told
+    assert f"`OFFBEAT_SEGMENT__LATE_NS` ({settings.segment.late_ns / 1e6:g} ms:" in told
+    assert f"`OFFBEAT_SEGMENT__PATIENCE_NS` ({settings.segment.patience_ns / 1e9:g} s:" in told
     assert f"`OFFBEAT_LIVE__KEEP_BYTES` ({settings.live.keep_bytes >> 30} GiB)" in told
     assert f"`OFFBEAT_LIVE__SPOOL_BYTES` ({settings.live.spool_bytes >> 20} MiB)" in told
     assert f"(`OFFBEAT_PIVOTS`, {settings.pivots};" in told
