@@ -146,6 +146,8 @@ def _nic_fault(text: str) -> NicFault:
         if name not in given:
             raise SettingsError(f"{option} {text}: {name} is missing")
     injection = Injection(_one_of(given["kind"], option, "kind", tuple(Injection)))
+    if "severity" in given and injection not in SEVERITIES:
+        raise SettingsError(f"{option} {text}: {injection} has no severity; leave it out")
     graded = SEVERITIES.get(injection, (1.0,))
     mildest = graded[-1] if injection is Injection.CONGESTION else graded[0]
     return NicFault(

@@ -104,6 +104,12 @@ def simulate(
         _write(sent, out, truth, replace=force)
         told, what = {"nics": down_to_nics.world}, terminal.counted(down_to_nics.world, "NIC")
         _say_written(sent.job, out, told, what, as_json=as_json)
+        begun = len(sent.truth.faults)
+        for late in sorted(down_to_nics.faults, key=lambda one: one.at_s)[begun:]:
+            terminal.note(
+                f"the run was over before {late.injection} of rank {late.rank} at {late.at_s * 1e3:g} ms: nothing was "
+                "done to it; give an earlier at_ms, or more iterations"
+            )
         return
 
     from producers.simulation import simulate as run

@@ -46,8 +46,10 @@ NicFaults = Annotated[
         metavar=_FAULT_NAMES,
         help=f"{_FAULTS} With --nic: kind=pcie_downgrade,rank=13,at_ms=200,severity=0.4, other kinds being gpu_error, "
         "cuda_error, gpu_throttling, cpu_throttling, cpu_contention, nic_down, pcie_contention, congestion (with "
-        "peer=5 of one path), cross_numa and memory_alignment; at_ms counts from the job's start, severity is as in "
-        "table 4 of Pulse.",
+        "peer=5 of one path), cross_numa and memory_alignment; at_ms counts from the job's start. severity: of "
+        "gpu_throttling watts that are left (350 to 200), of cpu_contention the share of the cores that is taken (0.9, "
+        "1), of pcie_contention of the line (0.5 to 0.8), of pcie_downgrade (0.5 to 0.2) and congestion (0.8 to 0.5) "
+        "the share of the line that is left; the others have none.",
     ),
 ]
 DataDir = Annotated[

@@ -222,11 +222,25 @@ def test_what_takes_operators_alone_says_so(slow: Path, tmp_path: Path) -> None:
         ("--fault", "kind=gpu_slow,rank=1,at_ms=3", "there is no kind 'gpu_slow'; give one of gpu_error"),
         ("--fault", "kind=nic_down,rank=1", "at_ms is missing"),
         ("--fault", "kind=gpu_throttling,rank=1,at_ms=3,severity=0.5", "give 100.0 to 700.0"),
+        ("--fault", "kind=nic_down,rank=1,at_ms=3,severity=0.5", "nic_down has no severity; leave it out"),
+        ("--fault", "kind=nic_down,rank=99,at_ms=3", "scenario: the job has no rank 99; give 0 to 63"),
+        ("--fault", "kind=congestion,rank=1,at_ms=3,peer=99", "scenario: the job has no rank 99; give 0 to 63"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(tmp_path: Path, option: str, text: str, said: str) -> None:
     assert said in refusal(offbeat("simulate", "--nic", "--out", tmp_path / "run", option, text))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_fault_that_begins_after_the_end_is_told(tmp_path: Path) -> None:
+    faults = ("--fault", "kind=nic_down,rank=2,at_ms=300000", "--fault", "kind=pcie_downgrade,rank=1,at_ms=5")
+    made = offbeat(
+        "simulate", "--nic", "--out", tmp_path / "run", "--scenario", "setup=neighbours,iterations=2", *faults
+    )
+    assert made.exit_code == 0, made.output
+    lines = [line for line in made.stderr.splitlines() if "the run was over before" in line]
+    assert len(lines) == 1
+    assert "before nic_down of rank 2 at 300000 ms: nothing was done to it" in lines[0]
 
 
 def test_a_recording_of_another_kind_is_replaced_by_force_alone(slow: Path, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ SEVERITIES: dict[Injection, tuple[float, ...]] = {
     Injection.PCIE_CONTENTION: (0.5, 0.6, 0.7, 0.8),
     Injection.CONGESTION: (0.5, 0.6, 0.7, 0.8),
 }
-"""Table 4: watts left; share of cores taken; bandwidth left; bandwidth taken; bandwidth left. Others have one."""
+"""Table 4: watts left; share of cores taken; bandwidth left; bandwidth taken; bandwidth left. Others have none."""
 
 _BOUNDS: dict[Injection, tuple[float, float]] = {
     Injection.GPU_THROTTLING: (100.0, RATED_WATTS),

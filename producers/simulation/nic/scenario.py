@@ -157,8 +157,9 @@ class NicScenario:
         if self.hot is not None:
             self._check(self.hot)
         for fault in self.faults:
-            if not 0 <= fault.rank < self.world or not 0 <= (fault.peer or 0) < self.world:
-                raise SettingsError(f"scenario: the job has no rank {fault.rank} or {fault.peer}; it has {self.world}")
+            for rank in (fault.rank, fault.peer or 0):
+                if not 0 <= rank < self.world:
+                    raise SettingsError(f"scenario: the job has no rank {rank}; give 0 to {self.world - 1}")
             if fault.peer is not None and fault.injection is not Injection.CONGESTION:
                 raise SettingsError(f"scenario: {fault.injection} concerns no pair of ranks")
             if fault.peer is not None and not self.workload.alone:
