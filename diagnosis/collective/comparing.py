@@ -18,7 +18,7 @@ from diagnosis.collective.pipelines import Stages, of_layout, of_traffic
 from diagnosis.collective.silent_sends import SilentSends
 from diagnosis.collective.stragglers import Metric
 from diagnosis.collective.verdict import Verdict
-from diagnosis.collective.weight import lost_ns
+from diagnosis.collective.weight import lost_ns, prolonged_ns
 from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
 from diagnosis.job import Job
 
@@ -30,6 +30,9 @@ _MOST_ANSWERS = 100
 
 _PART = 0.1
 """Part of an iteration's excess that a culprit accounts for at least."""
+
+_EXPLAINED = 0.5
+"""Part of it that communication accounts for where computing does not."""
 
 _USUAL = ("duration", "actual", "rate", "computed")
 
@@ -165,8 +168,10 @@ class Comparer:
     def _everywhere(
         self, iteration: Iteration, own: Sequence[Grid], job: Job, lasted_ns: float, expected_ns: float
     ) -> list[Verdict]:
-        """All ranks, if all compute for longer than usual."""
+        """All ranks, if all compute for longer than usual; not where communication has lost as much."""
         computed, usual = self._computed(iteration, own, job), merged(self.usual)
+        if prolonged_ns(own, usual) >= _EXPLAINED * (lasted_ns - expected_ns) * iteration.span:
+            return []
         before = {} if usual is None else usual.computed
         return all_computing_longer(computed, before, job, lasted_ns, expected_ns, iteration.span)
 

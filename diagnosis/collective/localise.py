@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, computing, first_anomaly, late_members
-from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids, kind_of
+from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
 from diagnosis.collective.own_lateness import late_of_itself
-from diagnosis.collective.participation import UNKNOWN, Floats, Participation
+from diagnosis.collective.participation import UNKNOWN, Participation
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
 from diagnosis.collective.stragglers import (
     Metric,
@@ -25,6 +23,7 @@ from diagnosis.collective.stragglers import (
 )
 from diagnosis.collective.traffic_map import combines, explained
 from diagnosis.collective.verdict import BESIDE, Level, Verdict, by_machine, distinct, strength
+from diagnosis.collective.weight import lost_ns, prolonged_ns
 from diagnosis.job import Job
 
 _ALIKE = 2 / 3
@@ -63,7 +62,8 @@ def localise_slow(
     communicating = _stronger(by_machine(distinct(straggling), job), slow_groups(within, job, rules, usual))
     # who begins late makes others last longer: without a straggler it takes all members, and what is usual
     told = within if communicating else [] if usual is None else [_whole(grid, job) for grid in within]
-    if computing and _prolonged(told, usual) > _ALIKE * _lateness(computing):
+    by_stragglers = [lost_ns(v, within, None) for v in communicating if usual is None and v.method == metric]
+    if computing and max([prolonged_ns(told, usual), *by_stragglers]) > _ALIKE * _lateness(computing):
         return [*communicating, *imbalance]
     return [*(computing or communicating), *imbalance]
 
@@ -83,32 +83,6 @@ def _whole(grid: Grid, job: Job) -> Grid:
 
 def _lateness(verdicts: Sequence[Verdict]) -> float:
     return max(verdict.evidence.get("lost_ns", verdict.evidence["late_ns"]) for verdict in verdicts)
-
-
-def _prolonged(own: Sequence[Grid], usual: Usual | None) -> float:
-    """What communication has lost, on the communicator that lost most.
-
-    Built-in collectives: by how much they have grown beyond what is usual, of the member that waited least. Custom
-    ones: by how much one member really sends for longer than it usually does for as many bytes, or where that is not
-    known, for longer than the others; where one begins late, all others wait for it.
-    """
-    most = 0.0
-    for grid in own:
-        built_in, custom = grid.choose(grid.complete & ~grid.custom), grid.choose(grid.complete & grid.custom)
-        if len(built_in.instance) and usual is not None:
-            known = [usual.duration.get(kind_of(built_in, at), np.nan) for at in range(len(built_in.instance))]
-            most = max(most, float(np.nansum(np.nanmin(built_in.duration, axis=0) - np.array(known))))
-        if len(custom.instance):
-            most = max(most, float(np.nansum(_sent_for_longer(custom, usual), axis=1).max()))
-    return most
-
-
-def _sent_for_longer(custom: Grid, usual: Usual | None) -> Floats:
-    """By how much ranks sent for longer in custom collectives; shape (ranks, instances)."""
-    known = [] if usual is None else [usual.rate.get((custom.communicator, int(rank)), np.nan) for rank in custom.rank]
-    if not known or np.isnan(known).all():
-        return np.asarray(custom.duration - np.nanmedian(custom.duration, axis=0))
-    return np.asarray(custom.actual - custom.sent / np.array(known)[:, None] * 1e9)
 
 
 def _late(

@@ -1,4 +1,4 @@
-"""How much of an iteration a verdict accounts for: what costs next to nothing is not why an iteration is slow."""
+"""How much of an iteration a verdict, or communication, accounts for: what costs next to nothing does not slow it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from diagnosis.collective.grid import Grid, Usual, kind_of
+from diagnosis.collective.participation import Floats
 from diagnosis.collective.verdict import Verdict
 
 
@@ -40,3 +41,29 @@ def _lost_ns(verdict: Verdict, own: Sequence[Grid], usual: Usual | None, iterati
         known = (usual.duration.get(kind_of(chosen, at), np.nan) for at in range(len(chosen.instance)))
         lost = np.nan_to_num(duration - np.fromiter(known, dtype=np.float64), nan=0.0)
     return (float(np.maximum(lost, 0.0).sum()) + verdict.evidence.get("silence_ns", 0.0)) / iterations
+
+
+def prolonged_ns(own: Sequence[Grid], usual: Usual | None) -> float:
+    """What communication has lost, on the communicator that lost most.
+
+    Built-in collectives: by how much they have grown beyond what is usual, of the member that waited least. Custom
+    ones: by how much one member really sends for longer than it usually does for as many bytes, or where that is not
+    known, for longer than the others; where one begins late, all others wait for it.
+    """
+    most = 0.0
+    for grid in own:
+        built_in, custom = grid.choose(grid.complete & ~grid.custom), grid.choose(grid.complete & grid.custom)
+        if len(built_in.instance) and usual is not None:
+            known = [usual.duration.get(kind_of(built_in, at), np.nan) for at in range(len(built_in.instance))]
+            most = max(most, float(np.nansum(np.nanmin(built_in.duration, axis=0) - np.array(known))))
+        if len(custom.instance):
+            most = max(most, float(np.nansum(_sent_for_longer(custom, usual), axis=1).max()))
+    return most
+
+
+def _sent_for_longer(custom: Grid, usual: Usual | None) -> Floats:
+    """By how much ranks sent for longer in custom collectives; shape (ranks, instances)."""
+    known = [] if usual is None else [usual.rate.get((custom.communicator, int(rank)), np.nan) for rank in custom.rank]
+    if not known or np.isnan(known).all():
+        return np.asarray(custom.duration - np.nanmedian(custom.duration, axis=0))
+    return np.asarray(custom.actual - custom.sent / np.array(known)[:, None] * 1e9)

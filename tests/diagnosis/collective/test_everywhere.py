@@ -91,9 +91,11 @@ def test_iterations_that_last_longer_because_all_compute_longer_name_all() -> No
     assert ("compute_slow", JOB.ranks) not in judged(iteration(4, {}, lasting_ms=22.0)), "they wait for longer"
 
 
-def test_ranks_that_wait_for_those_of_their_host_do_not_compute_longer() -> None:
+@pytest.mark.parametrize("seen", [True, False])
+def test_ranks_that_wait_for_those_of_their_host_do_not_compute_longer(seen: bool) -> None:
     """The NIC of rank 4 sends at half its rate. Seven of eight ranks of a host wait for the one that it holds up, and
-    one of the all-reduces that it prolongs was not seen whole: it seems to have cost less than all compute longer."""
+    one of the all-reduces that it prolongs was not seen whole: it seems to have cost less than all compute longer. Who
+    waits for rank 4 knows that communication lasts, even if that rank itself was not seen."""
     hosts, per_host = 4, 8
     places = job(hosts, per_host)
 
@@ -102,7 +104,7 @@ def test_ranks_that_wait_for_those_of_their_host_do_not_compute_longer() -> None
         at = 0
         for seq in range(4):
             prolonged = 15 * MS if slow and seq < 3 else 0
-            for rank in range(hosts * per_host):
+            for rank in (rank for rank in range(hosts * per_host) if seen or rank != 4):
                 held_up = prolonged if rank % per_host == 4 else 0
                 unseen = slow and (rank, seq) == (12, 1)
                 sends = 10 * MS + (prolonged if rank == 4 else 0)
@@ -116,8 +118,8 @@ def test_ranks_that_wait_for_those_of_their_host_do_not_compute_longer() -> None
     comparer = Comparer(ComparisonRules(), "actual_time", IterationMonitor(SLOW))
     for number in range(4):
         assert comparer.judge(collectives(number, slow=False), places).verdicts == ()
-    (found,) = comparer.judge(collectives(4, slow=True), places).verdicts
-    assert (found.cause, found.ranks) == ("communication_slow", (4,))
+    found = comparer.judge(collectives(4, slow=True), places).verdicts
+    assert [(one.cause, one.ranks) for one in found] == ([("communication_slow", (4,))] if seen else [])
 
 
 @pytest.mark.parametrize(("slow", "named"), [({0: 1.4, 1: 1.4}, True), ({1: 1.4}, False), ({}, False)])

@@ -181,6 +181,21 @@ def test_who_is_late_by_less_than_sends_were_prolonged_is_not_named_though_no_st
     assert (found.cause, found.ranks) == ("compute_slow", (1,))
 
 
+def test_without_anything_usual_a_straggler_that_costs_more_than_what_is_late_is_named() -> None:
+    """The first iterations: a stage is late by 3 ms, and an all-reduce takes 20 ms for its straggler."""
+    told = pipelined(late_ms={(1, 2): 3.0})
+    for rank in range(RANKS):
+        told.rows = [row for row in told.rows if row["op"] == "custom" or row["rank"] != rank]
+        told.tell(f"dp{rank % 2}{rank // 4}", 9, rank, 120 * MS, 20 * MS, (19 if rank == 2 else 8) * MS)
+        told.tell(f"dp{rank % 2}{rank // 4}", 0, rank, 0, 10 * MS)
+    (found,) = localise_slow(told.table, job(), PIPELINES)
+    assert (found.cause, found.ranks) == ("communication_slow", (2,))
+    for row in told.rows:
+        row.update({"actual_time_ns": 8 * MS, "duration_ns": 8 * MS} if row["op"] != "custom" else {})
+    (found,) = localise_slow(told.table, job(), PIPELINES)
+    assert (found.cause, found.ranks) == ("compute_slow", (2, 3))
+
+
 def test_members_that_wait_for_one_that_was_not_seen_do_not_hide_that_its_host_is_late() -> None:
     """All members of a group that were seen wait for the one that was not: its operators take longer because of it."""
 
