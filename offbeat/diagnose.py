@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
     What it holds tells which way evidence goes: operators through the search, NIC traffic through the comparison.
     Raises ``InputError`` where the recording cannot be read.
     """
-    recorded = over(read_all(paths, reading), settings)
+    recorded = read_all(paths, reading).ended(settings.segment.late_ns)
     job, operators = recorded.job, recorded.operators
     iterations = None if operators is None else pc.count_distinct(operators.table.column("iteration")).as_py()
     with terminal.progress(f"diagnosing {job.job}, {_extent(recorded)}", iterations) as shown:
@@ -48,14 +48,6 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
         lost_lines=recorded.lost_lines,
     )
     return Diagnosis(answer, tuple(gathered.refused))
-
-
-def over(recorded: Recorded, settings: Settings) -> Recorded:
-    """Of NIC traffic that is recorded nothing follows: a job that does not say when it ended has by the last polls."""
-    job, traffic = recorded.job, recorded.traffic
-    if traffic is None or recorded.operators is not None or job.ended_ns is not None or traffic.ended_ns is None:
-        return recorded
-    return replace(recorded, job=replace(job, ended_ns=traffic.ended_ns - settings.segment.late_ns))
 
 
 def _extent(recorded: Recorded) -> str:

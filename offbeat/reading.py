@@ -52,6 +52,16 @@ class Recorded:
         of_operators = 0 if self.operators is None else self.operators.lost_lines
         return of_operators + (0 if self.traffic is None else self.traffic.lost_calls)
 
+    def ended(self, late_ns: int) -> Recorded:
+        """The same, of a job that has ended: where only NIC traffic was recorded, nothing follows the last polls.
+
+        ``late_ns``: how long after its end all of a job is told (``StepRules``).
+        """
+        job, traffic = self.job, self.traffic
+        if traffic is None or self.operators is not None or job.ended_ns is not None or traffic.ended_ns is None:
+            return self
+        return replace(self, job=replace(job, ended_ns=traffic.ended_ns - late_ns))
+
 
 def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Recorded:
     """Read what there is of one job: operators where files hold any, NIC traffic where files are of it by their name.

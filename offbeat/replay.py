@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from offbeat import terminal, wiring
 from offbeat.comparison import FINDING, INCIDENT, SAME, VERDICTS, Difference, Said, compare
-from offbeat.diagnose import over, run
+from offbeat.diagnose import run
 from offbeat.past import Past, Summaries
 from offbeat.reading import Recorded
 from offbeat.settings import Settings
@@ -77,7 +77,7 @@ def of_recording(recorded: Recorded, before: Settings, settings: Settings, sinks
     for whose, each, readers in runs:
         said.append(Said())
         with terminal.progress(f"diagnosing {job} with the settings {whose}"):
-            run(over(recorded, each), each, [said[-1], *readers])
+            run(recorded.ended(each.segment.late_ns), each, [said[-1], *readers])
     then, now = said
     logged: set[int] = set()
     unjudged: tuple[str, ...] = ()

@@ -31,9 +31,6 @@ _MOST_ANSWERS = 100
 _PART = 0.1
 """Part of an iteration's excess that a culprit accounts for at least."""
 
-_EXPLAINED = 0.5
-"""Part of it that communication accounts for where computing does not."""
-
 _USUAL = ("duration", "actual", "rate", "computed")
 
 SLOW = MonitorSettings(delta=1.03, least_baseline=3, warm_up=0)
@@ -83,9 +80,10 @@ class Comparer:
         judgement = self.monitor.judge(iteration.number, None if at_fault else duration)
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
             excess = duration - judgement.expected_ns
-            everywhere = self._everywhere(iteration, own, job, duration, judgement.expected_ns)
+            usual = merged(self.usual)
+            everywhere = self._everywhere(iteration, own, job, usual, duration, judgement.expected_ns)
             all_ns = max((verdict.evidence["lost_ns"] for verdict in everywhere), default=0.0)
-            verdicts = self._slow(iteration, own, job, merged(self.usual), _PART * excess, all_ns)
+            verdicts = self._slow(iteration, own, job, usual, _PART * excess, all_ns)
             if not _at_fault(verdicts):
                 verdicts += everywhere
         elif not at_fault:
@@ -166,14 +164,18 @@ class Comparer:
         return [v for v in verdicts if lost_ns(v, own, usual, iteration.span) >= least.get(v.cause, least_ns)]
 
     def _everywhere(
-        self, iteration: Iteration, own: Sequence[Grid], job: Job, lasted_ns: float, expected_ns: float
+        self,
+        iteration: Iteration,
+        own: Sequence[Grid],
+        job: Job,
+        usual: Usual | None,
+        lasted_ns: float,
+        expected_ns: float,
     ) -> list[Verdict]:
-        """All ranks, if all compute for longer than usual; not where communication has lost as much."""
-        computed, usual = self._computed(iteration, own, job), merged(self.usual)
-        if prolonged_ns(own, usual) >= _EXPLAINED * (lasted_ns - expected_ns) * iteration.span:
-            return []
-        before = {} if usual is None else usual.computed
-        return all_computing_longer(computed, before, job, lasted_ns, expected_ns, iteration.span)
+        """All ranks, if all compute for longer than usual."""
+        computed, before = self._computed(iteration, own, job), {} if usual is None else usual.computed
+        communicated_ns = prolonged_ns(own, usual)
+        return all_computing_longer(computed, before, job, lasted_ns, expected_ns, iteration.span, communicated_ns)
 
     def _computed(self, iteration: Iteration, own: Sequence[Grid], job: Job) -> dict[Work, float]:
         return computed_by_host(iteration.table, own, job, self._pipelines(job))

@@ -63,16 +63,22 @@ def all_computing_longer(
     lasted_ns: float,
     expected_ns: float,
     iterations: int = 1,
+    communicated_ns: float = 0.0,
 ) -> list[Verdict]:
     """The answer that all ranks compute too long, if most hosts do for the same work, and it is why an iteration
     ``lasted_ns`` instead of ``expected_ns``.
 
-    ``computed`` is of as many ``iterations``. A host that was not seen, now or before, does not count as slow.
+    ``computed`` is of as many ``iterations``, and so is ``communicated_ns``, what communication has lost: where that is
+    why, ranks that wait for others of their host seem to compute. A host that was not seen, now or before, does not
+    count as slow.
     """
     hosts = len(job.ranks_of_clock)
     grown = np.array([(computed[work] - usual[work]) / iterations for work in computed.keys() & usual.keys()])
     longer = float(np.count_nonzero(grown >= _LONGER * expected_ns)) / max(hosts, 1)
-    if hosts < _LEAST_HOSTS or longer <= _MOST or np.median(grown) < _EXPLAINED * (lasted_ns - expected_ns):
+    least_ns = _EXPLAINED * (lasted_ns - expected_ns)
+    if hosts < _LEAST_HOSTS or longer <= _MOST or np.median(grown) < least_ns:
+        return []
+    if communicated_ns / iterations >= least_ns:
         return []
     evidence = {"hosts": longer, "lost_ns": float(np.median(grown)), "expected_ns": expected_ns}
     return [Verdict("compute_slow", "group", job.ranks, "computing_everywhere", evidence=evidence)]

@@ -60,7 +60,6 @@ def produce(
     from dataclasses import asdict
 
     from offbeat import options
-    from offbeat.diagnose import over
     from offbeat.produce import produce as run
     from offbeat.reading import Reading, read_all
     from offbeat.signals import until_signalled
@@ -76,7 +75,7 @@ def produce(
         job, table, traffic = made.job, made.table, None
     else:
         given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
-        recorded = over(read_all(recording or [], given), settings)
+        recorded = read_all(recording or [], given).ended(settings.segment.late_ns)
         job, operators = recorded.job, recorded.operators
         table = None if operators is None else operators.table
         traffic = None if recorded.traffic is None else told(job, recorded.traffic)

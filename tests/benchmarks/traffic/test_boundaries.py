@@ -19,7 +19,7 @@ SEED = 39_000
 
 
 LIMITS = {
-    Setup.GPT2_32B: (1.0, 0.95),
+    Setup.GPT2_32B: (1.0, 0.97),
     Setup.GPT2_70B_DEEP: (1.0, 0.9),
     Setup.MIXTRAL: (1.0, 0.8),
     Setup.HOT_EXPERTS: (1.0, 0.7),
@@ -66,7 +66,7 @@ def test_what_is_lost_moves_few_boundaries_and_keeps_nothing_from_ending(setup: 
 
 @pytest.mark.parametrize(
     ("scenario", "in_time", "right_volume", "without_row"),
-    [(SMALL, 1.0, 0.85, 0.0), (PIPELINE, 1.0, 0.8, 0.0), (EXPERTS, 0.95, 0.5, 0.05)],
+    [(SMALL, 1.0, 0.87, 0.0), (PIPELINE, 1.0, 0.8, 0.0), (EXPERTS, 0.95, 0.5, 0.05)],
     ids=["data", "pipeline", "experts"],
 )
 def test_small_operators_are_told_as_well(
