@@ -16,6 +16,7 @@ from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.matching import EXACT
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.transfers import Transfers
+from diagnosis.traffic.volume import LARGE_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +24,7 @@ class Pairs:
     """Pairs of ranks that sent something and had to; arrays of shape (pairs,).
 
     Transfers ``first`` up to ``end`` and bursts ``low`` up to ``high`` are theirs. ``nic``: by which they send.
-    ``error``, ``slack`` and ``inflation`` are as in ``matching``.
+    ``error``, ``slack`` and both kinds of ``inflation`` are as in ``matching``.
     """
 
     first: Ints
@@ -34,6 +35,7 @@ class Pairs:
     error: Ints
     slack: Ints
     inflation: npt.NDArray[np.float64]
+    large_inflation: npt.NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.first)
@@ -65,7 +67,8 @@ def in_turn(ports: Ports, bursts: Bursts, transfers: Transfers, pairs: Pairs) ->
     launch, expected = transfers.launch_ns[transfer], transfers.expected[transfer]
     following = np.minimum(transfer + 1, len(transfers) - 1)
     called = (transfer + 1 < few.end[pair]) & (transfers.launch_ns[following] - error <= last)
-    usual = expected * few.inflation[pair] * EXACT + slack
+    inflation = np.where(expected >= LARGE_BYTES, few.large_inflation[pair], few.inflation[pair])
+    usual = expected * inflation * EXACT + slack
     # what is usual is known from those that stand alone: before the first of these it is what the pair sends in all
     learned = (place > 0) & np.append(False, ~called[:-1])
     plain = (

@@ -70,8 +70,8 @@ class Walk:
 
     ``launch`` and ``expected`` of each transfer, ``start``, ``last`` (beginning of the last epoch) and ``size`` of each
     burst, in nanoseconds of one clock and bytes. ``epochs(low, high)``: when something was sent in bursts ``low`` to
-    ``high``, and bytes up to then. ``inflation``: by how much what is sent exceeds what is expected, as long as
-    nothing better is known.
+    ``high``, and bytes up to then. By how much what is sent exceeds what is expected, as long as nothing better is
+    known: ``large_inflation`` for large operators, ``inflation`` for others.
     """
 
     launch: Sequence[int]
@@ -83,6 +83,7 @@ class Walk:
     coverage: Coverage
     allowed: Tolerances
     inflation: float
+    large_inflation: float
     matches: list[Match] = field(default_factory=list)
     transfer: int = 0
     burst: int = 0
@@ -205,9 +206,11 @@ class Walk:
     def _ratio(self, transfer: int) -> float:
         """By how much it usually exceeds what is expected, by operators of its size or, of large ones, which have the
         same protocol, of the nearest to it."""
-        size = self.expected[transfer].bit_length()
-        near = [of for of in self.ratios if of == size or min(of, size) >= LARGE_BYTES.bit_length()]
-        return median(self.ratios[min(near, key=lambda of: abs(of - size))]) if near else self.inflation
+        size, large = self.expected[transfer].bit_length(), LARGE_BYTES.bit_length()
+        near = [of for of in self.ratios if of == size or min(of, size) >= large]
+        if near:
+            return median(self.ratios[min(near, key=lambda of: abs(of - size))])
+        return self.large_inflation if size >= large else self.inflation
 
     def _least(self, transfer: int) -> float:
         """What a burst has to have to begin a transfer."""

@@ -26,6 +26,7 @@ from diagnosis.traffic.bursts import Bursts
 from diagnosis.traffic.endpoints import nic_of, pair_of
 from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.in_turn import Pairs, in_turn
+from diagnosis.traffic.inflation import MOST_INFLATION, large_inflation
 from diagnosis.traffic.matching import Tolerances, Walk
 from diagnosis.traffic.pieces import UNKNOWN, Matches, Pieces
 from diagnosis.traffic.ports import Ports
@@ -37,8 +38,6 @@ from diagnosis.traffic.volume import LARGE_BYTES
 State = Literal["complete", "incomplete", "missing_start", "unknown"]
 STATES: tuple[State, ...] = ("complete", "incomplete", "missing_start", "unknown")
 COMPLETE, INCOMPLETE, MISSING_START, UNKNOWN_STATE = range(4)
-MOST_INFLATION = 2.2
-"""Twice the bytes, and headers: no protocol costs more."""
 
 _FAR = 1 << 61
 _ROUNDING = 1e-9
@@ -130,7 +129,8 @@ def _pairs(ports: Ports, bursts: Bursts, transfers: Transfers, slack: Ints, rule
     error = ports.clock_error_ns[nic] + ports.epoch_ns + rules.early_ns
     sent = np.append(0, np.cumsum(bursts.size))
     expected = np.append(0, np.cumsum(transfers.expected))
-    inflation = (sent[high] - sent[low]) / (expected[end] - expected[first])
+    inflation = np.clip((sent[high] - sent[low]) / (expected[end] - expected[first]), 1.0, MOST_INFLATION)
+    of_large = large_inflation(bursts, transfers, len(ports.series))[nic]
     return Pairs(
         first=first,
         end=end,
@@ -140,7 +140,8 @@ def _pairs(ports: Ports, bursts: Bursts, transfers: Transfers, slack: Ints, rule
         # a NIC whose clock is not known tells nothing of calls
         error=error if ports.aligned else np.full(len(nic), _FAR),
         slack=slack[first],
-        inflation=np.clip(inflation, 1.0, MOST_INFLATION),
+        inflation=inflation,
+        large_inflation=np.where(np.isnan(of_large), inflation, of_large),
     )
 
 
@@ -149,8 +150,8 @@ def _walks(
 ) -> Iterator[tuple[Walk, int, int]]:
     """A walk for each pair of ranks, with the numbers of its first transfer and its first burst."""
     coverage = [Coverage(one.covered[:, 0].tolist(), one.covered[:, 1].tolist()) for one in ports.series]
-    columns = (pairs.first, pairs.end, pairs.low, pairs.high, pairs.nic, pairs.error, pairs.slack, pairs.inflation)
-    for first, end, low, high, nic, error, slack, inflation in zip(*(c.tolist() for c in columns), strict=True):
+    columns = (getattr(pairs, name).tolist() for name in pairs.__slots__)
+    for first, end, low, high, nic, error, slack, inflation, of_large in zip(*columns, strict=True):
         walk = Walk(
             launch=transfers.launch_ns[first:end].tolist(),
             expected=transfers.expected[first:end].tolist(),
@@ -171,6 +172,7 @@ def _walks(
                 snap=rules.snap,
             ),
             inflation=inflation,
+            large_inflation=of_large,
         )
         yield walk, first, low
 

@@ -18,10 +18,11 @@ from diagnosis.traffic.association import Association, associate
 from diagnosis.traffic.calls import Calls, Kind
 from diagnosis.traffic.endpoints import MOST_NICS, nic_of, rank_of, sender_of
 from diagnosis.traffic.epochs import Bools, Ints
+from diagnosis.traffic.inflation import MOST_INFLATION
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs
 from diagnosis.traffic.results import metrics_table, operators_table
-from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, MOST_INFLATION, UNKNOWN_STATE
+from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, UNKNOWN_STATE
 from diagnosis.traffic.series import EpochSeries
 from diagnosis.traffic.volume import POINT_TO_POINT, TREE_OPS
 from diagnosis.traffic.ways import Way

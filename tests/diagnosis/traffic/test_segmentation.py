@@ -255,3 +255,14 @@ def test_a_nic_whose_clock_is_not_known_says_so_but_finds_operators_by_volume() 
     moved = [Run(one.expected, one.call_ns + 10 * SECOND, one.sent) for one in runs]
     unaligned = replace(told(runs).series[0], aligned=False)
     assert_found(segmented(Ports((unaligned,)), moved), runs)
+
+
+def test_back_to_back_operators_are_cut_where_they_end_though_others_are_not_sent_yet() -> None:
+    """What has been called and not sent says nothing of by how much what was sent exceeds what was expected."""
+    runs: list[Run] = []
+    for group in range(3):
+        first = run((10 + 40 * group) * MS, 128 * MB)
+        runs += [first, replace(run(first.end_ns + 64_000, 77 * MB), call_ns=first.start_ns)]
+    called = [*runs, *(Run(100 * MB, 500 * MS, ()) for _ in range(3))]
+    found = segmented(told(runs), called)
+    assert_found(found, runs, [0, 2, 4])
