@@ -14,7 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from diagnosis.collective.clocks import clocks
+from diagnosis.collective.clocks import Clocks, clocks
 from diagnosis.collective.grid import ComparisonRules, Grid
 from diagnosis.collective.participation import (
     COMPLETE,
@@ -137,16 +137,31 @@ def _received(grid: Grid, table: Participation, end: Floats) -> Floats:
 def _shifts(grid: Grid, own: Sequence[Grid], job: Job) -> Floats:
     """By how much each rank's clock is ahead, up to what is common: told by built-in collectives that
     connect their hosts, or where there are none by the starts of the grid's own. Shape (ranks,)."""
-    hosts = [job.clock(int(rank)) for rank in grid.rank]
-    for told in clocks(own, job):
-        if told.keys() >= set(hosts):
-            return np.array([told[host] for host in hosts])
+    told = _common(grid, own, job)
+    if told is not None:
+        return np.array([told[job.clock(int(rank))] for rank in grid.rank])
     start = grid.start[:, ~np.isnan(grid.start).all(axis=0)]
     ahead = start - np.nanmedian(start, axis=0)
     seen = ~np.isnan(ahead).all(axis=1)
-    shifts = np.zeros(len(hosts))
+    shifts = np.zeros(len(grid.rank))
     shifts[seen] = np.nanmedian(ahead[seen], axis=1)
     return shifts
+
+
+def by_clock(grid: Grid, own: Sequence[Grid], job: Job) -> Bools:
+    """The operators of which it can be told who is late for them; shape (instances,).
+
+    A custom one is over for a rank when others have sent. That takes clocks which something else sets right than when
+    ranks began, as whoever computes for long begins late.
+    """
+    known = _common(grid, own, job) is not None
+    return np.full(len(grid.instance), True) if known else ~grid.custom
+
+
+def _common(grid: Grid, own: Sequence[Grid], job: Job) -> Clocks | None:
+    """The clocks of a grid's hosts, if built-in collectives connect them."""
+    hosts = {job.clock(int(rank)) for rank in grid.rank}
+    return next((told for told in clocks(own, job) if told.keys() >= hosts), None)
 
 
 def not_entered(grid: Grid, table: Participation) -> tuple[int, tuple[int, ...]] | None:

@@ -25,9 +25,9 @@ from diagnosis.collective.participation import (
 )
 from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
 from diagnosis.collective.resends import partly_sent_again, sent_again
-from diagnosis.collective.silence import alive, heard, silent_alone
+from diagnosis.collective.silence import alive, heard
 from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom, unanswered
-from diagnosis.collective.verdict import Verdict, by_machine, distinct
+from diagnosis.collective.verdict import Verdict, by_machine, distinct, either
 from diagnosis.job import Job
 
 _OF_ALL = ("all_reduce", "all_gather", "reduce_scatter")
@@ -46,7 +46,7 @@ def localise_hang(
     """
     sending = alive(table)
     found = _hanging(table, job, pipelines, rules or ComparisonRules(), sending)
-    return [heard(verdict, sending) for verdict in found] or silent_alone(sending)
+    return either(heard(found, sending, len(job.ranks)))
 
 
 def _hanging(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from diagnosis.collective.bottleneck import slow_groups
-from diagnosis.collective.chronological import Late, computing, first_anomaly, late_members
+from diagnosis.collective.chronological import Late, by_clock, computing, first_anomaly, late_members
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
 from diagnosis.collective.own_lateness import late_of_itself
 from diagnosis.collective.participation import UNKNOWN, Participation
@@ -99,7 +99,7 @@ def _late(
                 hot.setdefault(job.clock(late.rank), []).append((grid, late))
             else:
                 slow.setdefault(job.clock(late.rank), []).append((grid, late))
-        for late in late_members(grid, computed, rules, ~back):
+        for late in late_members(grid, computed, rules, ~back & by_clock(grid, own, job)):
             slow.setdefault(job.clock(late.rank), []).append((grid, late))
     slow = {host: found for host, found in slow.items() if _all_of_it(host, found, own, job)}
     most = max((_lost(found) for found in slow.values()), default=0.0)

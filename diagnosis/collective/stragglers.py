@@ -262,9 +262,11 @@ def unanswered(grid: Grid, table: Participation) -> Verdict | None:
 
 
 def _sending_again(grid: Grid, at: int) -> set[int]:
-    """The ranks that went on sending for long after others had ended."""
-    duration = grid.duration[:, at]
-    return set(grid.rank[duration >= np.nanmin(duration) + RESENT_NS].tolist())
+    """The ranks that went on sending for long after others had ended, or than was usual before."""
+    duration, before = grid.duration[:, at], grid.duration[:, :at][:, grid.custom[:at]]
+    seen = before[~np.isnan(before)]
+    least = min(float(np.nanmin(duration)), float(np.median(seen)) if len(seen) else np.inf)
+    return set(grid.rank[duration >= least + RESENT_NS].tolist())
 
 
 def _unfinished(table: Participation, rows: Sequence[int]) -> set[tuple[int, int]]:

@@ -61,6 +61,27 @@ def by_machine(verdicts: Iterable[Verdict], job: Job) -> list[Verdict]:
     return [_united(same) for same in together.values()]
 
 
+def either(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Verdicts of which one alone is the cause, but it is not known which: of one kind they are its candidates.
+
+    Where kinds differ nothing is said of either together.
+    """
+    if len(verdicts) < 2 or len({verdict.cause for verdict in verdicts}) > 1:
+        return list(verdicts)
+    first, levels = verdicts[0], {verdict.level for verdict in verdicts}
+    sets = {ranks for verdict in verdicts for ranks in (verdict.candidates or (verdict.ranks,))}
+    return [
+        replace(
+            first,
+            level=first.level if len(levels) == 1 else "group",
+            ranks=tuple(sorted({rank for ranks in sets for rank in ranks})),
+            candidates=tuple(sorted(sets)) if len(sets) > 1 else (),
+            coverage=min(verdict.coverage for verdict in verdicts),
+            weaker=tuple(verdicts[1:]),
+        )
+    ]
+
+
 def _united(verdicts: Sequence[Verdict]) -> Verdict:
     strongest, *weaker = sorted(verdicts, key=strength, reverse=True)
     ranks = tuple(sorted({rank for verdict in verdicts for rank in verdict.ranks}))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.participation import Participation
-from diagnosis.collective.silence import alive, silent_alone
+from diagnosis.collective.silence import alive, heard, silent_alone
+from diagnosis.collective.verdict import Verdict
 from tests.diagnosis.collective.made_metrics import MB, MS, SECOND, Told, job
 
 
@@ -77,6 +79,37 @@ def test_a_nic_that_sends_for_others_is_not_down(silent: int | None, cause: str,
     assert (found.cause, found.ranks) == (cause, (named,))
 
 
+@pytest.mark.parametrize(
+    ("silent", "most_known"), [((4,), True), ((9,), True), ((4,), False), ((9,), False), ((4, 9), True)]
+)
+def test_machines_that_do_not_begin_wait_for_the_nic_that_alone_is_silent(
+    silent: tuple[int, ...], most_known: bool
+) -> None:
+    """Ranks of two machines have not called what others wait in. Where few NICs are known to be alive, only one of
+    these machines is beyond doubt."""
+    absent = Verdict("hang_not_entered", "machine", (4, 5, 6, 7), "missing_start")
+    other = replace(absent, ranks=(0, 1, 2, 3))
+    sending = {rank: rank not in silent for rank in (4, 8, 9, 12)}
+    found = heard([absent, other], sending, 7 if most_known else 16)
+    if silent == (4,) or (silent == (9,) and most_known):
+        assert [(v.cause, v.level, v.ranks) for v in found] == [("hang_hardware", "device", silent)]
+    else:
+        assert found == [absent, other]
+
+
+def test_who_is_named_by_its_rule_and_alone_is_silent_keeps_the_rules_evidence() -> None:
+    named = Verdict("hang_hardware", "device", (4,), "volume", evidence={"share": 0.2})
+    assert heard([named], {4: False, 5: True, 6: True}, 4) == [named]
+
+
+@pytest.mark.parametrize("alive_too", [True, None])
+def test_a_send_of_a_pipeline_is_not_stuck_because_of_nics_that_are_alive(alive_too: bool | None) -> None:
+    either_end = Verdict("hang_hardware", "device", (4, 12), "own_lateness", candidates=((4,), (12,)))
+    sending = dict.fromkeys(range(8), True) | ({} if alive_too is None else {12: alive_too})
+    (found,) = heard([either_end], sending, 16)
+    assert found == (replace(either_end, cause="hang_not_entered") if alive_too else either_end)
+
+
 def test_of_a_group_that_has_sent_equally_little_the_silent_nic_is_down() -> None:
     told = Told(per_host=1)
     for rank in range(4):
@@ -92,6 +125,16 @@ def test_where_operators_show_nobody_a_nic_that_is_silent_alone_is_down() -> Non
     assert silent_alone({0: True, 2: False}) == [], "too few to compare with"
     assert silent_alone({0: True, 1: True, 2: False, 3: False}) == []
     assert silent_alone({0: True, 1: True, 2: True}) == []
+
+
+def test_what_was_sent_before_the_last_rank_called_shows_nobody_alive() -> None:
+    """Rank 3 called 400 ms after the others, and nothing was sent since: all may just wait for it."""
+    told = Told(per_host=1)
+    for rank in range(4):
+        call = (410 if rank == 3 else 10) * MS
+        told.tell("c", 0, rank, call, MS, op="custom", state="incomplete", peers={rank ^ 1: MB}, incomplete=[rank ^ 1])
+        told.rows[-1]["nic_sent_ns"] = told.rows[-1]["call_ns"] + (2 * MS if rank == 3 else 300 * MS)
+    assert alive(told.table) == dict.fromkeys(range(4), False)
 
 
 def test_who_has_ended_operators_since_is_alive() -> None:

@@ -323,6 +323,24 @@ def test_a_nic_that_takes_nothing_any_more_is_sent_the_same_again_and_again() ->
     assert unanswered(told.grid, told.table) is None, "it may have begun unseen"
 
 
+def test_what_all_send_again_shows_in_how_long_it_usually_took() -> None:
+    """Rank 2 takes nothing of its two neighbours, and all that they have to send is on its way: nobody is through."""
+    told = Told(per_host=1)
+    for seq in range(4):
+        for rank in range(4):
+            beside = dict.fromkeys(((rank - 1) % 4, (rank + 1) % 4), 10 * MB)
+            if (rank, seq) == (0, 3):
+                told.tell("near", seq, rank, None, op="custom", state="unknown", call_ns=30 * MS)
+            elif (rank, seq) == (2, 3):
+                told.tell("near", seq, rank, None, op="custom", state="missing_start", call_ns=30 * MS)
+            else:
+                lasts = 90 * MS if seq == 3 else 2 * MS
+                told.tell("near", seq, rank, 10 * seq * MS, lasts, op="custom", peers=beside)
+    found = unanswered(told.grid, told.table)
+    assert found is not None
+    assert (found.ranks, found.evidence) == ((2,), {"sending_again": 2})
+
+
 def test_who_has_begun_too_is_answered() -> None:
     told = Told(per_host=1)
     for rank in range(4):
