@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, median_low
 from typing import Any, NamedTuple
@@ -126,13 +126,22 @@ class Verdicts:
         return cls(monitor.warm_up + baseline if of_operators else None, joining)
 
 
-def as_json(job: Job, gathered: Gathered, verdicts: Verdicts, *, ranks_seen: int, lost_lines: int) -> dict[str, Any]:
+def as_json(
+    job: Job,
+    gathered: Gathered,
+    verdicts: Verdicts,
+    *,
+    ranks_seen: int,
+    lost_lines: int,
+    untold: Sequence[str] = (),
+) -> dict[str, Any]:
     """The answer as one JSON object; what is not known is null.
 
     ``notes`` say why nothing was found although something may be wrong: without incidents and without notes nothing
-    is.
+    is. ``untold``: what hosts did not record, a line each.
     """
-    coverage = {"ranks_seen": ranks_seen, "ranks_expected": len(job.ranks), "lost_lines": lost_lines}
+    seen = {"ranks_seen": ranks_seen, "ranks_expected": len(job.ranks)}
+    coverage = {**seen, "lost_lines": lost_lines, "untold": list(untold)}
     of_operators = verdicts.regular_before is not None
     return {
         "job": job.job,
@@ -169,11 +178,11 @@ def _told_of(incident: Row, gathered: Gathered) -> dict[str, Any]:
 def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing_ranks: int) -> list[str]:
     if gathered.incidents:
         return []
-    notes = [_few_iterations(gathered, verdicts.regular_before)]
+    notes = [_few_iterations(gathered, verdicts.regular_before, nobody=missing_ranks == world)]
     irregular = gathered.irregular | gathered.slow
     if irregular and missing_ranks > 0:
         notes.append(
-            f"slow at times, and nobody could be named: the logs of {counted(missing_ranks, 'rank')} are missing"
+            f"slow at times, and nobody could be named: telemetry of {counted(missing_ranks, 'rank')} is missing"
         )
     elif irregular:
         rule = held_back(gathered.findings, verdicts.joining, world)
@@ -181,8 +190,10 @@ def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing_ranks:
     return [note for note in notes if note is not None]
 
 
-def _few_iterations(gathered: Gathered, regular_before: int | None) -> str | None:
-    """Why too little was seen to tell anything; None: enough was."""
+def _few_iterations(gathered: Gathered, regular_before: int | None, *, nobody: bool) -> str | None:
+    """Why too little was seen to tell anything, as where it was seen of ``nobody``; None: enough was."""
+    if regular_before is None and nobody:
+        return "nothing can be told: of no rank were calls, queue pairs and epochs recorded"
     if gathered.traffic_over and (gathered.passed or 0) >= 2:
         return None
     if regular_before is None and not gathered.traffic_over:

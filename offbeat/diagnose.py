@@ -46,6 +46,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
         verdicts,
         ranks_seen=len(recorded.ranks_seen),
         lost_lines=recorded.lost_lines,
+        untold=recorded.untold,
     )
     return Diagnosis(answer, tuple(gathered.refused))
 

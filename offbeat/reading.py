@@ -33,18 +33,19 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Everything that was recorded of one job: its operators, what its NICs sent, or both."""
+    """Everything that was recorded of one job: its operators, what its NICs sent, or both; and what hosts did not
+    record of their NICs, a line each."""
 
     job: Job
     operators: Recording | None
     traffic: Traffic | None
+    untold: tuple[str, ...] = ()
 
     @property
     def ranks_seen(self) -> set[int]:
-        """Ranks that logged operators, or called."""
-        tables = [] if self.operators is None else [self.operators.table]
-        tables += [] if self.traffic is None else [self.traffic.op_calls]
-        return {rank for table in tables for rank in pc.unique(table.column("rank")).to_pylist()}
+        """Ranks that logged operators, or called where it is told what their NICs sent."""
+        logged = set() if self.operators is None else set(pc.unique(self.operators.table.column("rank")).to_pylist())
+        return logged | (set() if self.traffic is None else traffic_job.compared(self.job, self.traffic))
 
     @property
     def lost_lines(self) -> int:
@@ -83,9 +84,10 @@ def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) ->
         beside = read_job_file(folder)
         described = beside if recording is None else _with(recording.job, beside)
         job, placed = traffic_job.complete(sent, folder.name or "recording", described, reading.layout)
-    for line in traffic_job.untold(job, placed):
+    untold = tuple(traffic_job.untold(job, placed))
+    for line in untold:
         terminal.note(line)
-    return Recorded(job, recording, placed)
+    return Recorded(job, recording, placed, untold)
 
 
 def _folder_of(files: Sequence[Path]) -> Path:

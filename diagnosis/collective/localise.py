@@ -55,7 +55,12 @@ def localise_slow(
     late, imbalance = _late([grid for grid in within if not staged & set(grid.rank.tolist())], table, job, rules)
     straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
     hot = {rank for verdict in imbalance for rank in verdict.ranks}
-    custom = [v for grid in within if (v := slow_in_custom(grid, table, rules, usual)) is not None]
+    custom = [
+        v
+        for grid in within
+        for members in (job.members.get(grid.communicator, ()),)
+        if (v := slow_in_custom(grid, table, rules, usual, members if job.one_a_host(members) else ())) is not None
+    ]
     # whoever has more to send sends it at another rate
     straggling += [v for v in custom if not hot & set(v.ranks) or strength(v) >= 2 * rules.custom_margin]
     computing = [pipeline] if pipeline is not None else late

@@ -96,14 +96,19 @@ def _actual_times(grid: Grid) -> Floats:
 
 
 def slow_in_custom(
-    grid: Grid, table: Participation, rules: ComparisonRules, usual: Usual | None = None
+    grid: Grid,
+    table: Participation,
+    rules: ComparisonRules,
+    usual: Usual | None = None,
+    members: Sequence[int] = (),
 ) -> Verdict | None:
     """The straggler of a communicator's last ``recent`` custom collectives, if there is one.
 
     First by the rank-level actual rate, each against what is usual for the rank; where that is not known it has to
     differ by twice as much, since ranks send unlike volumes. Who is silent for most of the time is not held up by what
-    it can send. Where all who send to one rank are slow to it alone, that rank's own way in is slow: rates of senders
-    cannot show it.
+    it can send; nor, where one of ``members`` was not seen, is anybody who is silent at all: that one may be waited
+    for. Where all who send to one rank are slow to it alone, that rank's own way in is slow: rates of senders cannot
+    show it.
     """
     chosen = grid.choose(np.flatnonzero(grid.complete & grid.custom)[-rules.recent :])
     if len(chosen.instance) < min(_FEWEST, rules.recent):
@@ -113,7 +118,8 @@ def slow_in_custom(
     least = 2 * rules.custom_margin
     if not np.isnan(known).all():
         rate, least = rate / known, rules.custom_margin
-    sending = np.nanmedian(chosen.actual / np.maximum(chosen.duration, 1.0), axis=1) >= rules.custom_busy_share
+    busy_share = rules.custom_busy_share if {*members} <= {*chosen.rank.tolist()} else rules.busy_share
+    sending = np.nanmedian(chosen.actual / np.maximum(chosen.duration, 1.0), axis=1) >= busy_share
     towards, to_peer = _towards(chosen, table)
     for method, who, speed, margin, eligible in (
         ("actual_rate", chosen.rank, rate, least, sending),

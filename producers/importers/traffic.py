@@ -1,7 +1,8 @@
 """Recorded NIC traffic: JSON lines of telemetry.op_calls, queue_pairs and nic_epochs, and epoch dumps as they are.
 
 A file's name tells its topic: ``rank3.op_calls.jsonl``, ``host0.queue_pairs.jsonl.gz``, ``mlx5_0.nic_epochs.jsonl``,
-``poll7.epochs``. A line is a row of the topic, with its fields; a ``host`` in it says whose it is.
+``poll7.epochs``. A line is a row of the topic, with its fields; a ``host`` in it says whose it is, or a folder
+``host=h1``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +21,7 @@ from producers.collectors import epoch_dump
 from producers.collectors.nic_clock import NicClock
 from producers.collectors.poll import rows_of
 from producers.importers.columns import ALIASES, plain
-from producers.importers.files import Block, Limits, expand, first_lines, in_order, line_blocks
+from producers.importers.files import Block, Limits, expand, first_lines, in_order, line_blocks, partitions
 from schemas.catalogue import NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS
 from schemas.errors import ImpossibleValue, InputError
 from schemas.topic import ID, Column, Topic
@@ -71,7 +73,7 @@ class TopicLines:
 
     def _rows_of_block(self, block: Block) -> pa.Table:
         try:
-            return self._rows(block.data)
+            return self._rows(block.data, _host_of(block.path))
         except (pa.ArrowException, UnicodeDecodeError, ImpossibleValue) as error:
             raise InputError(self._fault(block) or f"{block.path}: near line {block.line}: {error}") from error
 
@@ -81,7 +83,8 @@ class TopicLines:
             try:
                 self._rows(line)
             except (pa.ArrowException, UnicodeDecodeError, ImpossibleValue) as error:
-                return f"{block.path}:{number}: {self._field_fault(line) or str(error)[:300]}"
+                told = str(error).removeprefix(f"{self.topic.name}: ").removeprefix("row 0: ")[:300]
+                return f"{block.path}:{number}: {self._field_fault(line) or told}"
         return None
 
     def _field_fault(self, line: bytes) -> str | None:
@@ -90,14 +93,18 @@ class TopicLines:
             row = json.loads(line)
         except (ValueError, RecursionError):
             return None
-        for column in self.columns if isinstance(row, dict) else ():
+        told = [(column, name) for column in self.columns for name in (column.name, _alias_of(column.name))]
+        for column, name in told if isinstance(row, dict) else ():
+            value = row.get(name)
+            if isinstance(value, float) and pa.types.is_integer(column.type):
+                return f"field {name}: {value} a whole number is written without a point"
             try:
-                pa.array([row.get(column.name)]).cast(plain(column))
+                pa.array([value], plain(column))
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                return f"field {column.name}: {str(error)[:300]}"
+                return f"field {name}: {str(error)[:300]}"
         return None
 
-    def _rows(self, data: bytes) -> pa.Table:
+    def _rows(self, data: bytes, host: str | None = None) -> pa.Table:
         text = data.strip()
         if not text:
             return self.schema.empty_table()
@@ -106,6 +113,7 @@ class TopicLines:
         reading = pj.ReadOptions(use_threads=False, block_size=len(text) + 1)
         raw = pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=self._parse).combine_chunks()
         columns = {name: raw.column(name).combine_chunks() for name in raw.column_names}
+        columns[HOST.name] = columns[HOST.name].fill_null(host) if host else columns[HOST.name]
         arrays = [self._column(columns, column, raw.num_rows) for column in self.columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self.topic.check is not None:
@@ -162,7 +170,8 @@ class EpochDumps:
                 rows = rows_of(dump.poll.aligned(clock))
                 if (left := left - rows.nbytes) < 0:
                     raise InputError(f"{path}: the recording holds more than {limits.decoded_bytes} bytes; read a part")
-                batches.append(rows.append_column("host", pa.nulls(rows.num_rows, ID)))
+                host = pa.array([_host_of(path)] * rows.num_rows, pa.string())
+                batches.append(rows.append_column(HOST.name, host.dictionary_encode().cast(ID)))
         table = pa.Table.from_batches(batches).cast(self.schema) if batches else self.schema.empty_table()
         return table.unify_dictionaries().combine_chunks()
 
@@ -176,11 +185,23 @@ TRAFFIC = {
 
 @dataclass(frozen=True)
 class Traffic:
-    """What was recorded of NIC traffic: rows of the three topics, each with a column ``host``."""
+    """What was recorded of NIC traffic: rows of the three topics, each with a column ``host``; ``files``: where."""
 
     op_calls: pa.Table
     queue_pairs: pa.Table
     nic_epochs: pa.Table
+    files: tuple[Path, ...] = ()
+
+    def place_of(self, topic: Topic, **values: Any) -> str:
+        """The first line whose row holds these values, as ``file:line: ``; empty where no line does, as of a dump."""
+        format_ = TRAFFIC[f"{topic.name.partition('.')[2]}.jsonl"]
+        for block in line_blocks([path for path in self.files if format_.matches(path)], LIMITS):
+            for number, line in enumerate(block.data.split(b"\n"), start=block.line):
+                row = json.loads(line) if line.strip() else {}
+                row.setdefault(HOST.name, _host_of(block.path))
+                if all(row.get(name) == value for name, value in values.items()):
+                    return f"{block.path}:{number}: "
+        return ""
 
     @property
     def lost_calls(self) -> int:
@@ -228,7 +249,13 @@ def load(paths: Sequence[Path], limits: Limits | None = None) -> Traffic:
         pa.concat_tables([TRAFFIC[f"{topic.name.partition('.')[2]}.jsonl"].schema.empty_table(), *tables[topic.name]])
         for topic in (OP_CALLS, QUEUE_PAIRS, NIC_EPOCHS)
     )
-    return Traffic(*(table.unify_dictionaries().combine_chunks() for table in (calls, pairs, epochs)))
+    calls, pairs, epochs = (table.unify_dictionaries().combine_chunks() for table in (calls, pairs, epochs))
+    return Traffic(calls, pairs, epochs, found)
+
+
+def _host_of(path: Path) -> str | None:
+    """The host that a folder's name tells: ``host=h1``."""
+    return partitions(path).get(HOST.name)
 
 
 def _alias_of(name: str) -> str | None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from diagnosis.job import Communicator, Job, Layout, Place
 from producers.importers.traffic import TOGETHER_NS, Traffic
+from schemas.catalogue import OP_CALLS, QUEUE_PAIRS
 from schemas.errors import InputError
 from schemas.topic import ID
 
@@ -25,10 +26,11 @@ def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout 
     job = described or Job(name, (), ())
     calls, pairs = traffic.op_calls, traffic.queue_pairs
     hosts = {place.rank: place.host for place in job.places if place.host is not None}
-    for table, column in ((calls, "rank"), (pairs, "source_rank")):
+    for table, topic, column in ((calls, OP_CALLS, "rank"), (pairs, QUEUE_PAIRS, "source_rank")):
         for rank, host in _distinct(table, column, "host"):
             if host is not None and hosts.setdefault(rank, host) != host:
-                raise InputError(f"rank {rank} is on two hosts, {hosts[rank]} and {host}; correct one of them")
+                where = traffic.place_of(topic, **{column: rank, "host": host})
+                raise InputError(f"{where}rank {rank} is on two hosts, {hosts[rank]} and {host}; correct one of them")
     nics: dict[int, set[str]] = {}
     for rank, nic in _distinct(pairs, "source_rank", "nic"):
         nics.setdefault(rank, set()).add(str(nic))
@@ -49,8 +51,12 @@ def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout 
         started_ns=started,
         layout=layout or job.layout,
     )
-    if job.layout is not None and job.layout.world not in {None, len(places)}:
-        raise InputError(f"the layout has {job.layout.world} ranks, the recording {len(places)}; correct the layout")
+    world = None if job.layout is None else job.layout.world
+    if world is not None and world != len(places):
+        where = next(
+            (at for rank in sorted(places) if rank >= world and (at := traffic.place_of(OP_CALLS, rank=rank))), ""
+        )
+        raise InputError(f"{where}the layout has {world} ranks, the recording {len(places)}; correct the layout")
     of_rank = {rank: place.host for rank, place in job.place.items()}
     return job, Traffic(
         _placed(calls, [of_rank.get(rank) for rank in calls.column("rank").to_pylist()]),
@@ -61,17 +67,39 @@ def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout 
 
 def untold(job: Job, traffic: Traffic) -> list[str]:
     """Which of the job's hosts recorded nothing, or not what it takes to compare their ranks: a line a host."""
-    tables = {"calls": traffic.op_calls, "epochs": traffic.nic_epochs}
-    having = {kind: set(pc.unique(table.column("host")).to_pylist()) for kind, table in tables.items()}
     polled = traffic.polled_ns
     latest = max(polled.values(), default=0)
     early = {host: latest - last for host, last in sorted(polled.items()) if last < latest - TOGETHER_NS}
     lines = [f"{host}: recorded nothing of the last {ns / 1e9:.0f} s" for host, ns in early.items()]
-    for host in sorted(job.ranks_of_host):
-        missing = [kind for kind in tables if host not in having[kind]]
-        what = "nothing" if len(missing) == len(tables) else "no " + ", no ".join(missing)
-        lines += [f"{host}: recorded {what}; its ranks are compared with nobody"] if missing else []
+    for host, missing in _lacking(job, traffic).items():
+        what = "nothing" if len(missing) == len(_KINDS) else "no " + ", no ".join(missing)
+        lines.append(f"{host}: recorded {what}; its ranks are compared with nobody")
+    counted, connected = (_nics(table) for table in (traffic.nic_epochs, traffic.queue_pairs))
+    for host, nic in sorted(connected - counted):
+        if any(host == other for other, _ in counted):
+            lines.append(f"{host}: has queue pairs of {nic}, but no epochs; what goes through it is not seen")
     return lines
+
+
+def compared(job: Job, traffic: Traffic) -> set[int]:
+    """The ranks that called, on hosts that recorded all it takes to compare them."""
+    lacking = _lacking(job, traffic)
+    return {rank for rank in _called(traffic) if job.clock(rank) not in lacking}
+
+
+_KINDS = {"calls": "op_calls", "queue pairs": "queue_pairs", "epochs": "nic_epochs"}
+
+
+def _lacking(job: Job, traffic: Traffic) -> dict[str, list[str]]:
+    """What hosts of the job recorded nothing of; without those that recorded all."""
+    having = {kind: set(pc.unique(getattr(traffic, name).column("host")).to_pylist()) for kind, name in _KINDS.items()}
+    lacking = {host: [kind for kind in _KINDS if host not in having[kind]] for host in sorted(job.ranks_of_host)}
+    return {host: kinds for host, kinds in lacking.items() if kinds}
+
+
+def _nics(table: pa.Table) -> set[tuple[str, str]]:
+    rows = table.select(["host", "nic"]).group_by(["host", "nic"]).aggregate([]).to_pylist()
+    return {(row["host"], row["nic"]) for row in rows}
 
 
 def _hosts_of(nics: Iterable[str], job: Job) -> list[str | None]:
@@ -91,7 +119,10 @@ def _placed(table: pa.Table, hosts: list[str | None]) -> pa.Table:
     if host.null_count:
         row = table.slice(pc.index(pc.is_null(host), True).as_py(), 1).select([0]).to_pylist()[0]
         what = ", ".join(f"{name} {value}" for name, value in row.items())
-        raise InputError(f"nothing tells on which host {what} is; give rows a field host, or ranks theirs in job.json")
+        raise InputError(
+            f"nothing tells on which host {what} is; give rows a field host, put files into a folder host=NAME, or "
+            "give ranks theirs in job.json"
+        )
     return table.set_column(at, "host", host.cast(ID))
 
 
@@ -101,7 +132,7 @@ def _communicators(traffic: Traffic, ranks: set[int]) -> list[Communicator]:
     keys = ["communicator", "communicator_rank", "rank"]
     for row in traffic.op_calls.select(keys).group_by(keys).aggregate([]).to_pylist():
         members.setdefault(row["communicator"], {})[row["communicator_rank"]] = row["rank"]
-    beside = _beside(traffic.queue_pairs, ranks - set(pc.unique(traffic.op_calls.column("rank")).to_pylist()))
+    beside = _beside(traffic.queue_pairs, ranks - _called(traffic))
     return [Communicator(name, _in_order(places, beside)) for name, places in sorted(members.items())]
 
 
@@ -117,6 +148,10 @@ def _in_order(places: dict[int, int], beside: set[int]) -> tuple[int, ...]:
     ranks = tuple(rank for _, rank in sorted(places.items()))
     known = max(places) == len(places) - 1 and len(set(ranks)) == len(ranks) and not beside & set(ranks)
     return ranks if known else ()
+
+
+def _called(traffic: Traffic) -> set[int]:
+    return set(pc.unique(traffic.op_calls.column("rank")).to_pylist())
 
 
 def _ranks(traffic: Traffic) -> set[int]:

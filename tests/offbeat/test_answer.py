@@ -79,7 +79,7 @@ def test_the_answer_has_the_documented_shape() -> None:
         "job": "j",
         "layout": {"tp": 2, "pp": 2, "dp": 1, "source": "inferred"},
         "iterations": {"count": 2, "judged": 2, "median_ms": 20.5, "irregular": [1]},
-        "coverage": {"ranks_seen": 3, "ranks_expected": 4, "lost_lines": 7},
+        "coverage": {"ranks_seen": 3, "ranks_expected": 4, "lost_lines": 7, "untold": []},
         "incidents": [
             {
                 "id": "i1",
@@ -133,7 +133,7 @@ def test_where_too_little_could_be_judged_the_notes_say_so() -> None:
 def test_where_nobody_could_be_named_the_notes_say_why() -> None:
     slow = "slow at times, and nobody could be named: "
     assert notes(20, irregular=1) == [f"{slow}no search found a culprit"]
-    assert notes(20, irregular=1, ranks_seen=3) == [f"{slow}the logs of 1 rank are missing"]
+    assert notes(20, irregular=1, ranks_seen=3) == [f"{slow}telemetry of 1 rank is missing"]
     assert len(notes(2, 10, irregular=2, ranks_seen=1)) == 2
 
 

@@ -56,7 +56,7 @@ def test_the_nic_that_was_made_slow_is_named_with_the_measures_of_the_rule(slow:
     first, last = incident["iterations"]
     assert set(range(first, last + 1)) <= set(told["iterations"].pop("irregular"))
     assert told["iterations"] == {"count": 16, "judged": 16, "median_ms": None}
-    assert told["coverage"] == {"ranks_seen": 4, "ranks_expected": 4, "lost_lines": 0}
+    assert told["coverage"] == {"ranks_seen": 4, "ranks_expected": 4, "lost_lines": 0, "untold": []}
 
 
 def test_people_read_it_in_the_words_of_any_incident(slow: Path) -> None:
@@ -129,8 +129,33 @@ def test_of_a_host_that_recorded_nothing_nobody_is_named_and_the_others_are_diag
     assert "h0: recorded nothing; its ranks are compared with nobody" in result.stderr
     assert [(one["cause"], one["ranks"]) for one in told["incidents"]] == [("communication_slow", [2])]
     assert told["coverage"]["ranks_seen"] == 3
+    assert told["coverage"]["untold"] == ["h0: recorded nothing; its ranks are compared with nobody"]
     (part / "h1.nic_epochs.jsonl.gz").unlink()
     assert "h1: recorded no epochs; its ranks" in offbeat("diagnose", part).stderr
+
+
+def test_where_the_culprit_recorded_too_little_it_is_said_whose_telemetry_is_missing(
+    slow: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(slow, tmp_path / "part", ignore=shutil.ignore_patterns("h2.queue_pairs*"))
+    told = answer(tmp_path / "part")
+    assert told["coverage"]["ranks_seen"] == 3
+    assert told["coverage"]["untold"] == ["h2: recorded no queue pairs; its ranks are compared with nobody"]
+    assert told["incidents"] == []
+    assert told["notes"] == ["slow at times, and nobody could be named: telemetry of 1 rank is missing"]
+    shutil.copytree(slow, tmp_path / "calls", ignore=shutil.ignore_patterns("*.queue_pairs*"))
+    assert answer(tmp_path / "calls")["notes"] == [
+        "nothing can be told: of no rank were calls, queue pairs and epochs recorded"
+    ]
+
+
+def test_queue_pairs_of_a_nic_that_nothing_was_counted_of_are_told(slow: Path, tmp_path: Path) -> None:
+    shutil.copytree(slow, tmp_path / "part")
+    (path,) = (tmp_path / "part").glob("h2.queue_pairs*")
+    rows = [json.loads(line) | {"nic": "mlx5_9"} for line in offbeat_lines(path)]
+    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    said = "h2: has queue pairs of mlx5_9, but no epochs; what goes through it is not seen"
+    assert answer(tmp_path / "part")["coverage"]["untold"] == [said]
 
 
 def test_of_a_host_that_stopped_recording_it_is_said_when(slow: Path, tmp_path: Path) -> None:

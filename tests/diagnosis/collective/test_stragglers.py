@@ -323,6 +323,32 @@ def test_a_nic_that_takes_nothing_any_more_is_sent_the_same_again_and_again() ->
     assert unanswered(told.grid, told.table) is None, "it may have begun unseen"
 
 
+def test_who_waits_is_not_the_straggler_where_one_was_not_seen_that_may_be() -> None:
+    """Rank 1 sends a tenth more slowly than ranks 0 and 3, as it waits for what these are late with because of rank
+    2."""
+    told = Told(per_host=1)
+    for seq in range(10):
+        for rank in (0, 1, 3):
+            beside = dict.fromkeys(((rank - 1) % 4, (rank + 1) % 4), 32 * MB)
+            lasts, actual = (49, 32) if rank == 1 else (28, 28)
+            told.tell(
+                "near",
+                seq,
+                rank,
+                10 * seq * MS,
+                lasts * MS // 10,
+                actual * MS // 10,
+                64 * MB,
+                op="custom",
+                peers=beside,
+            )
+    usual = Usual({}, {}, {("near", rank): 64 * MB / 2.75e-3 for rank in range(4)})
+    found = slow_in_custom(told.grid, told.table, RULES, usual)
+    assert found is not None
+    assert found.ranks == (1,)
+    assert slow_in_custom(told.grid, told.table, RULES, usual, members=range(4)) is None
+
+
 def test_what_all_send_again_shows_in_how_long_it_usually_took() -> None:
     """Rank 2 takes nothing of its two neighbours, and all that they have to send is on its way: nobody is through."""
     told = Told(per_host=1)

@@ -52,6 +52,19 @@ def test_a_folder_holds_the_traffic_of_several_hosts_and_other_things(tmp_path: 
     assert [path.name for path in recognise([tmp_path]).files] == ["rank9.jsonl"]
 
 
+def test_a_folder_tells_the_host_of_what_lies_in_it(tmp_path: Path) -> None:
+    """NICs of several hosts have one name, and a dump does not say whose it is."""
+    for host in ("h1", "h2"):
+        (tmp_path / f"host={host}").mkdir()
+        written(
+            tmp_path / f"host={host}", "a.op_calls.jsonl", first_row(OP_CALLS), {**first_row(OP_CALLS), "host": "h9"}
+        )
+        (tmp_path / f"host={host}" / "mlx5_0.epochs").write_bytes(dump([(7, 1, [3])]))
+    traffic = load([tmp_path])
+    assert traffic.op_calls.column("host").to_pylist() == ["h1", "h9", "h2", "h9"]
+    assert traffic.nic_epochs.column("host").to_pylist() == ["h1", "h2"]
+
+
 def test_both_spellings_are_read(tmp_path: Path) -> None:
     row = first_row(OP_CALLS)
     short = {"comm" if name == "communicator" else name: value for name, value in row.items()}
@@ -65,6 +78,9 @@ def test_both_spellings_are_read(tmp_path: Path) -> None:
     [
         (OP_CALLS, {"rank": None}, "field rank is missing"),
         (OP_CALLS, {"count": "many"}, "field count"),
+        (OP_CALLS, {"seq": 5.0}, "field seq: 5.0"),
+        (OP_CALLS, {"count": "5"}, "field count"),
+        (OP_CALLS, {"comm": 7}, "field comm:"),
         (OP_CALLS, {"dtype": "complex64"}, "dtype holds 'complex64'"),
         (OP_CALLS, {"group_end_ns": 1}, "group_end_ns lies before call_ns"),
         (QUEUE_PAIRS, {"valid_to_ns": 1}, "valid_to_ns lies before valid_from_ns"),
@@ -79,6 +95,7 @@ def test_what_cannot_be_is_told_with_its_line(tmp_path: Path, topic: Topic, wron
     path = written(tmp_path, f"a.{topic.name.partition('.')[2]}.jsonl", good, b"", {**good, **wrong}, good)
     assert refusal(path).startswith(f"{path}:3: ")
     assert said in refusal(path)
+    assert "row 0" not in refusal(path), "the line says which"
 
 
 @pytest.mark.parametrize("line", [b"null", b"[1]", b"{", b"\xff", b"17", b'{"rank": 1, "rank": 2}'])

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from diagnosis.job import Layout
 from producers.importers.traffic import Traffic, load
 from producers.importers.traffic_job import complete
 from producers.importers.traffic_messages import messages
@@ -73,10 +74,18 @@ def test_hosts_are_those_of_ranks_where_rows_tell_none(recorded: Traffic) -> Non
         complete(replace(recorded, nic_epochs=bare(recorded.nic_epochs)), "run", run().job, None)
 
 
-def test_a_rank_on_two_hosts_is_refused(recorded: Traffic) -> None:
+def test_a_rank_on_two_hosts_is_refused_with_the_line(recorded: Traffic) -> None:
     elsewhere = replace(run().job, places=tuple(replace(place, host="h9") for place in run().job.places))
-    with pytest.raises(InputError, match=r"rank 0 is on two hosts, h9 and h0"):
+    with pytest.raises(InputError, match=r"h0\.op_calls\.jsonl\.gz:1: rank 0 is on two hosts, h9 and h0"):
         complete(recorded, "run", elsewhere, None)
+    with pytest.raises(InputError, match=r"^rank 0 is on two hosts"):
+        complete(replace(recorded, files=()), "run", elsewhere, None)
+
+
+def test_a_rank_that_the_layout_does_not_have_is_refused_with_the_line(recorded: Traffic) -> None:
+    layout = Layout(tp=1, pp=1, dp=2, source="given")
+    with pytest.raises(InputError, match=r"op_calls\.jsonl\.gz:\d+: the layout has 2 ranks, the recording \d+"):
+        complete(recorded, "run", None, layout)
 
 
 def test_whose_last_members_never_called_is_not_known_whole(recorded: Traffic) -> None:
