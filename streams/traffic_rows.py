@@ -85,17 +85,19 @@ def _named(job: Job, verdict: Verdict | None, share: float) -> dict[str, Any]:
     if verdict is None:
         return {"ranks": [], "candidates": [], "devices": []}
     operator = {"communicator": verdict.communicator} if verdict.communicator is not None else None
+    devices = _devices(job, verdict)
+    # no series of durations says how much of the iteration is due to a device: one of these is at fault, as far as seen
+    rate = share * verdict.coverage / len(devices) if devices else None
     return {
         "cause": verdict.cause,
         "level": verdict.level,
         "ranks": list(verdict.ranks),
         "candidates": [list(ranks) for ranks in verdict.candidates],
         "devices": [
-            {"device": device.device, "kind": device.kind, "downside_nics": device.downside_nics}
-            for device in _devices(job, verdict)
+            {"device": device.device, "kind": device.kind, "downside_nics": device.downside_nics} for device in devices
         ],
         "root_operator": operator,
-        "evidence": {"share": share},
+        "evidence": {"share": share, "irregularity_rate": rate},
         "rule": verdict.method,
         "measures": [{"name": name, "value": value} for name, value in sorted(verdict.evidence.items())],
         "coverage": verdict.coverage,

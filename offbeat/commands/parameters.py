@@ -28,8 +28,9 @@ SCENARIO = (
     "describe a fabric."
 )
 NIC_SCENARIO = (
-    "With --nic: setup=gpt2_70b|gpt2_70b_deep|gpt2_32b|mixtral|neighbours|all_to_one|one_to_all, seed, tp, dp, pp, "
-    "microbatches, layers, iterations, line_gbps, channels, noise=default|hard|quiet, omit=layout."
+    "With --nic: setup=gpt2_70b (the default), gpt2_70b_deep, gpt2_32b, mixtral, mixtral_trees, hot_experts, "
+    "neighbours, all_to_one or one_to_all, seed, tp, dp, pp, microbatches, layers, iterations, line_gbps, channels, "
+    "noise=default|hard|quiet, omit=layout."
 )
 _FAULTS = (
     "A slow device of the simulation (gpu_slow, nic_slow, cpu_slow, nvlink_slow and, in a fabric, "

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from offbeat.commands.parameters import NIC_SCENARIO
+from producers.simulation.nic import Setup
 from tests.offbeat.command_line import offbeat, refusal
 
 SCENARIO = "seed=5,tp=2,pp=2,dp=2,iterations=30"
 TINY = "tp=2,pp=1,dp=1,iterations=2"
 FAULT = "kind=gpu_slow,rank=6,iterations=15-29,slowdown=1.4"
+
+
+def test_help_names_every_setup() -> None:
+    assert all(setup in NIC_SCENARIO for setup in Setup)
 
 
 def test_what_was_injected_is_found(tmp_path: Path) -> None:

@@ -19,3 +19,10 @@ def test_who_has_more_to_do_shares_what_was_lost_only_where_nobody_is_at_fault()
     assert shares(UNEVEN, UNEVEN) == [("imbalance", 0.5), ("imbalance", 0.5)]
     (nobody,) = found(job(), 7, (), {})
     assert nobody["ranks"] == []
+
+
+def test_devices_that_are_not_told_apart_have_equal_parts_of_what_they_are_ranked_by() -> None:
+    nic = Verdict("communication_slow", "device", (5,), "actual_time", coverage=0.75)
+    rows = found(job(), 7, (SLOW, nic, UNEVEN), {})
+    assert [row["evidence"]["irregularity_rate"] for row in rows] == [0.25, 0.375, None]
+    assert [len(row["devices"]) for row in rows] == [2, 1, 0]

@@ -162,6 +162,8 @@ class NicScenario:
                     raise SettingsError(f"scenario: the job has no rank {rank}; give 0 to {self.world - 1}")
             if fault.peer is not None and fault.injection is not Injection.CONGESTION:
                 raise SettingsError(f"scenario: {fault.injection} concerns no pair of ranks")
+            if fault.peer == fault.rank:
+                raise SettingsError(f"scenario: a path has two ends, and rank and peer are both {fault.rank}")
             if fault.peer is not None and not self.workload.alone:
                 raise SettingsError(f"scenario: {self.workload} has no path of one pair; leave out peer")
 

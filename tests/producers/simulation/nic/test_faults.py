@@ -249,5 +249,7 @@ def test_a_fault_elsewhere_than_in_the_job_is_refused() -> None:
         dataclasses.replace(SMALL, faults=(Fault(Injection.NIC_DOWN, 8, 1.0),))
     with pytest.raises(SettingsError, match="no path of one pair"):
         dataclasses.replace(SMALL, faults=(Fault(Injection.CONGESTION, 1, 1.0, peer=2),))
+    with pytest.raises(SettingsError, match="two ends, and rank and peer are both 1"):
+        dataclasses.replace(SMALL, faults=(Fault(Injection.CONGESTION, 1, 1.0, peer=1),))
     with pytest.raises(SettingsError, match="no pair"):
         dataclasses.replace(SMALL, faults=(Fault(Injection.NIC_DOWN, 1, 1.0, peer=2),))
