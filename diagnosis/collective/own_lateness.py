@@ -25,6 +25,13 @@ METHOD = "own_lateness"
 _ALIKE = 2 / 3
 """A neighbour that is late of itself by this part of the latest one's lateness may be the culprit as well."""
 
+_OWN = 0.1
+"""Part of what the latest send of a machine is late by that all its sends together have to be late of themselves."""
+
+_COMPUTES = 1 / 4
+"""Part of what usually passes between two sends of a machine that it computes at least before the second one, on what
+came in between."""
+
 _FIRST = 1 / 3
 """The same of the first stage. On the way back it only gets, so that what it computes too long there shows in how late
 the stage after it gets rid of its sends."""
@@ -44,12 +51,12 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
     if not (late >= late_from(expected, rules)).any():
         return None
     way = _Way.of(pipelines)
-    each = late - np.fmax(way.causes(late), 0.0)
+    each = late - np.fmax(way.causes(late), np.fmax(way.arrived_late(pipelines), 0.0))
     own = np.nansum(each, axis=1)
     worst = int(np.argmax(own))
     if _unseen(late, pipelines.stage)[[worst, *way.neighbours(worst)]].any():
         return None
-    if not own[worst] > rules.spread * _deviation(own, worst, way):
+    if not own[worst] > max(_OWN * np.nanmax(late[worst]), rules.spread * _deviation(own, worst, way)):
         return None
     alike = [at for at in way.neighbours(worst) if own[at] >= _ALIKE * own[worst]]
     alike += [at for at in way.neighbours(worst) if way.before[at] == UNKNOWN and own[at] >= _FIRST * own[worst]]
@@ -245,6 +252,29 @@ class _Way:
         """The largest of the values that belong to the sends which each one waits for; NaN where there is none."""
         own, same, emptied = self._of_causes(values)
         return np.asarray(np.fmax(own, np.fmax(same, emptied)))
+
+    def arrived_late(self, pipelines: Pipelines) -> Floats:
+        """By how much later than in parallel pipelines that was over which each send waits for: the send before, the
+        microbatch that it sends on, and what came back to the machine since the send before. Shape (machines, sends);
+        NaN where none of these was seen.
+
+        What comes may be late because the machine was not ready, but not by more than its send before.
+        """
+        late = pipelines.end_lateness()
+        before, came, _ = self._of_causes(late)
+        returned = np.full(late.shape, np.nan)
+        begins, ends = pipelines.expected(), pipelines.expected_end()
+        computes = _COMPUTES * step_ns(begins)
+        for machine in np.flatnonzero((self.after != UNKNOWN) & pipelines.shared).tolist():
+            back = np.flatnonzero(self.back[self.after[machine]])
+            if not len(back):
+                continue
+            over = ends[self.after[machine], back]
+            last = np.searchsorted(over, begins[machine] - computes, side="right") - 1
+            since = np.append(np.inf, begins[machine, :-1])
+            fresh = self.forward[machine] & (last >= 0) & (over[last] > since)
+            returned[machine, fresh] = late[self.after[machine], back[last[fresh]]]
+        return np.asarray(np.fmax(before, np.fmax(came, returned)))
 
     @property
     def _turns(self) -> Bools:

@@ -30,6 +30,14 @@ Stages = tuple[int, ...]
 """The ranks of one pipeline, by stage."""
 
 
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """A moment by each rank's clock: the same for those of a stage, and if ``shared`` for all."""
+
+    of_rank: Mapping[int, int]
+    shared: bool
+
+
 def of_layout(job: Job) -> list[Stages] | None:
     """The pipelines of a job that tells its layout; None: it does not. What was inferred may be wrong, and who is
     compared with whom hangs on it."""
@@ -49,7 +57,7 @@ def of_traffic(own: Sequence[Grid], table: Participation, job: Job) -> list[Stag
     that of the last, which goes back. So the first stage is the one that nobody sends to first; of two, the one that
     sends first. Pipelines of other GPUs of the same hosts have the same order.
     """
-    moment_ns = common_moment(own, table, job)
+    moment_ns = common_moment(own, table, job).of_rank
     shown = [_sequence(grid, table, job, moment_ns) for grid in own if in_turn(grid, table)]
     found = dict.fromkeys(stages for stages in shown if stages is not None)
     order = {frozenset(hosts): hosts for hosts in (tuple(map(job.clock, stages)) for stages in found)}
@@ -102,7 +110,7 @@ def _sequence(grid: Grid, table: Participation, job: Job, moment_ns: Mapping[int
     return tuple(order) if len(order) == len(grid.rank) else None
 
 
-def common_moment(own: Sequence[Grid], table: Participation, job: Job) -> dict[int, int]:
+def common_moment(own: Sequence[Grid], table: Participation, job: Job) -> Moments:
     """A moment by each rank's clock, the same for all if collectives connect their hosts, else for those of a stage.
 
     ``own``: the grids of the table. For a stage it is the end of a collective between its ranks: the last one before a
@@ -115,15 +123,15 @@ def common_moment(own: Sequence[Grid], table: Participation, job: Job) -> dict[i
     hosts = {rank: job.clock(rank) for rank in ranks}
     ahead = next(iter(clocks(own, job)), {})
     if set(hosts.values()) <= ahead.keys():
-        return {rank: first + round(ahead[host]) for rank, host in hosts.items()}
+        return Moments({rank: first + round(ahead[host]) for rank, host in hosts.items()}, shared=True)
     built_in = ~table.direct
     seen = {hosts[rank] for rank in np.unique(table.rank[built_in & (table.state != UNKNOWN_STATE)]).tolist()}
     unseen = {hosts[rank] for rank in np.unique(table.rank[built_in]).tolist()} - seen
     for ends in _ends(table, ranks):
         moments = _of_hosts(ends, hosts)
         if moments and set(hosts.values()) - unseen == {hosts[rank] for rank in moments}:
-            return moments
-    return dict.fromkeys(ranks, first)
+            return Moments(moments, shared=False)
+    return Moments(dict.fromkeys(ranks, first), shared=False)
 
 
 def _of_hosts(ends: Mapping[int, int], hosts: Mapping[int, str]) -> dict[int, int]:
@@ -153,17 +161,18 @@ def _ends(table: Participation, ranks: Sequence[int]) -> tuple[dict[int, int], d
 class Pipelines:
     """Sends between pipeline stages by machine; arrays of shape (machines, sends).
 
-    A machine is one stage on one host; ``stage`` and ``host`` have shape (machines,). ``start`` is nanoseconds since
-    a moment that at least the ranks of a stage share, NaN where nothing was seen; ``absent``: covered, and nothing was
-    sent. ``peer`` is the machine that is sent to, or ``UNKNOWN``. ``stuck`` is the rank whose send did not end though
-    those of most other ranks of its machine did, and ``stuck_to`` whom it sent to; ``UNKNOWN`` where there is none.
-    ``after`` and ``before``: the machines of the next stage and of the one before, ``UNKNOWN`` at the ends; shape
-    (machines,).
+    A machine is one stage on one host; ``stage`` and ``host`` have shape (machines,). ``start`` and ``end`` (of the
+    last rank) are nanoseconds since a moment that at least the ranks of a stage share, NaN where nothing was seen;
+    ``shared``: those of all stages do. ``absent``: covered, and nothing was sent. ``peer`` is the machine that is sent
+    to, or ``UNKNOWN``. ``stuck`` is the rank whose send did not end though those of most other ranks of its machine
+    did, and ``stuck_to`` whom it sent to; ``UNKNOWN`` where there is none. ``after`` and ``before``: the machines of
+    the next stage and of the one before, ``UNKNOWN`` at the ends; shape (machines,).
     """
 
     host: tuple[str, ...]
     stage: Ints
     start: Floats
+    end: Floats
     absent: Bools
     peer: Ints
     stuck: Ints
@@ -171,17 +180,15 @@ class Pipelines:
     again_to: Ints
     after: Ints
     before: Ints
+    shared: bool
     coverage: float
 
     @classmethod
-    def of(
-        cls, table: Participation, job: Job, pipelines: Sequence[Sequence[int]], moment_ns: Mapping[int, int]
-    ) -> Pipelines:
-        """Collect the sends of an iteration within ``pipelines``: ranks by stage.
-
-        ``moment_ns``: a moment by each rank's clock that is the same for the ranks of a stage, so that clocks of hosts
-        need not agree.
+    def of(cls, table: Participation, job: Job, pipelines: Sequence[Sequence[int]], moments: Moments) -> Pipelines:
+        """Collect the sends of an iteration within ``pipelines``: ranks by stage. ``moments`` are what times count
+        from, so that clocks of hosts need not agree.
         """
+        moment_ns = moments.of_rank
         place = {rank: (at, job.clock(rank)) for ranks in pipelines for at, rank in enumerate(ranks)}
         machines = sorted(set(place.values()))
         number = {machine: i for i, machine in enumerate(machines)}
@@ -189,17 +196,18 @@ class Pipelines:
         rows = {rank: _sends(table, rank, ranks) for ranks in pipelines for rank in ranks if rank in moment_ns}
         elsewhere = _held_elsewhere(table, rows)
         sends = max((len(own) for own in rows.values()), default=0)
-        start = np.full((len(machines), sends), np.nan)
+        start, end = (np.full((len(machines), sends), np.nan) for _ in range(2))
         absent = np.zeros((len(machines), sends), dtype=np.bool_)
         peer, stuck, stuck_to, again_to = (np.full((len(machines), sends), UNKNOWN, dtype=np.int64) for _ in range(4))
         for machine, at in number.items():
             own = [rank for rank in rows if place[rank] == machine]
             if own:
-                times, states = zip(
+                starts, ends, states = zip(
                     *(_relative(table, rank, rows[rank], sends, moment_ns[rank], elsewhere) for rank in own),
                     strict=True,
                 )
-                start[at] = _median(np.stack(times))
+                start[at] = _median(np.stack(starts))
+                end[at] = np.where(np.isnan(start[at]), np.nan, np.fmax.reduce(np.stack(ends)))
                 state, to = np.stack(states), np.array([_receivers(table, rows[rank], sends) for rank in own])
                 absent[at] = (state == MISSING_START).sum(axis=0) * 2 > len(own)
                 lacking = np.isin(state, (MISSING_START, INCOMPLETE))
@@ -218,6 +226,7 @@ class Pipelines:
             host=tuple(host for _, host in machines),
             stage=np.array([at for at, _ in machines], dtype=np.int64),
             start=start,
+            end=end,
             absent=absent,
             peer=peer,
             stuck=stuck,
@@ -225,6 +234,7 @@ class Pipelines:
             again_to=again_to,
             after=_next_to(pipelines, of_rank, len(machines), 1),
             before=_next_to(pipelines, of_rank, len(machines), -1),
+            shared=moments.shared,
             coverage=len(rows) / max(len(place), 1),
         )
 
@@ -236,20 +246,34 @@ class Pipelines:
     def lateness(self) -> Floats:
         """By how much each send starts later than on the same stage of parallel pipelines; NaN where none of them was
         seen to. Shape as ``start``."""
-        known = ~np.isnan(self.start)
+        return self._late(self.start)
+
+    def end_lateness(self) -> Floats:
+        """By how much each send ends later than on the same stage of parallel pipelines; as ``lateness``."""
+        return self._late(self.end)
+
+    def _late(self, times: Floats) -> Floats:
+        known = ~np.isnan(times)
         pipelines = np.stack(
             [np.count_nonzero(known[self.stage == at], axis=0) for at in range(int(self.stage.max()) + 1)]
         )
         others = np.count_nonzero(self.stage == self.stage[:, None], axis=1) > 1
         alone = others[:, None] & (pipelines[self.stage] < 2)
-        return np.where(alone, np.nan, self.start - self.expected())
+        return np.where(alone, np.nan, times - self._expected(times))
 
     def expected(self) -> Floats:
         """When each send starts on the same stage of parallel pipelines: their lower median; shape as ``start``."""
-        usual = np.full(self.start.shape, np.nan)
+        return self._expected(self.start)
+
+    def expected_end(self) -> Floats:
+        """When each send ends there; as ``expected``."""
+        return self._expected(self.end)
+
+    def _expected(self, times: Floats) -> Floats:
+        usual = np.full(times.shape, np.nan)
         for stage in np.unique(self.stage).tolist():
             own = self.stage == stage
-            ordered = np.sort(self.start[own], axis=0)  # NaN last
+            ordered = np.sort(times[own], axis=0)  # NaN last
             known = np.count_nonzero(~np.isnan(ordered), axis=0)
             middle = np.maximum((known - 1) // 2, 0)
             usual[own] = ordered[middle, np.arange(ordered.shape[1])]
@@ -286,30 +310,32 @@ def _held_elsewhere(table: Participation, sends: Mapping[int, Sequence[int]]) ->
 
 def _relative(
     table: Participation, rank: int, rows: Sequence[int], sends: int, moment_ns: int, elsewhere: Set[int]
-) -> tuple[Floats, Ints]:
-    """Start of each send from the common moment on, and its state; what was never called is missing.
+) -> tuple[Floats, Floats, Ints]:
+    """Start and end of each send from the common moment on, and its state; what was never called is missing.
 
     What follows a loss is no silence, until a send is seen to end; nor is what waits for something else than the
     pipeline, on either side. A send of which nothing was seen does not tell to whom it was, so that none that is
     called later is known.
     """
-    start, state = np.full(sends, np.nan), np.full(sends, MISSING_START)
+    start, end, state = np.full(sends, np.nan), np.full(sends, np.nan), np.full(sends, MISSING_START)
     for at, row in enumerate(rows):
         state[at] = table.state[row]
         if table.start_ns[row] != UNKNOWN:
             start[at] = table.start_ns[row] - moment_ns
+        if state[at] == COMPLETE:
+            end[at] = table.end_ns[row] - moment_ns
         if state[at] != COMPLETE and {rank, *table.peer[table.peers(row)].tolist()} & elsewhere:
             state[at] = UNKNOWN_STATE
     to_nobody = (table.state == UNKNOWN_STATE) & (np.diff(table.peer_offset) == 0)
     unseen_ns = table.call_ns[(table.rank == rank) & table.direct & to_nobody]
     if len(unseen_ns):
         known = np.count_nonzero(table.call_ns[list(rows)] < unseen_ns.min())
-        start[known:], state[known:] = np.nan, UNKNOWN_STATE
+        start[known:], end[known:], state[known:] = np.nan, np.nan, UNKNOWN_STATE
     ended = np.flatnonzero(state == COMPLETE)
     lost = np.flatnonzero(state == UNKNOWN_STATE)
     lost = lost[lost > (ended[-1] if len(ended) else -1)]
     state[lost[0] if len(lost) else sends :] = UNKNOWN_STATE
-    return start, state
+    return start, end, state
 
 
 def _receivers(table: Participation, rows: Sequence[int], sends: int) -> list[int]:

@@ -55,12 +55,18 @@ def schedule(stage: int, stages: int, microbatches: int) -> Iterator[Step]:
 
 
 def replica(
-    stages: int, microbatches: int, slower: Mapping[int, float], stops: tuple[int, int] | None = None
-) -> dict[int, list[tuple[int, float]]]:
-    """Receiver and start of each stage's sends, in order; NaN of those that never start.
+    stages: int,
+    microbatches: int,
+    slower: Mapping[int, float],
+    stops: tuple[int, int] | None = None,
+    sends_ms: Mapping[int, float] | None = None,
+) -> dict[int, list[tuple[int, float, float]]]:
+    """Receiver, start and end of each stage's sends, in order; NaN of those that never start.
 
-    ``slower``: how many times as long a stage computes; ``stops``: a stage, and the step that it does not compute.
+    ``slower``: how many times as long a stage computes; ``stops``: a stage, and the step that it does not compute;
+    ``sends_ms``: what each send of a stage takes.
     """
+    takes = dict.fromkeys(range(stages), TRANSFER) | dict(sends_ms or {})
     steps = [list(schedule(stage, stages, microbatches)) for stage in range(stages)]
     at, now = [0] * stages, [0.0] * stages
     ready: dict[tuple[int, int], float] = {}
@@ -81,12 +87,12 @@ def replica(
                 there = (other, at[other])
                 if transfer not in begins and there in ready and transfer in steps[other][at[other]].transfers:
                     begins[transfer] = max(ready[key], ready[there])
-                ends.append(begins.get(transfer, np.inf) + TRANSFER)
+                ends.append(begins.get(transfer, np.inf) + takes[transfer[0]])
             if max(ends) < np.inf:
                 at[stage], now[stage], going = at[stage] + 1, max(ends), True
     return {
         stage: [
-            (transfer[1], begins.get(transfer, np.nan))
+            (transfer[1], begins.get(transfer, np.nan), begins.get(transfer, np.nan) + takes[stage])
             for step in steps[stage]
             for transfer in step.transfers
             if transfer[0] == stage
@@ -95,18 +101,19 @@ def replica(
     }
 
 
-def pipelines(replicas: list[dict[int, list[tuple[int, float]]]], apart_ns: list[float]) -> Pipelines:
+def pipelines(replicas: list[dict[int, list[tuple[int, float, float]]]], apart_ns: list[float]) -> Pipelines:
     """Replicas side by side; machines by stage, then by replica. ``apart_ns``: how far each stage's moment is off."""
     stages, width = len(replicas[0]), len(replicas)
     sends = max(len(own) for own in replicas[0].values())
-    start = np.full((stages * width, sends), np.nan)
+    start, end = (np.full((stages * width, sends), np.nan) for _ in range(2))
     peer = np.full((stages * width, sends), UNKNOWN, dtype=np.int64)
     absent = np.ones((stages * width, sends), dtype=np.bool_)
     for stage in range(stages):
         for at, own in enumerate(replicas):
-            for send, (to, begins) in enumerate(own[stage]):
+            for send, (to, begins, ends) in enumerate(own[stage]):
                 machine = stage * width + at
                 start[machine, send] = begins * 1e6 + apart_ns[stage]
+                end[machine, send] = ends * 1e6 + apart_ns[stage]
                 peer[machine, send] = UNKNOWN if np.isnan(begins) else to * width + at
                 absent[machine, send] = np.isnan(begins)
     machines = np.arange(stages * width)
@@ -115,6 +122,7 @@ def pipelines(replicas: list[dict[int, list[tuple[int, float]]]], apart_ns: list
         host=tuple(f"h{machine}" for machine in machines),
         stage=machines // width,
         start=start,
+        end=end,
         absent=absent,
         peer=peer,
         stuck=nobody,
@@ -122,5 +130,6 @@ def pipelines(replicas: list[dict[int, list[tuple[int, float]]]], apart_ns: list
         again_to=nobody,
         after=np.where(machines // width < stages - 1, machines + width, UNKNOWN),
         before=np.where(machines >= width, machines - width, UNKNOWN),
+        shared=not any(apart_ns),
         coverage=1.0,
     )

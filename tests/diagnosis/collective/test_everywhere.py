@@ -132,7 +132,7 @@ def test_stages_of_pipelines_are_named_together(slow: Mapping[int, float], named
         for first, second in layout:
             stages = replica(2, 6, slower if named or first < 2 else {})
             for stage, (rank, peer) in enumerate(((first, second), (second, first))):
-                for seq, (_, at) in enumerate(stages[stage]):
+                for seq, (_, at, _) in enumerate(stages[stage]):
                     told.tell(f"pp{first}", seq, rank, int(at * MS), MS, op="custom", peers={peer: MB}, expected=MB)
         return computed_by_host(told.table, grids(told.table), JOB, layout)
 

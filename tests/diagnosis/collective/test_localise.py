@@ -484,7 +484,7 @@ def test_traffic_shows_the_order_of_stages_whose_clocks_differ_by_more_than_what
     ranks = tuple(range(stages))
     told = Told(per_host=1)
     for stage, sends in replica(stages, 6, {}).items():
-        for seq, (peer, at) in enumerate(sends):
+        for seq, (peer, at, _) in enumerate(sends):
             told.tell("pp0", seq, stage, int(at * MS / 100), 1000, op="custom", peers={peer: MB}, expected=MB)
     pipeline = replace(job(stages, 1), communicators=(Communicator("pp0", ranks, "pp"),))
     assert of_traffic(told.grids, told.table, pipeline) == [ranks]

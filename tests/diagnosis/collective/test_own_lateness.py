@@ -42,12 +42,23 @@ def test_a_machine_that_computes_for_longer_is_named_whatever_the_clocks_say(
 ) -> None:
     stages, _ = layout
     slow, at = data.draw(st.integers(0, stages - 1)), data.draw(st.integers(0, REPLICAS - 1))
-    apart = data.draw(st.lists(st.floats(-1e9, 1e9), min_size=stages, max_size=stages))
+    clocks = st.floats(-1e9, 1e9) | st.floats(-2e7, 2e7)
+    apart = data.draw(st.lists(clocks, min_size=stages, max_size=stages))
     found = late_of_itself(slowed(layout, slow, at, times, apart), job(stages), RULES)
     assert found is not None
     culprit = slow * REPLICAS + at
     assert culprit in found.ranks
     assert set(found.ranks) <= {culprit, culprit - REPLICAS, culprit + REPLICAS}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(4, 10), st.integers(0, 1), st.integers(0, REPLICAS - 1), st.floats(3.0, 12.0))
+def test_whose_sends_take_longer_makes_nobody_of_two_stages_compute_for_longer(
+    microbatches: int, slow: int, at: int, takes_ms: float
+) -> None:
+    """As beside a busy CPU: what comes late, forward or back, delays whoever takes it."""
+    told = [replica(2, microbatches, {}, sends_ms={slow: takes_ms} if one == at else {}) for one in range(REPLICAS)]
+    assert late_of_itself(pipelines(told, [0.0, 0.0]), job(2), RULES) is None
 
 
 @settings(deadline=None, max_examples=60)
@@ -65,7 +76,8 @@ def test_nobody_is_blamed_for_what_was_not_seen_of_another(
     lost[hidden, data.draw(st.integers(0, told.start.shape[1] - 1)) :] = True
     if whole_stage:
         lost[told.stage == told.stage[hidden]] = True
-    seen = replace(told, start=np.where(lost, np.nan, told.start), peer=np.where(lost, UNKNOWN, told.peer))
+    start, end = (np.where(lost, np.nan, times) for times in (told.start, told.end))
+    seen = replace(told, start=start, end=end, peer=np.where(lost, UNKNOWN, told.peer))
     found = late_of_itself(seen, job(stages), RULES)
     assert found is None or slow * REPLICAS + at in found.ranks
     if hidden % REPLICAS != at and not whole_stage:  # what another pipeline sends tells nothing of this one's
@@ -87,6 +99,7 @@ def test_one_send_more_of_another_hides_nobody(layout: tuple[int, int], data: st
     seen = replace(
         told,
         start=np.hstack((told.start, more)),
+        end=np.hstack((told.end, more + 2e5)),
         peer=np.hstack((told.peer, peer)),
         absent=np.hstack((told.absent, np.zeros_like(more, dtype=np.bool_))),
         stuck=np.hstack((told.stuck, np.full(more.shape, UNKNOWN))),
@@ -131,6 +144,7 @@ def test_who_waits_for_what_was_not_seen_is_not_named_alone(layout: tuple[int, i
     seen = replace(
         told,
         start=np.where(lost, np.nan, told.start),
+        end=np.where(lost, np.nan, told.end),
         absent=told.absent & ~lost,
         peer=np.where(lost, UNKNOWN, told.peer),
     )
