@@ -15,9 +15,9 @@ def lost_ns(verdict: Verdict, own: Sequence[Grid], usual: Usual | None, iteratio
     """What the culprits of a verdict cost an iteration.
 
     A late start costs what it is late. A communication costs what its operators take longer than usual or, where
-    nothing usual is known, than they would if their straggler were as fast as the others. ``own``: the grids of the
-    rows that were compared, of as many ``iterations``. What showed the same culprits elsewhere adds to it, and for how
-    long the sends of a busy host were silent.
+    nothing usual is known, than they would if their straggler were as fast as the others, or their group as others.
+    ``own``: the grids of the rows that were compared, of as many ``iterations``. What showed the same culprits
+    elsewhere adds to it, and for how long the sends of a busy host were silent.
     """
     return sum(_lost_ns(one, own, usual, iterations) for one in (verdict, *verdict.weaker))
 
@@ -35,7 +35,7 @@ def _lost_ns(verdict: Verdict, own: Sequence[Grid], usual: Usual | None, iterati
         return 0.0
     duration = np.nanmedian(chosen.duration, axis=0)
     if custom or usual is None:
-        ratio = verdict.evidence.get("ratio", 1.0)
+        ratio = verdict.evidence.get("ratio", verdict.evidence.get("duration_ratio", 1.0))
         lost = duration * (1.0 - min(ratio, 1.0 / max(ratio, 1e-9)))
     else:
         known = (usual.duration.get(kind_of(chosen, at), np.nan) for at in range(len(chosen.instance)))

@@ -23,6 +23,7 @@ from diagnosis.collective.stragglers import (
     unanswered,
 )
 from diagnosis.collective.verdict import Verdict
+from diagnosis.collective.weight import lost_ns
 from diagnosis.job import Communicator, Job, Place
 from tests.diagnosis.collective.made_metrics import MB, MS, Told
 
@@ -307,6 +308,17 @@ def test_a_group_that_is_not_seen_whole_may_wait_for_whoever_is_not_seen() -> No
 def test_of_two_causes_the_group_that_has_grown_most_tells() -> None:
     (found,) = slow(groups({1: 16.0, 2: 12.0}, {1: 9.1, 2: 10.5}), RULES, Usual.of(grids(groups({}, {}))))
     assert (found.cause, found.ranks) == ("host_slow", (4, 5, 6, 7))
+
+
+def test_what_a_slow_group_costs_is_known_before_anything_is_usual() -> None:
+    """What its operators take longer than those of the groups beside it: it was slow from the job's beginning on."""
+    table = groups({1: 20.0}, {1: 9.1})
+    own = grids(table)
+    (found,) = slow_groups(own, GROUPED, RULES)
+    operators = len(next(grid for grid in own if grid.communicator == found.communicator).instance)
+    ratio = found.evidence["duration_ratio"]
+    assert found.ranks == (4, 5, 6, 7)
+    assert lost_ns(found, own, None) == pytest.approx(operators * 20.0 * MS * (1 - 1 / ratio), rel=0.02)
 
 
 def test_a_nic_that_takes_nothing_any_more_is_sent_the_same_again_and_again() -> None:
