@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -55,18 +56,55 @@ def of_traffic(own: Sequence[Grid], table: Participation, job: Job) -> list[Stag
 
     As published: sends that go from one to the next and back. Each one's first send goes to the next stage, but for
     that of the last, which goes back. So the first stage is the one that nobody sends to first; of two, the one that
-    sends first. Pipelines of other GPUs of the same hosts have the same order.
+    sends first. Where telemetry of a host begins later that is wrong, but pipelines of other GPUs of the same hosts
+    have the same order, and replicas of a stage, which reduce their gradients together, the same place in theirs.
     """
     moment_ns = common_moment(own, table, job).of_rank
     shown = [_sequence(grid, table, job, moment_ns) for grid in own if in_turn(grid, table)]
-    found = dict.fromkeys(stages for stages in shown if stages is not None)
-    order = {frozenset(hosts): hosts for hosts in (tuple(map(job.clock, stages)) for stages in found)}
+    known = _by_replicas([stages for stages in shown if stages is not None], own)
+    order = _orders(known, job)
+    found = {_in_order(stages, order[frozenset(map(job.clock, stages))], job): None for stages in known}
     for group in job.communicators:
         on_host = {job.clock(rank): rank for rank in group.ranks}
         hosts = order.get(frozenset(on_host))
         if hosts is not None and len(hosts) == len(on_host) == len(group.ranks):
             found.setdefault(tuple(on_host[host] for host in hosts))
     return list(found)
+
+
+def _by_replicas(pipelines: Sequence[Stages], own: Sequence[Grid]) -> list[Stages]:
+    """The pipelines with each rank where most of those are that it shares a built-in collective with."""
+    place = {rank: at for stages in pipelines for at, rank in enumerate(stages)}
+    of_rank: dict[int, Counter[int]] = {}
+    for grid in own:
+        members = [rank for rank in grid.rank.tolist() if rank in place]
+        if not members or grid.custom.all() or any(set(members) <= set(stages) for stages in pipelines):
+            continue
+        usual, times = Counter(place[rank] for rank in members).most_common(1)[0]
+        for rank in members if 2 * times > len(members) else ():
+            of_rank.setdefault(rank, Counter())[usual] += 1
+    found = []
+    for stages in pipelines:
+        wanted = [of_rank[rank].most_common(1)[0][0] if rank in of_rank else UNKNOWN for rank in stages]
+        told = sorted(wanted) == list(range(len(stages)))
+        found.append(tuple(stages[wanted.index(at)] for at in range(len(stages))) if told else stages)
+    return found
+
+
+def _orders(pipelines: Sequence[Stages], job: Job) -> dict[frozenset[str], tuple[str, ...]]:
+    """The order of each set of hosts that most of their pipelines show: of one its first sends may be lost."""
+    shown: dict[frozenset[str], Counter[tuple[str, ...]]] = {}
+    for stages in pipelines:
+        hosts = tuple(map(job.clock, stages))
+        shown.setdefault(frozenset(hosts), Counter())[hosts] += 1
+    return {hosts: orders.most_common(1)[0][0] for hosts, orders in shown.items()}
+
+
+def _in_order(stages: Stages, hosts: Sequence[str], job: Job) -> Stages:
+    """The ranks in the order of their hosts, where each has one."""
+    if len(set(hosts)) < len(stages):
+        return stages
+    return tuple(sorted(stages, key=lambda rank: hosts.index(job.clock(rank))))
 
 
 def in_turn(grid: Grid, table: Participation) -> bool:

@@ -15,7 +15,7 @@ def lost_ns(verdict: Verdict, own: Sequence[Grid], usual: Usual | None, iteratio
     """What the culprits of a verdict cost an iteration.
 
     A late start costs what it is late. A communication costs what its operators take longer than usual or, where
-    nothing usual is known, than they would if their straggler were as fast as the others, or their group as others.
+    nothing usual is known, than they would if their straggler were as fast as the others, or the hosts of their group.
     ``own``: the grids of the rows that were compared, of as many ``iterations``. What showed the same culprits
     elsewhere adds to it, and for how long the sends of a busy host were silent.
     """
@@ -35,7 +35,9 @@ def _lost_ns(verdict: Verdict, own: Sequence[Grid], usual: Usual | None, iterati
         return 0.0
     duration = np.nanmedian(chosen.duration, axis=0)
     if custom or usual is None:
-        ratio = verdict.evidence.get("ratio", verdict.evidence.get("duration_ratio", 1.0))
+        # a group that sends for longer may wait for a straggler that does not stand out yet
+        of_group = verdict.evidence.get("duration_ratio", 1.0) if verdict.cause == "host_slow" else 1.0
+        ratio = verdict.evidence.get("ratio", of_group)
         lost = duration * (1.0 - min(ratio, 1.0 / max(ratio, 1e-9)))
     else:
         known = (usual.duration.get(kind_of(chosen, at), np.nan) for at in range(len(chosen.instance)))

@@ -479,6 +479,35 @@ def test_traffic_shows_the_pipelines_of_a_job_that_does_not_tell_its_layout() ->
     assert sorted(of_traffic(grids(part), part, told)) == sorted(PIPELINES), "by the other GPUs of the same hosts"
 
 
+def test_a_pipeline_whose_first_sends_are_lost_has_the_order_of_the_others_of_its_hosts() -> None:
+    """Of two stages the one that sends first is taken for the first."""
+    told, shown = Told(per_host=4), [(gpu, gpu + 4) for gpu in range(4)]
+    for first, second in shown:
+        for seq in range(4):
+            if (first, seq) != (1, 0):
+                told.tell(f"pp{first}", seq, first, 20 * seq * MS, MS, op="custom", peers={second: MB}, expected=MB)
+            told.tell(f"pp{first}", seq, second, (20 * seq + 5) * MS, MS, op="custom", peers={first: MB}, expected=MB)
+    groups = tuple(Communicator(f"pp{ranks[0]}", ranks, "pp") for ranks in shown)
+    found = of_traffic(told.grids, told.table, replace(job(2, 4), communicators=groups))
+    assert sorted(found) == shown
+
+
+def test_a_pipeline_whose_first_stage_is_seen_later_has_the_order_of_the_replicas_of_its_stages() -> None:
+    """Of host 1 the first send of all ranks is lost. Its ranks reduce gradients with first stages."""
+    told, shown = Told(per_host=2), [(first, first + 6) for first in range(6)]
+    for first, second in shown:
+        for seq in range(4):
+            if (first // 2, seq) != (1, 0):
+                told.tell(f"pp{first}", seq, first, 20 * seq * MS, MS, op="custom", peers={second: MB}, expected=MB)
+            told.tell(f"pp{first}", seq, second, (20 * seq + 5) * MS, MS, op="custom", peers={first: MB}, expected=MB)
+        for rank in (first, second):
+            told.tell(f"dp{rank // 6}{rank % 2}", 9, rank, 100 * MS, 10 * MS)
+            told.tell(f"embedding{first}", 0, rank, 120 * MS, 10 * MS, expected=MB)
+    groups = tuple(Communicator(f"pp{ranks[0]}", ranks, "pp") for ranks in shown)
+    found = of_traffic(told.grids, told.table, replace(job(6, 2), communicators=groups))
+    assert sorted(found) == shown
+
+
 @pytest.mark.parametrize("stages", [3, 4, 5])
 def test_traffic_shows_the_order_of_stages_whose_clocks_differ_by_more_than_what_lies_between_them(stages: int) -> None:
     ranks = tuple(range(stages))

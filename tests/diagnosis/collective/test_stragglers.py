@@ -319,6 +319,8 @@ def test_what_a_slow_group_costs_is_known_before_anything_is_usual() -> None:
     ratio = found.evidence["duration_ratio"]
     assert found.ranks == (4, 5, 6, 7)
     assert lost_ns(found, own, None) == pytest.approx(operators * 20.0 * MS * (1 - 1 / ratio), rel=0.02)
+    network = replace(found, cause="communication_slow")
+    assert lost_ns(network, own, None) == 0, "whoever of it is slow may not stand out yet"
 
 
 def test_a_nic_that_takes_nothing_any_more_is_sent_the_same_again_and_again() -> None:
