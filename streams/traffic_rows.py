@@ -108,8 +108,10 @@ def _devices(job: Job, verdict: Verdict) -> Sequence[Device]:
     if verdict.cause in _OF_GPUS:
         return [job.gpu(rank) for rank in verdict.ranks]
     if verdict.cause in _OF_NICS:
-        members = job.members.get(verdict.communicator or "", verdict.ranks)
-        return job.carriers(members, verdict.ranks)
+        members = job.members.get(verdict.communicator or "", ())
+        # what NICs send goes from host to host, also where nothing tells with whom the culprits communicated
+        known = members and not job.on_one_host(members)
+        return job.carriers(members if known else job.ranks, verdict.ranks)
     if verdict.cause == "host_slow":
         return list(dict.fromkeys(job.cpu(rank) for rank in verdict.ranks))
     return []

@@ -53,10 +53,12 @@ def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout 
     )
     world = None if job.layout is None else job.layout.world
     if world is not None and world != len(places):
-        where = next(
-            (at for rank in sorted(places) if rank >= world and (at := traffic.place_of(OP_CALLS, rank=rank))), ""
-        )
-        raise InputError(f"{where}the layout has {world} ranks, the recording {len(places)}; correct the layout")
+        beyond = max(places)
+        if beyond >= world:
+            told = ((OP_CALLS, "rank"), (QUEUE_PAIRS, "source_rank"), (QUEUE_PAIRS, "destination_rank"))
+            where = next((at for topic, name in told if (at := traffic.place_of(topic, **{name: beyond}))), "")
+            raise InputError(f"{where}rank {beyond} is none of the layout's {world}; correct the rank, or the layout")
+        raise InputError(f"the layout has {world} ranks, the recording {len(places)}; correct the layout")
     of_rank = {rank: place.host for rank, place in job.place.items()}
     return job, Traffic(
         _placed(calls, [of_rank.get(rank) for rank in calls.column("rank").to_pylist()]),

@@ -26,3 +26,11 @@ def test_devices_that_are_not_told_apart_have_equal_parts_of_what_they_are_ranke
     rows = found(job(), 7, (SLOW, nic, UNEVEN), {})
     assert [row["evidence"]["irregularity_rate"] for row in rows] == [0.25, 0.375, None]
     assert [len(row["devices"]) for row in rows] == [2, 1, 0]
+
+
+def test_the_devices_of_a_nic_that_nobody_tells_the_peers_of_are_no_nvlinks() -> None:
+    """Of a NIC that alone is silent, or whose communicator is told of by one member alone."""
+    for communicator in (None, "not told of"):
+        nic = Verdict("hang_hardware", "device", (5,), "silence", communicator)
+        (row,) = found(job(), 7, (nic,), {}, "hang")
+        assert [device["device"] for device in row["devices"]] == ["nic:h2/mlx5_1"]

@@ -84,7 +84,9 @@ def test_a_rank_on_two_hosts_is_refused_with_the_line(recorded: Traffic) -> None
 
 def test_a_rank_that_the_layout_does_not_have_is_refused_with_the_line(recorded: Traffic) -> None:
     layout = Layout(tp=1, pp=1, dp=2, source="given")
-    with pytest.raises(InputError, match=r"op_calls\.jsonl\.gz:\d+: the layout has 2 ranks, the recording \d+"):
+    with pytest.raises(
+        InputError, match=r"op_calls\.jsonl\.gz:\d+: rank \d+ is none of the layout's 2; correct the rank"
+    ):
         complete(recorded, "run", None, layout)
 
 
