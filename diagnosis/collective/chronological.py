@@ -87,9 +87,10 @@ def computing(table: Participation, own: Sequence[Grid], job: Job) -> Floats:
     of the two was not seen, or of the rank hardly anything was, so that there may be others between them.
     """
     over = np.where(table.end_ns == UNKNOWN, np.nan, table.end_ns)
+    told = clocks(own, job)
     for grid in own:
         if grid.custom.any():
-            shift = _shifts(grid, own, job)[:, None]
+            shift = _shifts(grid, told, job)[:, None]
             last = _received(grid, table, grid.end - shift) + shift
             known = (grid.row != UNKNOWN) & grid.custom
             over[grid.row[known]] = last[known]
@@ -134,12 +135,12 @@ def _received(grid: Grid, table: Participation, end: Floats) -> Floats:
     return over
 
 
-def _shifts(grid: Grid, own: Sequence[Grid], job: Job) -> Floats:
-    """By how much each rank's clock is ahead, up to what is common: told by built-in collectives that
+def _shifts(grid: Grid, told: Sequence[Clocks], job: Job) -> Floats:
+    """By how much each rank's clock is ahead, up to what is common: ``told`` by built-in collectives that
     connect their hosts, or where there are none by the starts of the grid's own. Shape (ranks,)."""
-    told = _common(grid, own, job)
-    if told is not None:
-        return np.array([told[job.clock(int(rank))] for rank in grid.rank])
+    known = _common(grid, told, job)
+    if known is not None:
+        return np.array([known[job.clock(int(rank))] for rank in grid.rank])
     start = grid.start[:, ~np.isnan(grid.start).all(axis=0)]
     ahead = start - np.nanmedian(start, axis=0)
     seen = ~np.isnan(ahead).all(axis=1)
@@ -148,20 +149,20 @@ def _shifts(grid: Grid, own: Sequence[Grid], job: Job) -> Floats:
     return shifts
 
 
-def by_clock(grid: Grid, own: Sequence[Grid], job: Job) -> Bools:
-    """The operators of which it can be told who is late for them; shape (instances,).
+def by_clock(grid: Grid, told: Sequence[Clocks], job: Job) -> Bools:
+    """The operators of which it can be told who is late for them; shape (instances,). ``told``: as ``clocks`` has them.
 
     A custom one is over for a rank when others have sent. That takes clocks which something else sets right than when
     ranks began, as whoever computes for long begins late.
     """
-    known = _common(grid, own, job) is not None
+    known = _common(grid, told, job) is not None
     return np.full(len(grid.instance), True) if known else ~grid.custom
 
 
-def _common(grid: Grid, own: Sequence[Grid], job: Job) -> Clocks | None:
+def _common(grid: Grid, told: Sequence[Clocks], job: Job) -> Clocks | None:
     """The clocks of a grid's hosts, if built-in collectives connect them."""
     hosts = {job.clock(int(rank)) for rank in grid.rank}
-    return next((told for told in clocks(own, job) if told.keys() >= hosts), None)
+    return next((known for known in told if known.keys() >= hosts), None)
 
 
 def not_entered(grid: Grid, table: Participation) -> tuple[int, tuple[int, ...]] | None:

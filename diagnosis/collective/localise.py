@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, by_clock, computing, first_anomaly, late_members
+from diagnosis.collective.clocks import clocks
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
 from diagnosis.collective.own_lateness import late_of_itself
 from diagnosis.collective.participation import UNKNOWN, Participation
@@ -56,10 +57,7 @@ def localise_slow(
     straggling = [v for grid in within if (v := slow_in_collective(grid, rules, usual, metric)) is not None]
     hot = {rank for verdict in imbalance for rank in verdict.ranks}
     custom = [
-        v
-        for grid in within
-        for members in (job.members.get(grid.communicator, ()),)
-        if (v := slow_in_custom(grid, table, rules, usual, members if job.one_a_host(members) else ())) is not None
+        v for grid in within if (v := slow_in_custom(grid, table, rules, usual, _to_be_seen(grid, job))) is not None
     ]
     # whoever has more to send sends it at another rate
     straggling += [v for v in custom if not hot & set(v.ranks) or strength(v) >= 2 * rules.custom_margin]
@@ -80,6 +78,12 @@ def _stronger(straggling: list[Verdict], groups: list[Verdict]) -> list[Verdict]
     return straggling if straggling and deviation * BESIDE >= grown else groups
 
 
+def _to_be_seen(grid: Grid, job: Job) -> Sequence[int]:
+    """The members of a communicator, where what each sends goes through a NIC."""
+    members = job.members.get(grid.communicator, ())
+    return members if job.one_a_host(members) else ()
+
+
 def _whole(grid: Grid, job: Job) -> Grid:
     """What all members of a communicator were seen to take part in."""
     seen = set(job.members.get(grid.communicator, ())) <= set(grid.rank.tolist())
@@ -96,7 +100,7 @@ def _late(
     """Machines that compute too long before a collective, and ranks that only have more to compute."""
     slow: dict[str, list[tuple[Grid, Late]]] = {}
     hot: dict[str, list[tuple[Grid, Late]]] = {}
-    computed = computing(table, own, job)
+    computed, told = computing(table, own, job), clocks(own, job)
     for grid in own:
         back = combines(grid, table)
         for late in late_members(grid, computed, rules, back):
@@ -104,7 +108,7 @@ def _late(
                 hot.setdefault(job.clock(late.rank), []).append((grid, late))
             else:
                 slow.setdefault(job.clock(late.rank), []).append((grid, late))
-        for late in late_members(grid, computed, rules, ~back & by_clock(grid, own, job)):
+        for late in late_members(grid, computed, rules, ~back & by_clock(grid, told, job)):
             slow.setdefault(job.clock(late.rank), []).append((grid, late))
     slow = {host: found for host, found in slow.items() if _all_of_it(host, found, own, job)}
     most = max((_lost(found) for found in slow.values()), default=0.0)

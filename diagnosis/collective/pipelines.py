@@ -75,10 +75,11 @@ def of_traffic(own: Sequence[Grid], table: Participation, job: Job) -> list[Stag
 def _by_replicas(pipelines: Sequence[Stages], own: Sequence[Grid]) -> list[Stages]:
     """The pipelines with each rank where most of those are that it shares a built-in collective with."""
     place = {rank: at for stages in pipelines for at, rank in enumerate(stages)}
+    pipeline = {rank: stages for stages in pipelines for rank in stages}
     of_rank: dict[int, Counter[int]] = {}
     for grid in own:
         members = [rank for rank in grid.rank.tolist() if rank in place]
-        if not members or grid.custom.all() or any(set(members) <= set(stages) for stages in pipelines):
+        if grid.custom.all() or len({pipeline[rank] for rank in members}) < 2:
             continue
         usual, times = Counter(place[rank] for rank in members).most_common(1)[0]
         for rank in members if 2 * times > len(members) else ():
