@@ -93,11 +93,11 @@ class TopicLines:
             row = json.loads(line)
         except (ValueError, RecursionError):
             return None
-        told = [(column, name) for column in self.columns for name in (column.name, _alias_of(column.name))]
-        for column, name in told if isinstance(row, dict) else ():
+        spelled = [(column, name) for column in self.columns for name in (column.name, _alias_of(column.name)) if name]
+        for column, name in spelled if isinstance(row, dict) else ():
             value = row.get(name)
             if isinstance(value, float) and pa.types.is_integer(column.type):
-                return f"field {name}: {value} a whole number is written without a point"
+                return f"field {name}: {value}, and a whole number is written without a point"
             try:
                 pa.array([value], plain(column))
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -198,7 +198,7 @@ class Traffic:
         for block in line_blocks([path for path in self.files if format_.matches(path)], LIMITS):
             for number, line in enumerate(block.data.split(b"\n"), start=block.line):
                 row = json.loads(line) if line.strip() else {}
-                row.setdefault(HOST.name, _host_of(block.path))
+                row[HOST.name] = row.get(HOST.name) or _host_of(block.path)
                 if all(row.get(name) == value for name, value in values.items()):
                     return f"{block.path}:{number}: "
         return ""

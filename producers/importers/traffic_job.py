@@ -15,6 +15,9 @@ from schemas.catalogue import OP_CALLS, QUEUE_PAIRS
 from schemas.errors import InputError
 from schemas.topic import ID
 
+_KINDS = {"calls": "op_calls", "queue pairs": "queue_pairs", "epochs": "nic_epochs"}
+"""What it takes to compare ranks, in words, and the tables that hold it."""
+
 
 def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout | None) -> tuple[Job, Traffic]:
     """The job of recorded traffic, and the traffic with the host of each row.
@@ -68,7 +71,8 @@ def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout 
 
 
 def untold(job: Job, traffic: Traffic) -> list[str]:
-    """Which of the job's hosts recorded nothing, or not what it takes to compare their ranks: a line a host."""
+    """Which of the job's hosts recorded nothing, or not what it takes to compare their ranks: a line a host, or
+    a NIC."""
     polled = traffic.polled_ns
     latest = max(polled.values(), default=0)
     early = {host: latest - last for host, last in sorted(polled.items()) if last < latest - TOGETHER_NS}
@@ -87,9 +91,6 @@ def compared(job: Job, traffic: Traffic) -> set[int]:
     """The ranks that called, on hosts that recorded all it takes to compare them."""
     lacking = _lacking(job, traffic)
     return {rank for rank in _called(traffic) if job.clock(rank) not in lacking}
-
-
-_KINDS = {"calls": "op_calls", "queue pairs": "queue_pairs", "epochs": "nic_epochs"}
 
 
 def _lacking(job: Job, traffic: Traffic) -> dict[str, list[str]]:
