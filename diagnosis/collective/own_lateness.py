@@ -3,7 +3,8 @@
 The first late start of all stages can only be told as far as the clocks of their hosts agree. How late a send is
 against the same stage of parallel pipelines needs no such agreement. A send waits for the one before it, for what its
 machine has to get first (the same microbatch from the stage before; on the way back from the stage after), and for
-its receiver, which has to get rid of the microbatch before. What is later than all of these is late of itself.
+its receiver, which has to get rid of the microbatch before. What is later than all of these is late of itself. What
+it waits for may have begun in time and be over late.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def late_of_itself(pipelines: Pipelines, job: Job, rules: ComparisonRules) -> Ve
     if not (late >= late_from(expected, rules)).any():
         return None
     way = _Way.of(pipelines)
-    each = late - np.fmax(way.causes(late), np.fmax(way.arrived_late(pipelines), 0.0))
+    each = late - np.fmax(way.causes(late), np.fmax(way.awaited_late(pipelines), 0.0))
     own = np.nansum(each, axis=1)
     worst = int(np.argmax(own))
     if _unseen(late, pipelines.stage)[[worst, *way.neighbours(worst)]].any():
@@ -253,7 +254,7 @@ class _Way:
         own, same, emptied = self._of_causes(values)
         return np.asarray(np.fmax(own, np.fmax(same, emptied)))
 
-    def arrived_late(self, pipelines: Pipelines) -> Floats:
+    def awaited_late(self, pipelines: Pipelines) -> Floats:
         """By how much later than in parallel pipelines that was over which each send waits for: the send before, the
         microbatch that it sends on, and what came back to the machine since the send before. Shape (machines, sends);
         NaN where none of these was seen.

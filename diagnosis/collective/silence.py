@@ -50,9 +50,8 @@ def heard(verdicts: Sequence[Verdict], sending: Mapping[int, bool], ranks: int) 
     """
     each = [_heard(verdict, sending) for verdict in verdicts]
     down = [only for only in silent_alone(sending) if 2 * len(sending) > ranks or not each]
-    return (
-        [v for v in each if v.cause == "hang_hardware" and list(v.ranks) == _silent_alone(sending)][:1] or down or each
-    )
+    by_rule = [v for v in each if v.cause == "hang_hardware" and list(v.ranks) == _silent_alone(sending)]
+    return by_rule[:1] or down or each
 
 
 def _heard(verdict: Verdict, sending: Mapping[int, bool]) -> Verdict:

@@ -106,9 +106,9 @@ def slow_in_custom(
 
     First by the rank-level actual rate, each against what is usual for the rank; where that is not known it has to
     differ by twice as much, since ranks send unlike volumes. Who is silent for most of the time is not held up by what
-    it can send; nor, where one of ``members`` was not seen, is anybody who is silent at all: that one may be waited
-    for. Where all who send to one rank are slow to it alone, that rank's own way in is slow: rates of senders cannot
-    show it.
+    it can send; where one of ``members`` was not seen, nor is who is silent for more than built-in collectives allow,
+    as that one may be waited for. Where all who send to one rank are slow to it alone, that rank's own way in is slow:
+    rates of senders cannot show it.
     """
     chosen = grid.choose(np.flatnonzero(grid.complete & grid.custom)[-rules.recent :])
     if len(chosen.instance) < min(_FEWEST, rules.recent):
