@@ -14,8 +14,8 @@ from diagnosis.collective.grid import REMEMBERED, ComparisonRules, Grid, Usual, 
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
 from diagnosis.collective.participation import Participation
-from diagnosis.collective.pipelines import Stages, of_layout, of_traffic
 from diagnosis.collective.silent_sends import SilentSends
+from diagnosis.collective.stages import Stages, of_layout, of_traffic
 from diagnosis.collective.stragglers import Metric
 from diagnosis.collective.verdict import Verdict
 from diagnosis.collective.weight import lost_ns, prolonged_ns

@@ -16,9 +16,11 @@ import numpy.typing as npt
 
 from diagnosis.collective.chronological import computing
 from diagnosis.collective.grid import Grid, Work
+from diagnosis.collective.moments import common_moment
 from diagnosis.collective.own_lateness import computed_of_itself
 from diagnosis.collective.participation import Floats, Participation
-from diagnosis.collective.pipelines import Pipelines, Stages, common_moment
+from diagnosis.collective.pipelines import Pipelines
+from diagnosis.collective.stages import Stages
 from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
 

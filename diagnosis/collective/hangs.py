@@ -13,6 +13,7 @@ import numpy as np
 
 from diagnosis.collective.chronological import began, first_anomaly, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, grids
+from diagnosis.collective.moments import common_moment
 from diagnosis.collective.own_lateness import missing_of_itself
 from diagnosis.collective.participation import (
     COMPLETE,
@@ -23,9 +24,10 @@ from diagnosis.collective.participation import (
     Ints,
     Participation,
 )
-from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
+from diagnosis.collective.pipelines import Pipelines
 from diagnosis.collective.resends import partly_sent_again, sent_again
 from diagnosis.collective.silence import alive, heard
+from diagnosis.collective.stages import between_replicas
 from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom, unanswered
 from diagnosis.collective.verdict import Verdict, by_machine, distinct, either
 from diagnosis.job import Job

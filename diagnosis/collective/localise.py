@@ -14,9 +14,11 @@ from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, by_clock, computing, first_anomaly, late_members
 from diagnosis.collective.clocks import clocks
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, grids
+from diagnosis.collective.moments import common_moment
 from diagnosis.collective.own_lateness import late_of_itself
 from diagnosis.collective.participation import UNKNOWN, Participation
-from diagnosis.collective.pipelines import Pipelines, between_replicas, common_moment
+from diagnosis.collective.pipelines import Pipelines
+from diagnosis.collective.stages import between_replicas
 from diagnosis.collective.stragglers import (
     Metric,
     slow_in_collective,

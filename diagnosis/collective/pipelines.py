@@ -1,15 +1,14 @@
-"""The ranks of each pipeline by stage, and what they send to each other in an iteration (Pulse 5.2, 7.2.1, D.4)."""
+"""What the stages of pipelines send to each other in an iteration, by machine (Pulse 7.2.1, D.4)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from diagnosis.collective.clocks import clocks
-from diagnosis.collective.grid import Grid
+from diagnosis.collective.moments import Moments
 from diagnosis.collective.participation import (
     COMPLETE,
     INCOMPLETE,
@@ -27,174 +26,6 @@ from diagnosis.job import Job
 _LEAST_TOGETHER = 3
 """Ranks of a machine of which one that sends alone does so for a reason of its own."""
 
-Stages = tuple[int, ...]
-"""The ranks of one pipeline, by stage."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """A moment by each rank's clock: the same for those of a stage, and if ``shared`` for all."""
-
-    of_rank: Mapping[int, int]
-    shared: bool
-
-
-def of_layout(job: Job) -> list[Stages] | None:
-    """The pipelines of a job that tells its layout; None: it does not. What was inferred may be wrong, and who is
-    compared with whom hangs on it."""
-    layout = job.layout
-    if layout is None or layout.source != "given" or layout.world is None or layout.pp is None:
-        return None
-    if layout.pp < 2:
-        return []
-    apart = layout.world // layout.pp
-    return [tuple(first + apart * stage for stage in range(layout.pp)) for first in range(apart)]
-
-
-def of_traffic(own: Sequence[Grid], table: Participation, job: Job) -> list[Stages]:
-    """The pipelines of a job that does not tell its layout, by an iteration that shows all of their sends.
-
-    As published: sends that go from one to the next and back. Each one's first send goes to the next stage, but for
-    that of the last, which goes back. So the first stage is the one that nobody sends to first; of two, the one that
-    sends first. Where telemetry of a host begins later that is wrong, but pipelines of other GPUs of the same hosts
-    have the same order, and replicas of a stage, which reduce their gradients together, the same place in theirs.
-    """
-    moment_ns = common_moment(own, table, job).of_rank
-    shown = [_sequence(grid, table, job, moment_ns) for grid in own if in_turn(grid, table)]
-    known = _by_replicas([stages for stages in shown if stages is not None], own)
-    order = _orders(known, job)
-    found = {_in_order(stages, order[frozenset(map(job.clock, stages))], job): None for stages in known}
-    for group in job.communicators:
-        on_host = {job.clock(rank): rank for rank in group.ranks}
-        hosts = order.get(frozenset(on_host))
-        if hosts is not None and len(hosts) == len(on_host) == len(group.ranks):
-            found.setdefault(tuple(on_host[host] for host in hosts))
-    return list(found)
-
-
-def _by_replicas(pipelines: Sequence[Stages], own: Sequence[Grid]) -> list[Stages]:
-    """The pipelines with each rank where most of those are that it shares a built-in collective with."""
-    place = {rank: at for stages in pipelines for at, rank in enumerate(stages)}
-    pipeline = {rank: stages for stages in pipelines for rank in stages}
-    of_rank: dict[int, Counter[int]] = {}
-    for grid in own:
-        members = [rank for rank in grid.rank.tolist() if rank in place]
-        if grid.custom.all() or len({pipeline[rank] for rank in members}) < 2:
-            continue
-        usual, times = Counter(place[rank] for rank in members).most_common(1)[0]
-        for rank in members if 2 * times > len(members) else ():
-            of_rank.setdefault(rank, Counter())[usual] += 1
-    found = []
-    for stages in pipelines:
-        wanted = [of_rank[rank].most_common(1)[0][0] if rank in of_rank else UNKNOWN for rank in stages]
-        told = sorted(wanted) == list(range(len(stages)))
-        found.append(tuple(stages[wanted.index(at)] for at in range(len(stages))) if told else stages)
-    return found
-
-
-def _orders(pipelines: Sequence[Stages], job: Job) -> dict[frozenset[str], tuple[str, ...]]:
-    """The order of each set of hosts that most of their pipelines show: of one its first sends may be lost."""
-    shown: dict[frozenset[str], Counter[tuple[str, ...]]] = {}
-    for stages in pipelines:
-        hosts = tuple(map(job.clock, stages))
-        shown.setdefault(frozenset(hosts), Counter())[hosts] += 1
-    return {hosts: orders.most_common(1)[0][0] for hosts, orders in shown.items()}
-
-
-def _in_order(stages: Stages, hosts: Sequence[str], job: Job) -> Stages:
-    """The ranks in the order of their hosts, where each has one."""
-    if len(set(hosts)) < len(stages):
-        return stages
-    return tuple(sorted(stages, key=lambda rank: hosts.index(job.clock(rank))))
-
-
-def in_turn(grid: Grid, table: Participation) -> bool:
-    """Whether ranks only send to one other at a time, and are sent to by it, as far as is seen: stages of a pipeline.
-    They have unlike work, so that they are not compared."""
-    rows = grid.row[(grid.row != UNKNOWN) & (grid.state != UNKNOWN_STATE)]
-    if not len(rows) or not table.direct[rows].all() or (np.diff(table.peer_offset)[rows] != 1).any():
-        return False
-    links = set(zip(table.rank[rows].tolist(), table.peer[table.peer_offset[rows]].tolist(), strict=True))
-    return all((receiver, sender) in links for sender, receiver in links)
-
-
-def between_replicas(
-    own: Sequence[Grid], table: Participation, pipelines: Sequence[Sequence[int]]
-) -> tuple[list[Grid], set[int]]:
-    """The communicators whose ranks are compared, and the ranks that are stages of pipelines.
-
-    Left out are those within a pipeline, also where only their sends show it: its stages have unlike work.
-    """
-    stages = [*map(set, pipelines), *(set(grid.rank.tolist()) for grid in own if in_turn(grid, table))]
-    within = [grid for grid in own if not any(set(grid.rank.tolist()) <= ranks for ranks in stages)]
-    return within, set().union(*stages)
-
-
-def _sequence(grid: Grid, table: Participation, job: Job, moment_ns: Mapping[int, int]) -> Stages | None:
-    if set(job.members.get(grid.communicator, ())) != set(grid.rank.tolist()):
-        return None
-    began: dict[int, int] = {}
-    following: dict[int, int] = {}
-    for at, rank in enumerate(grid.rank.tolist()):
-        rows = grid.row[at][grid.row[at] != UNKNOWN]
-        first = int(rows[np.argmin(table.call_ns[rows])])
-        if table.start_ns[first] == UNKNOWN or rank not in moment_ns:
-            return None
-        began[rank] = int(table.start_ns[first]) - moment_ns[rank]
-        following[rank] = int(table.peer[table.peer_offset[first]])
-    unfollowed = set(following) - set(following.values())
-    order = [unfollowed.pop() if len(unfollowed) == 1 else min(began, key=lambda rank: began[rank])]
-    while (peer := following[order[-1]]) not in order and peer in following:
-        order.append(peer)
-    return tuple(order) if len(order) == len(grid.rank) else None
-
-
-def common_moment(own: Sequence[Grid], table: Participation, job: Job) -> Moments:
-    """A moment by each rank's clock, the same for all if collectives connect their hosts, else for those of a stage.
-
-    ``own``: the grids of the table. For a stage it is the end of a collective between its ranks: the last one before a
-    rank's first send within its pipeline, or where a host has none, the first one after it; ranks of a host have one
-    clock. Without either the clocks of hosts are taken as they are. Ranks of a host of whose collectives nothing was
-    seen are left out.
-    """
-    ranks = np.unique(table.rank).tolist()
-    first = int(table.call_ns.min()) if len(table) else 0
-    hosts = {rank: job.clock(rank) for rank in ranks}
-    ahead = next(iter(clocks(own, job)), {})
-    if set(hosts.values()) <= ahead.keys():
-        return Moments({rank: first + round(ahead[host]) for rank, host in hosts.items()}, shared=True)
-    built_in = ~table.direct
-    seen = {hosts[rank] for rank in np.unique(table.rank[built_in & (table.state != UNKNOWN_STATE)]).tolist()}
-    unseen = {hosts[rank] for rank in np.unique(table.rank[built_in]).tolist()} - seen
-    for ends in _ends(table, ranks):
-        moments = _of_hosts(ends, hosts)
-        if moments and set(hosts.values()) - unseen == {hosts[rank] for rank in moments}:
-            return Moments(moments, shared=False)
-    return Moments(dict.fromkeys(ranks, first), shared=False)
-
-
-def _of_hosts(ends: Mapping[int, int], hosts: Mapping[int, str]) -> dict[int, int]:
-    """Moments of ranks; of one that has none, those of the others of its host."""
-    each: dict[str, list[int]] = {}
-    for rank, end in ends.items():
-        each.setdefault(hosts[rank], []).append(end)
-    return {rank: ends.get(rank, int(np.median(each[host]))) for rank, host in hosts.items() if host in each}
-
-
-def _ends(table: Participation, ranks: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """The ends of the last collective before each rank's first send, and of the first one after it."""
-    before: dict[int, int] = {}
-    after: dict[int, int] = {}
-    for rank in ranks:
-        own = table.rank == rank
-        sends = table.call_ns[own & table.direct]
-        ends = np.sort(table.end_ns[own & ~table.direct & (table.state == COMPLETE)])
-        earlier = ends[ends <= sends.min()] if len(sends) else ends[:0]
-        later = ends[len(earlier) :]
-        before |= {rank: int(earlier[-1])} if len(earlier) else {}
-        after |= {rank: int(later[0])} if len(later) else {}
-    return before, after
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipelines:
@@ -204,7 +35,8 @@ class Pipelines:
     last rank) are nanoseconds since a moment that at least the ranks of a stage share, NaN where nothing was seen;
     ``shared``: those of all stages do. ``absent``: covered, and nothing was sent. ``peer`` is the machine that is sent
     to, or ``UNKNOWN``. ``stuck`` is the rank whose send did not end though those of most other ranks of its machine
-    did, and ``stuck_to`` whom it sent to; ``UNKNOWN`` where there is none. ``after`` and ``before``: the machines of
+    did, and ``stuck_to`` whom it sent to; ``again_to`` is whom the only rank of its machine that sends sent to again;
+    ``UNKNOWN`` where there is none. ``after`` and ``before``: the machines of
     the next stage and of the one before, ``UNKNOWN`` at the ends; shape (machines,).
     """
 
@@ -234,43 +66,17 @@ class Pipelines:
         of_rank = {rank: number[machine] for rank, machine in place.items()}
         rows = {rank: _sends(table, rank, ranks) for ranks in pipelines for rank in ranks if rank in moment_ns}
         elsewhere = _held_elsewhere(table, rows)
-        sends = max((len(own) for own in rows.values()), default=0)
-        start, end = (np.full((len(machines), sends), np.nan) for _ in range(2))
-        absent = np.zeros((len(machines), sends), dtype=np.bool_)
-        peer, stuck, stuck_to, again_to = (np.full((len(machines), sends), UNKNOWN, dtype=np.int64) for _ in range(4))
+        told = _Sends.unknown(len(machines), max((len(own) for own in rows.values()), default=0))
         for machine, at in number.items():
-            own = [rank for rank in rows if place[rank] == machine]
+            own = {rank: of for rank, of in rows.items() if place[rank] == machine}
             if own:
-                starts, ends, states = zip(
-                    *(_relative(table, rank, rows[rank], sends, moment_ns[rank], elsewhere) for rank in own),
-                    strict=True,
-                )
-                start[at] = _median(np.stack(starts))
-                end[at] = np.where(np.isnan(start[at]), np.nan, np.fmax.reduce(np.stack(ends)))
-                state, to = np.stack(states), np.array([_receivers(table, rows[rank], sends) for rank in own])
-                absent[at] = (state == MISSING_START).sum(axis=0) * 2 > len(own)
-                lacking = np.isin(state, (MISSING_START, INCOMPLETE))
-                alone = lacking.any(axis=0) & ((state == COMPLETE).sum(axis=0) * 2 >= len(own))
-                which, columns = np.argmax(lacking, axis=0), np.arange(sends)
-                stuck[at] = np.where(alone, np.array(own)[which], UNKNOWN)
-                stuck_to[at] = np.where(alone, to[which, columns], UNKNOWN)
-                again = np.zeros(state.shape, dtype=np.bool_)
-                for i, rank in enumerate(own):
-                    again[i, : len(rows[rank])] = sent_again(table, np.array(rows[rank], dtype=np.int64))
-                waiting = (state == MISSING_START).sum(axis=0) == len(own) - 1
-                only = waiting & (len(own) >= _LEAST_TOGETHER) & again.any(axis=0)
-                again_to[at] = np.where(only, to[np.argmax(again, axis=0), columns], UNKNOWN)
-                peer[at] = [of_rank.get(rank, UNKNOWN) for rank in to[0].tolist()]
+                of_machine = _of_machine(table, own, told.start.shape[1], moment_ns, elsewhere, of_rank)
+                for column, values in zip(told, of_machine, strict=True):
+                    column[at] = values
         return cls(
             host=tuple(host for _, host in machines),
             stage=np.array([at for at, _ in machines], dtype=np.int64),
-            start=start,
-            end=end,
-            absent=absent,
-            peer=peer,
-            stuck=stuck,
-            stuck_to=stuck_to,
-            again_to=again_to,
+            **told._asdict(),
             after=_next_to(pipelines, of_rank, len(machines), 1),
             before=_next_to(pipelines, of_rank, len(machines), -1),
             shared=moments.shared,
@@ -317,6 +123,58 @@ class Pipelines:
             middle = np.maximum((known - 1) // 2, 0)
             usual[own] = ordered[middle, np.arange(ordered.shape[1])]
         return usual
+
+
+class _Sends(NamedTuple):
+    """What ``Pipelines`` tells of sends: arrays of shape (machines, sends), or of one machine (sends,)."""
+
+    start: Floats
+    end: Floats
+    absent: Bools
+    peer: Ints
+    stuck: Ints
+    stuck_to: Ints
+    again_to: Ints
+
+    @classmethod
+    def unknown(cls, machines: int, sends: int) -> _Sends:
+        """Nothing is known of any."""
+        shape = machines, sends
+        start, end = (np.full(shape, np.nan) for _ in range(2))
+        peer, stuck, stuck_to, again_to = (np.full(shape, UNKNOWN, dtype=np.int64) for _ in range(4))
+        return cls(start, end, np.zeros(shape, dtype=np.bool_), peer, stuck, stuck_to, again_to)
+
+
+def _of_machine(
+    table: Participation,
+    rows: Mapping[int, Sequence[int]],
+    sends: int,
+    moment_ns: Mapping[int, int],
+    elsewhere: Set[int],
+    machine: Mapping[int, int],
+) -> _Sends:
+    """The sends of one machine, by the rows of its ranks; ``machine``: the number of each rank's."""
+    ranks = np.array(list(rows))
+    each = [_relative(table, rank, own, sends, moment_ns[rank], elsewhere) for rank, own in rows.items()]
+    starts, ends, state = (np.stack(column) for column in zip(*each, strict=True))
+    to = np.array([_receivers(table, own, sends) for own in rows.values()])
+    start, columns = _median(starts), np.arange(sends)
+    missing, through = state == MISSING_START, (state == COMPLETE).sum(axis=0)
+    lacking = missing | (state == INCOMPLETE)
+    alone, which = lacking.any(axis=0) & (through * 2 >= len(ranks)), np.argmax(lacking, axis=0)
+    again = np.zeros(state.shape, dtype=np.bool_)
+    for i, own in enumerate(rows.values()):
+        again[i, : len(own)] = sent_again(table, np.array(own, dtype=np.int64))
+    sends_alone = (missing.sum(axis=0) == len(ranks) - 1) & (len(ranks) >= _LEAST_TOGETHER) & again.any(axis=0)
+    return _Sends(
+        start=start,
+        end=np.where(np.isnan(start), np.nan, np.fmax.reduce(ends)),
+        absent=missing.sum(axis=0) * 2 > len(ranks),
+        peer=np.array([machine.get(rank, UNKNOWN) for rank in to[0].tolist()], dtype=np.int64),
+        stuck=np.where(alone, ranks[which], UNKNOWN),
+        stuck_to=np.where(alone, to[which, columns], UNKNOWN),
+        again_to=np.where(sends_alone, to[np.argmax(again, axis=0), columns], UNKNOWN),
+    )
 
 
 def _next_to(pipelines: Sequence[Sequence[int]], machine: Mapping[int, int], machines: int, step: int) -> Ints:

@@ -14,9 +14,11 @@ from diagnosis.collective.chronological import computing, first_anomaly, late_me
 from diagnosis.collective.grid import ComparisonRules, Usual, grids
 from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.localise import localise_slow
+from diagnosis.collective.moments import common_moment
 from diagnosis.collective.own_lateness import missing_of_itself
 from diagnosis.collective.participation import Participation
-from diagnosis.collective.pipelines import Pipelines, common_moment, of_layout, of_traffic
+from diagnosis.collective.pipelines import Pipelines
+from diagnosis.collective.stages import of_layout, of_traffic
 from diagnosis.collective.traffic_map import TrafficMap, combines
 from diagnosis.collective.verdict import Verdict, by_machine, either
 from diagnosis.job import Communicator, Job, Layout

@@ -15,7 +15,7 @@ from diagnosis.collective.comparing import SLOW, Comparer
 from diagnosis.collective.course import Iteration
 from diagnosis.collective.grid import ComparisonRules
 from diagnosis.collective.participation import INCOMPLETE, MISSING_START
-from diagnosis.collective.pipelines import Stages
+from diagnosis.collective.stages import Stages
 from diagnosis.collective.verdict import Verdict
 from diagnosis.irregularity.monitor import IterationMonitor
 from diagnosis.job import Job, Layout
