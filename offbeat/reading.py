@@ -84,7 +84,8 @@ def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) ->
         beside = read_job_file(folder)
         described = beside if recording is None else _with(recording.job, beside)
         job, placed = traffic_job.complete(sent, folder.name or "recording", described, reading.layout)
-    untold = tuple(traffic_job.untold(job, placed))
+    not_read = (f"{told}; those of hosts are named host=NAME" for path in paths if (told := _not_read(path)))
+    untold = (*traffic_job.untold(job, placed), *not_read)
     for line in untold:
         terminal.note(line)
     return Recorded(job, recording, placed, untold)
@@ -141,12 +142,11 @@ def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Rec
     plain = [path for path in paths if not path.is_dir() or (_holds_telemetry(path) and not kept.holds_any(path))]
     paths = [*plain, *kept.folders([path for path in paths if path not in plain])]
     for folder in paths:
-        inner = _recordings_in(folder) if folder.is_dir() else []
-        if not inner:
-            continue
-        if not _holds_telemetry(folder):
+        inner = _recordings_in(folder)
+        if inner and not _holds_telemetry(folder):
             raise InputError(f"{folder}: folders in a folder are not read; name one of them, as {inner[0]}")
-        terminal.note(f"{folder}: folders in a folder are not read: {', '.join(each.name for each in inner)}")
+        if told := _not_read(folder):
+            terminal.note(told)
     end, layout = reading.iteration_end, reading.layout
     with terminal.progress("reading"):
         recording = load(paths, format_name=reading.format_name, layout=layout, iteration_end=end)
@@ -155,8 +155,16 @@ def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Rec
     return recording
 
 
+def _not_read(path: Path) -> str | None:
+    """What is said of the folders in a folder that hold telemetry of their own."""
+    inner = ", ".join(each.name for each in _recordings_in(path))
+    return f"{path}: folders in a folder are not read: {inner}" if inner else None
+
+
 def _recordings_in(folder: Path) -> list[Path]:
     """Folders in a folder that hold telemetry of their own, not a partition's."""
+    if not folder.is_dir():
+        return []
     return [
         child
         for child in sorted(folder.iterdir())

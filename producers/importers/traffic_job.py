@@ -79,7 +79,10 @@ def untold(job: Job, traffic: Traffic) -> list[str]:
     lines = [f"{host}: recorded nothing of the last {ns / 1e9:.0f} s" for host, ns in early.items()]
     for host, missing in _lacking(job, traffic).items():
         what = "nothing" if len(missing) == len(_KINDS) else "no " + ", no ".join(missing)
-        lines.append(f"{host}: recorded {what}; its ranks are compared with nobody")
+        lines.append(f"{host}: recorded {what}; what its ranks send is not known")
+    nowhere = [str(place.rank) for place in job.places if place.host is None]
+    if nowhere:
+        lines.append(f"rank {', '.join(nowhere)}: recorded nothing; what they send is not known, nor where they are")
     counted, connected = (_nics(table) for table in (traffic.nic_epochs, traffic.queue_pairs))
     for host, nic in sorted(connected - counted):
         if any(host == other for other, _ in counted):

@@ -126,12 +126,12 @@ def test_of_a_host_that_recorded_nothing_nobody_is_named_and_the_others_are_diag
     shutil.copytree(slow, part, ignore=shutil.ignore_patterns("h0.*"))
     result = offbeat("diagnose", part, "--json")
     told = json.loads(result.stdout)
-    assert "h0: recorded nothing; its ranks are compared with nobody" in result.stderr
+    assert "h0: recorded nothing; what its ranks send is not known" in result.stderr
     assert [(one["cause"], one["ranks"]) for one in told["incidents"]] == [("communication_slow", [2])]
     assert told["coverage"]["ranks_seen"] == 3
-    assert told["coverage"]["untold"] == ["h0: recorded nothing; its ranks are compared with nobody"]
+    assert told["coverage"]["untold"] == ["h0: recorded nothing; what its ranks send is not known"]
     (part / "h1.nic_epochs.jsonl.gz").unlink()
-    assert "h1: recorded no epochs; its ranks" in offbeat("diagnose", part).stderr
+    assert "h1: recorded no epochs; what its ranks" in offbeat("diagnose", part).stderr
 
 
 def test_where_the_culprit_recorded_too_little_it_is_said_whose_telemetry_is_missing(
@@ -140,13 +140,31 @@ def test_where_the_culprit_recorded_too_little_it_is_said_whose_telemetry_is_mis
     shutil.copytree(slow, tmp_path / "part", ignore=shutil.ignore_patterns("h2.queue_pairs*"))
     told = answer(tmp_path / "part")
     assert told["coverage"]["ranks_seen"] == 3
-    assert told["coverage"]["untold"] == ["h2: recorded no queue pairs; its ranks are compared with nobody"]
+    assert told["coverage"]["untold"] == ["h2: recorded no queue pairs; what its ranks send is not known"]
     assert told["incidents"] == []
     assert told["notes"] == ["slow at times, and nobody could be named: telemetry of 1 rank is missing"]
     shutil.copytree(slow, tmp_path / "calls", ignore=shutil.ignore_patterns("*.queue_pairs*"))
     assert answer(tmp_path / "calls")["notes"] == [
         "nothing can be told: of no rank were calls, queue pairs and epochs recorded"
     ]
+
+
+def test_ranks_of_which_only_others_tell_recorded_nothing(slow: Path, tmp_path: Path) -> None:
+    shutil.copytree(slow, tmp_path / "part", ignore=shutil.ignore_patterns("job.json", "h0.*"))
+    said = "rank 0: recorded nothing; what they send is not known, nor where they are"
+    assert answer(tmp_path / "part")["coverage"]["untold"] == [said]
+
+
+def test_folders_that_are_not_of_a_host_by_their_names_are_told(slow: Path, tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    shutil.copytree(slow, part)
+    for name, read in (("h3", False), ("host=h3", True)):
+        (part / name).mkdir()
+        for path in sorted(part.rglob("h3.*")):
+            path.rename(part / name / path.name)
+        told = answer(part)["coverage"]
+        assert (told["ranks_seen"] == 4, told["untold"] == []) == (read, read)
+        assert read or any(line.endswith("not read: h3; those of hosts are named host=NAME") for line in told["untold"])
 
 
 def test_queue_pairs_of_a_nic_that_nothing_was_counted_of_are_told(slow: Path, tmp_path: Path) -> None:
