@@ -19,6 +19,8 @@ from streams.traffic_rows import METHOD as BY_TRAFFIC
 
 Row = Mapping[str, Any]
 
+_MOST_UNTOLD = 3
+
 
 class Measured(NamedTuple):
     """By which rule and numbers a finding came about."""
@@ -134,22 +136,27 @@ def as_json(
     ranks_seen: int,
     lost_lines: int,
     untold: Sequence[str] = (),
+    silent_ns: int | None = None,
 ) -> dict[str, Any]:
     """The answer as one JSON object; what is not known is null.
 
     ``notes`` say why nothing was found although something may be wrong: without incidents and without notes nothing
-    is. ``untold``: what hosts did not record, a line each.
+    is. ``untold``: what hosts did not record, a line each. ``silent_ns``: for how long nothing was called in the end,
+    where that is a hang unless the job was over.
     """
     seen = {"ranks_seen": ranks_seen, "ranks_expected": len(job.ranks)}
     coverage = {**seen, "lost_lines": lost_lines, "untold": list(untold)}
     of_operators = verdicts.regular_before is not None
+    notes = _notes(gathered, verdicts, world=len(job.ranks), missing_ranks=len(job.ranks) - ranks_seen)
+    if silent_ns is not None and not gathered.incidents:
+        notes.insert(0, _silent(silent_ns, untold))
     return {
         "job": job.job,
         "layout": _layout(job),
         "iterations": _iterations(gathered) if of_operators else _iterations_by_traffic(gathered),
         "coverage": coverage,
         "incidents": [_told_of(row, gathered) for row in gathered.incidents.values()],
-        "notes": _notes(gathered, verdicts, world=len(job.ranks), missing_ranks=len(job.ranks) - ranks_seen),
+        "notes": notes,
     }
 
 
@@ -188,6 +195,14 @@ def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing_ranks:
         rule = held_back(gathered.findings, verdicts.joining, world)
         notes.append(f"slow at times, and nobody could be named: {_told(rule, verdicts.joining)}")
     return [note for note in notes if note is not None]
+
+
+def _silent(silent_ns: int, untold: Sequence[str]) -> str:
+    why = f"; {'; '.join(untold[:_MOST_UNTOLD])}" if untold else ""
+    return (
+        f"no rank called anything in the last {silent_ns / 1e9:.0f} s, while NICs were polled: the job hangs, unless "
+        f"it was over, and nobody could be named{why}"
+    )
 
 
 def _few_iterations(gathered: Gathered, regular_before: int | None, *, nobody: bool) -> str | None:

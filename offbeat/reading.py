@@ -48,6 +48,11 @@ class Recorded:
         return logged | (set() if self.traffic is None else traffic_job.compared(self.job, self.traffic))
 
     @property
+    def silent_ns(self) -> int | None:
+        """For how long NICs were polled after the last call, where nothing tells that the job was over."""
+        return None if self.traffic is None or self.job.ended_ns is not None else self.traffic.silent_ns
+
+    @property
     def lost_lines(self) -> int:
         """Operators and calls that are known to be missing."""
         of_operators = 0 if self.operators is None else self.operators.lost_lines
@@ -144,7 +149,9 @@ def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Rec
     for folder in paths:
         inner = _recordings_in(folder)
         if inner and not _holds_telemetry(folder):
-            raise InputError(f"{folder}: folders in a folder are not read; name one of them, as {inner[0]}")
+            of_hosts = f"; if they are of one job's hosts, name all of them, or call them host=NAME: {inner[0]} ..."
+            advice = of_hosts if traffic.holds_any(inner[0]) else f"; name one of them, as {inner[0]}"
+            raise InputError(f"{folder}: folders in a folder are not read{advice}")
         if told := _not_read(folder):
             terminal.note(told)
     end, layout = reading.iteration_end, reading.layout

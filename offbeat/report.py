@@ -24,8 +24,7 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
     took = "" if median_ms is None else f", median {_duration(median_ms)}"
     passed = "" if iterations["count"] is None else f", {counted(iterations['count'], 'iteration')}"
     out.print(f"{answer['job']}: {_ranks(answer)}{passed}{took}")
-    irregular = iterations["irregular"]
-    out.print(f"irregular iterations: {ranges(irregular) if irregular else 'none'}")
+    out.print(f"irregular iterations: {_irregular(answer)}")
     lost = coverage["lost_lines"]
     out.print(
         f"telemetry: {coverage['ranks_seen']} of {counted(coverage['ranks_expected'], 'rank')}, "
@@ -87,6 +86,16 @@ def _measures(incident: Mapping[str, Any]) -> str:
         return ""
     measures = ", ".join(f"{name} {x:.4g}" for name, x in incident["measures"].items())
     return f"told by {incident['rule']}" + (f": {measures}" if measures else "")
+
+
+def _irregular(answer: Mapping[str, Any]) -> str:
+    """Which iterations are irregular, beside what is known of them where it is none."""
+    irregular, incidents = answer["iterations"]["irregular"], answer["incidents"]
+    hung = [one["iterations"][0] for one in incidents if one["cause"].startswith("hang_")]
+    if hung:
+        return f"{ranges(irregular)}; hangs in {hung[0]}" if irregular else f"none; hangs in {hung[0]}"
+    unknown = "not known, as there were too few regular ones before" if incidents else "none"
+    return ranges(irregular) if irregular else unknown
 
 
 def _ranks(answer: Mapping[str, Any]) -> str:

@@ -31,16 +31,19 @@ EPOCHS, OF_VOLUME = 2, 0.01
 class Counts:
     """Operators of ranks that ended, of those that telemetry covers.
 
-    ``apart``: complete ones with silence on both sides, ``in_time``: both of their boundaries are within two epochs, by
-    the clock of their host, ``by_volume``: so would be their beginning if the volumes that are expected were all that
-    told it (figure 31). ``back_to_back``: the other complete ones, ``right_volume``: theirs is within a hundredth,
-    ``to_an_epoch``: or within what a line sends in an epoch, since boundaries lie on epochs, and half of its own.
-    ``not_complete``: told to lack something. ``without_row``: nothing was told of them.
+    ``begins``: complete ones with silence before, ``ends``: with silence behind, and of these ``begins_in_time`` and
+    ``ends_in_time``, which are within two epochs of the truth, by the clock of their host. ``by_volume``: so would be
+    their beginning if the volumes that are expected were all that told it (figure 31). ``back_to_back``: complete ones
+    that lack silence on a side, ``right_volume``: theirs is within a hundredth, ``to_an_epoch``: or within what a line
+    sends in an epoch, since boundaries lie on epochs, and half of its own. ``not_complete``: told to lack something.
+    ``without_row``: nothing was told of them.
     """
 
-    apart: int = 0
-    in_time: int = 0
+    begins: int = 0
+    begins_in_time: int = 0
     by_volume: int = 0
+    ends: int = 0
+    ends_in_time: int = 0
     back_to_back: int = 0
     right_volume: int = 0
     to_an_epoch: int = 0
@@ -53,8 +56,8 @@ class Counts:
     def figures(self) -> dict[str, Any]:
         """As shares."""
         return {
-            "boundaries_in_time": share(self.in_time, self.apart),
-            "by_volume_alone": share(self.by_volume, self.apart),
+            "boundaries_in_time": share(self.begins_in_time + self.ends_in_time, self.begins + self.ends),
+            "by_volume_alone": share(self.by_volume, self.begins),
             "volumes_back_to_back": share(self.right_volume, self.back_to_back),
             "or_to_an_epoch": share(self.to_an_epoch, self.back_to_back),
             "not_complete": self.not_complete,
@@ -99,8 +102,8 @@ def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], d
         np.array([row[name] for row in own], dtype=np.int64) for name in ("start_ns", "end_ns", "bytes")
     )
     before = np.append(-delta_ns, np.maximum.accumulate(end)[:-1])
-    alone = start - before >= delta_ns
-    apart = alone & np.append(alone[1:], True)
+    silent_before = start - before >= delta_ns
+    silent_behind = np.append(silent_before[1:], True)
     found = [told.get((row["rank"], row["communicator"], row["seq"]), {"state": None}) for row in own]
     large = sent >= LEAST_BYTES
     state = np.array([row["state"] or "" for row in found])
@@ -117,17 +120,20 @@ def _of_rank(own: list[dict[str, Any]], told: Mapping[Any, Mapping[str, Any]], d
     clocks = Clocks(run.scenario, started_ns)
     host, limit = run.scenario.host_of(own[0]["rank"]), EPOCHS * run.scenario.hardware.epoch_ns
     shown = [clocks.host_ns(host, (times - started_ns) / 1e9) for times in (start, end)]
-    in_time = (np.abs(began - shown[0]) <= limit) & (np.abs(ended - shown[1]) <= limit)
+    begins, ends = complete & silent_before, complete & silent_behind
+    back_to_back = complete & ~(begins & ends)
     right = np.abs(volume - sent) <= OF_VOLUME * sent
     epoch_bytes = run.scenario.hardware.line_gbps / 8 * run.scenario.hardware.epoch_ns
     nearly = right | (np.abs(volume - sent) <= np.minimum(epoch_bytes, sent / 2))
     return Counts(
-        apart=int((complete & apart).sum()),
-        in_time=int((complete & apart & in_time).sum()),
-        by_volume=int((complete & apart & (np.abs(_drift_ns(own, found)) <= limit)).sum()),
-        back_to_back=int((complete & ~apart).sum()),
-        right_volume=int((complete & ~apart & right).sum()),
-        to_an_epoch=int((complete & ~apart & nearly).sum()),
+        begins=int(begins.sum()),
+        begins_in_time=int((begins & (np.abs(began - shown[0]) <= limit)).sum()),
+        by_volume=int((begins & (np.abs(_drift_ns(own, found)) <= limit)).sum()),
+        ends=int(ends.sum()),
+        ends_in_time=int((ends & (np.abs(ended - shown[1]) <= limit)).sum()),
+        back_to_back=int(back_to_back.sum()),
+        right_volume=int((back_to_back & right).sum()),
+        to_an_epoch=int((back_to_back & nearly).sum()),
         **missing,
     )
 

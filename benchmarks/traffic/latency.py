@@ -1,4 +1,5 @@
-"""From the end of a slow collective to the stored finding, over Kafka, with a worker process a step.
+"""From the end of a slow collective, or the time-out of one that hangs, to the stored finding, over Kafka, with
+a worker process a step.
 
 Simulated hosts are replayed as fast as they ran: what a host tells at a moment of simulated time is published that
 moment of this machine's clock, so every poll is as late as a real one. What agents add on their way to Kafka is left
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from benchmarks.deployment import Deployment, deployment
+from benchmarks.traffic.detection import HANG_NS
 from local.service import LocalServiceError
 from offbeat import wiring
 from offbeat.settings import Settings
@@ -30,14 +33,24 @@ from streams.follower import Follower
 
 ROLES = {name: ("worker", name) for name in ("segment", "compare", "incidents")} | {"sink": ("sink",)}
 SETTLES_WITHIN_S = 60.0
+SETTINGS = {"OFFBEAT_COMPARE__COURSE__HANG_NS": str(HANG_NS)}
 
 _LOOK_EVERY_S = 0.01
 _STORED = "SELECT id FROM findings WHERE job = {job:String}"
 
 
+class Kind(StrEnum):
+    """What a run shows: a slow built-in collective, a slow custom one, or a NIC that stops."""
+
+    COLLECTIVE = "collective"
+    CUSTOM = "custom"
+    STOP = "stop"
+
+
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """One finding that names the faulty rank; all times are seconds after the collective had ended.
+    """One finding that names the faulty rank; all times are seconds after the collective had ended, a custom one the
+    last of those that were looked at, or after what hangs had been silent for the time-out.
 
     ``polled``: every host had told of that moment. ``segmented``: the metrics of every host up to it were on the bus.
     ``found``: so was the finding. ``stored``: it was in the store.
@@ -49,20 +62,26 @@ class Delay:
     stored: float
 
 
-def scenario(seed: int) -> NicScenario:
-    """16 ranks on 8 hosts that train with half a second an iteration; from about the fifth on one NIC is slow.
+def scenario(seed: int, kind: Kind = Kind.COLLECTIVE) -> NicScenario:
+    """16 ranks on 8 hosts that train with half a second an iteration, or four that exchange as often; from about the
+    fifth on one NIC is slow, or down.
 
     It is one of the first stage: what gradients of the last one lose the pipeline hides.
     """
-    job = replace(healthy(Setup.GPT2_70B, seed), tp=2, dp=4, pp=2, forward_s=0.03, iterations=16)
-    slow = Fault(Injection.PCIE_DOWNGRADE, rank=seed * 5 % (job.tp * job.dp), at_s=2.4, severity=0.15)
-    return replace(job, faults=(slow,), describe_layout=True)
+    if kind is Kind.CUSTOM:
+        job = replace(healthy(Setup.NEIGHBOURS, seed), forward_s=0.45, shrink=4, iterations=16)
+    else:
+        job = replace(healthy(Setup.GPT2_70B, seed), tp=2, dp=4, pp=2, forward_s=0.03, iterations=16)
+    injection = Injection.NIC_DOWN if kind is Kind.STOP else Injection.PCIE_DOWNGRADE
+    severity = 1.0 if kind is Kind.STOP else 0.15
+    fault = Fault(injection, rank=seed * 5 % (job.tp * job.dp), at_s=2.4, severity=severity)
+    return replace(job, faults=(fault,), describe_layout=True, hang_s=1.5 * HANG_NS / 1e9)
 
 
 @contextmanager
 def deployed() -> Iterator[Deployment]:
     """The steps that look at NIC traffic, and the store."""
-    with TemporaryDirectory(prefix="offbeat-bench-") as folder, deployment(Path(folder), roles=ROLES) as running:
+    with TemporaryDirectory(prefix="offbeat-bench-") as folder, deployment(Path(folder), SETTINGS, ROLES) as running:
         yield running
 
 
@@ -118,8 +137,9 @@ class Watched:
 
     @property
     def is_over(self) -> bool:
-        """Whether the comparison has said its last, and all it said is stored."""
-        return self.over and self.stored_at.keys() >= self.found_at.keys()
+        """Whether the comparison has said its last, or what hangs, and all it said is stored."""
+        told = self.over or (self.run.truth.hung and any(row["active"] for row, _ in self.found_at.values()))
+        return told and self.stored_at.keys() >= self.found_at.keys()
 
     def published(self, message: Message) -> None:
         """Note up to when a host has told what its NICs sent; calls are told after epochs."""
@@ -146,11 +166,18 @@ class Watched:
         [fault] = self.run.truth.faults
         for key, (row, found_ns) in self.found_at.items():
             communicator = (row["root_operator"] or {}).get("communicator")
-            if row["active"] and communicator is not None and set(row["ranks"]) & set(fault.ranks):
-                end_ns = self._ended(row["iteration"], communicator)
+            if row["active"] and (self.run.truth.hung or communicator) and set(row["ranks"]) & set(fault.ranks):
+                hung = self.run.truth.hung
+                end_ns = self._timed_out() if hung else self._ended(row["iteration"], str(communicator))
                 times = (*(self._passed(at, end_ns) for at in (self.polled_at, self.segmented_at)), found_ns)
                 seconds = [(at_ns - end_ns - began_ns) / 1e9 for at_ns in (*times, self.stored_at[key])]
                 yield Delay(*seconds)
+
+    def _timed_out(self) -> int:
+        """When the first operator of those that hang had been silent for the time-out, at the earliest: at the fault
+        nothing of it, or of what went on, had been silent."""
+        [fault] = self.run.truth.faults
+        return fault.at_ns + HANG_NS
 
     def _ended(self, iteration: int, communicator: str) -> int:
         """When the last operator of a communicator in an iteration really ended, at the last rank."""

@@ -18,7 +18,7 @@ _OF_ONE_GPU = {"compute_slow", "hang_not_entered"}
 
 _NEXT = {
     "compute_slow": "Check the GPU's clocks, temperature and throttle reasons, and the host's CPU load; else swap it.",
-    "communication_slow": "Check the NIC's rate, errors and cable, and its switch port; else swap it.",
+    "communication_slow": "Check the NIC's rate, errors, cable and PCIe link, and its switch port; else swap it.",
     "mixed_slow": "Check the host first: power, PCIe and CPU load touch both; else swap it.",
     "host_slow": "Check the host's CPU load and what else runs there.",
     "hang_not_entered": "Look at its processes and at the GPUs' error counters; then restart the job without it.",
@@ -33,7 +33,8 @@ def explain(job: Job, incident: Incident) -> str:
     when = _when(incident)
     doubt = ""
     if incident.candidates:
-        doubt = " The evidence cannot tell these apart: they share every operator that is slow."
+        wrong = "hangs" if incident.cause.startswith("hang_") else "is slow"
+        doubt = f" The evidence cannot tell these apart: they share every operator that {wrong}."
     advice = f" {_NEXT[incident.cause]}" if incident.cause in _NEXT else ""
     return f"{where} {what}{_during(incident)} {when}{_cost(incident)}.{doubt}{advice}"
 

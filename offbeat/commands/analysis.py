@@ -102,8 +102,14 @@ def simulate(
         with _simulating(down_to_nics.world, down_to_nics.iterations):
             sent = simulate_nics(down_to_nics)
         _write(sent, out, truth, replace=force)
-        told, what = {"nics": down_to_nics.world}, terminal.counted(down_to_nics.world, "NIC")
-        _say_written(sent.job, out, told, what, as_json=as_json)
+        told = {"nics": down_to_nics.world, "shrink": down_to_nics.shrink}
+        _say_written(sent.job, out, told, terminal.counted(down_to_nics.world, "NIC"), as_json=as_json)
+        noise = down_to_nics.noise
+        if not as_json:
+            lost = (
+                f"{noise.lost_polls:.1%} of the polls and {noise.lost_calls:.1%} of the calls are left out on purpose"
+            )
+            terminal.console().print(f"volumes are divided by {down_to_nics.shrink}; {lost}: lost lines")
         begun = len(sent.truth.faults)
         for late in sorted(down_to_nics.faults, key=lambda one: one.at_s)[begun:]:
             terminal.note(

@@ -14,6 +14,7 @@ from producers.importers.jsonl import JsonLines
 from producers.importers.kept import KEPT
 from producers.importers.megatrace import Megatrace
 from producers.importers.parquet import Parquet
+from producers.importers.traffic import TRAFFIC
 from schemas.errors import InputError
 
 
@@ -74,7 +75,8 @@ def recognise(paths: Sequence[Path], name: str | None = None) -> Recognised:
         if (alike := _alike(strange)) is not None:
             known = f"{alike.name}, but is none by its name ({alike.what})"
             raise InputError(f"{strange}:1: begins like {known}: give --format {alike.name}")
-        raise InputError(f"{strange}: no telemetry in a known format; known are {_known()}")
+        known = f"{_known()}; of NIC traffic, by their names: {_traffic()}"
+        raise InputError(f"{strange}: no telemetry in a known format; known are {known}")
     if len(fitting) > 1:
         names = ", ".join(f.format.name for f in fitting)
         raise InputError(f"{paths[0]}: holds files of several formats ({names}); name one with --format")
@@ -91,6 +93,10 @@ def _check(named: Format, files: Sequence[Path]) -> None:
 
 def _alike(path: Path) -> Format | None:
     return next((format_ for format_ in FORMATS.values() if path.is_file() and format_.begins(path)), None)
+
+
+def _traffic() -> str:
+    return "; ".join(format_.what for format_ in TRAFFIC.values())
 
 
 def _known() -> str:

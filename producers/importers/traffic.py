@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 import pyarrow as pa
@@ -83,8 +84,13 @@ class TopicLines:
             try:
                 self._rows(line)
             except (pa.ArrowException, UnicodeDecodeError, ImpossibleValue) as error:
-                told = str(error).removeprefix(f"{self.topic.name}: ").removeprefix("row 0: ")[:300]
-                return f"{block.path}:{number}: {self._field_fault(line) or told}"
+                told = (
+                    str(error)
+                    .removeprefix(f"{self.topic.name}: ")
+                    .removeprefix("row 0: ")
+                    .removesuffix(" in row 0")[:300]
+                )
+                return f"{block.path}:{number}: {self._field_fault(line) or told}; correct the line, or leave it out"
         return None
 
     def _field_fault(self, line: bytes) -> str | None:
@@ -215,16 +221,25 @@ class Traffic:
         """Up to when each host was polled, by its clock."""
         epochs = self.nic_epochs
         ended = pc.add(epochs.column("poll_to_ns"), pc.fill_null(epochs.column("host_minus_nic_ns"), 0))
-        polls = pa.table({"host": epochs.column("host"), "ended": ended}).group_by("host")
-        last = polls.aggregate([("ended", "max")])
-        return dict(zip(last.column("host").to_pylist(), last.column("ended_max").to_pylist(), strict=True))
+        return _last_of(epochs.column("host"), ended)
+
+    @property
+    def called_ns(self) -> dict[str, int]:
+        """When the last call of each host began, by its clock."""
+        return _last_of(self.op_calls.column("host"), self.op_calls.column("call_ns"))
 
     @property
     def ended_ns(self) -> int | None:
-        """Up to when all hosts were polled but those that others were polled for a second longer than; None where
+        """Up to when all hosts were polled but those that most others were polled for a second longer than; None where
         there are none."""
         last = self.polled_ns.values()
-        return min((one for one in last if one >= max(last) - TOGETHER_NS), default=None)
+        return min((one for one in last if one >= median_high(last) - TOGETHER_NS), default=None)
+
+    @property
+    def silent_ns(self) -> int | None:
+        """For how long most hosts were polled after the last call of any."""
+        polled, called = self.polled_ns.values(), self.called_ns.values()
+        return max(median_high(polled) - max(called), 0) if polled and called else None
 
 
 def holds_any(path: Path) -> bool:
@@ -251,6 +266,12 @@ def load(paths: Sequence[Path], limits: Limits | None = None) -> Traffic:
     )
     calls, pairs, epochs = (table.unify_dictionaries().combine_chunks() for table in (calls, pairs, epochs))
     return Traffic(calls, pairs, epochs, found)
+
+
+def _last_of(host: pa.ChunkedArray, at_ns: pa.ChunkedArray) -> dict[str, int]:
+    """The last time of each host."""
+    last = pa.table({"host": host, "at": at_ns}).group_by("host").aggregate([("at", "max")])
+    return dict(zip(last.column("host").to_pylist(), last.column("at_max").to_pylist(), strict=True))
 
 
 def _host_of(path: Path) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import median_high
 from typing import Any
 
 import pyarrow as pa
@@ -73,21 +74,30 @@ def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout 
 def untold(job: Job, traffic: Traffic) -> list[str]:
     """Which of the job's hosts recorded nothing, or not what it takes to compare their ranks: a line a host, or
     a NIC."""
-    polled = traffic.polled_ns
-    latest = max(polled.values(), default=0)
-    early = {host: latest - last for host, last in sorted(polled.items()) if last < latest - TOGETHER_NS}
-    lines = [f"{host}: recorded nothing of the last {ns / 1e9:.0f} s" for host, ns in early.items()]
+    lines = []
+    for host, ns in _apart(traffic.polled_ns).items():
+        beyond = f"{host}: its polls end {ns / 1e9:.0f} s after those of others; see host_minus_nic_ns, and its clock"
+        lines.append(f"{host}: recorded nothing of the last {-ns / 1e9:.0f} s" if ns < 0 else beyond)
+    early = {host: -ns for host, ns in _apart(traffic.called_ns).items() if ns < 0}
+    lines += [f"{host}: its calls end {ns / 1e9:.0f} s before those of others" for host, ns in early.items()]
     for host, missing in _lacking(job, traffic).items():
         what = "nothing" if len(missing) == len(_KINDS) else "no " + ", no ".join(missing)
         lines.append(f"{host}: recorded {what}; what its ranks send is not known")
     nowhere = [str(place.rank) for place in job.places if place.host is None]
     if nowhere:
-        lines.append(f"rank {', '.join(nowhere)}: recorded nothing; what they send is not known, nor where they are")
+        unknown = "what they send is not known, nor their hosts and communicators, and iterations may be told wrong"
+        lines.append(f"rank {', '.join(nowhere)}: recorded nothing, and no job.json tells of them; {unknown}")
     counted, connected = (_nics(table) for table in (traffic.nic_epochs, traffic.queue_pairs))
     for host, nic in sorted(connected - counted):
         if any(host == other for other, _ in counted):
             lines.append(f"{host}: has queue pairs of {nic}, but no epochs; what goes through it is not seen")
     return lines
+
+
+def _apart(last: dict[str, int]) -> dict[str, int]:
+    """By how much what hosts told ended after most others', of those that are a second apart; negative: before."""
+    usual = median_high(last.values()) if last else 0
+    return {host: at - usual for host, at in sorted(last.items()) if abs(at - usual) > TOGETHER_NS}
 
 
 def compared(job: Job, traffic: Traffic) -> set[int]:

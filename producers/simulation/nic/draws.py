@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     SEQUENCES = 120
     LINES = 121
     DROPS = 122
+    LEAVES = 123
 
 
 def stream(seed: int, purpose: Purpose, place: int = 0, time: int = 0) -> np.random.Generator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -61,7 +61,6 @@ class Lines:
         heapq.heappush(self._changes, (time, next(self._order), change))
 
     def _plan_second(self, second: int) -> None:
-        noise = self._scenario.noise
         for burst in background.bursts(self._scenario, second):
             down = self._down.get(burst.nic, np.inf)
             if burst.begin_s < down:
@@ -69,10 +68,17 @@ class Lines:
                 self._at(burst.begin_s, partial(self._carry, burst.nic, burst.bytes_per_s))
                 self._at(burst.end_s, partial(self._carry, burst.nic, -burst.bytes_per_s))
         for nic in range(self._scenario.world):
-            chance = stream(self._scenario.seed, Purpose.PORTS, nic, second)
-            if chance.random() < noise.congested_share:
-                begin, length = second + chance.random(), chance.uniform(0.002, 0.02)
-                share = chance.uniform(0.6, 0.95)
+            self._plan_congestion(second, stream(self._scenario.seed, Purpose.PORTS, nic, second), [nic])
+        for place in range(self._scenario.tp):
+            leaf = range(place, self._scenario.world, self._scenario.tp)
+            self._plan_congestion(second, stream(self._scenario.seed, Purpose.LEAVES, place, second), leaf)
+
+    def _plan_congestion(self, second: int, chance: np.random.Generator, nics: Iterable[int]) -> None:
+        """Within some seconds what leaves a switch port, or those of all NICs that share a leaf, is congested."""
+        if chance.random() < self._scenario.noise.congested_share:
+            begin, length = second + chance.random(), chance.uniform(0.002, 0.02)
+            share = chance.uniform(0.6, 0.95)
+            for nic in nics:
                 self._at(begin, partial(self._congest, nic, share))
                 self._at(begin + length, partial(self._congest, nic, 1 / share))
 

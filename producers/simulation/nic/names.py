@@ -20,28 +20,34 @@ _YEAR_S = 365 * 86400
 
 
 class Names:
-    """Names of one run. With ``relabel`` ranks and hosts get each other's."""
+    """Names of one run. With ``relabel`` ranks and hosts get each other's, and on each host GPUs and NICs do."""
 
     def __init__(self, scenario: NicScenario) -> None:
         self._scenario = scenario
-        ranks, hosts = np.arange(scenario.world), np.arange(scenario.hosts)
+        ranks, hosts, places = np.arange(scenario.world), np.arange(scenario.hosts), np.arange(scenario.tp)
         if scenario.relabel is not None:
             chance = stream(scenario.relabel, Purpose.NAMES)
-            ranks, hosts = chance.permutation(ranks), chance.permutation(hosts)
+            ranks, hosts, places = chance.permutation(ranks), chance.permutation(hosts), chance.permutation(places)
         self.rank: Ints = ranks
+        self._place: list[int] = places.tolist()
         self.hosts = [f"h{host}" for host in hosts]
         second = int(stream(scenario.seed, Purpose.START).integers(_YEAR_S))
         self.started_ns = EPOCH_NS + second * 1_000_000_000
-        self.job_id = f"{scenario.workload}-{scenario.world}-{scenario.seed}"
+        digest = blake2b(f"{scenario.seed}/job".encode(), digest_size=4).hexdigest()
+        self.job_id = f"{scenario.workload}-{scenario.world}-{digest}"
+
+    def place(self, rank: int) -> int:
+        """Number of a rank's GPU on its host."""
+        return self._place[rank % self._scenario.tp]
 
     def nic(self, rank: int) -> str:
         """Name of a rank's NIC on its host."""
-        return f"mlx5_{rank % self._scenario.tp}"
+        return f"mlx5_{self.place(rank)}"
 
     def gid(self, rank: int) -> str:
         """Address of a rank's NIC."""
         host = int(self.hosts[self._scenario.host_of(rank)][1:])
-        return f"fe80::{host + 1:x}:{rank % self._scenario.tp + 1:x}"
+        return f"fe80::{host + 1:x}:{self.place(rank) + 1:x}"
 
     def communicator(self, name: str) -> str:
         """Opaque id of a communicator."""
@@ -51,7 +57,7 @@ class Names:
         """The job as its scheduler describes it."""
         s = self._scenario
         places = sorted(
-            (Place(int(self.rank[r]), self.hosts[s.host_of(r)], r % s.tp, (self.nic(r),)) for r in range(s.world)),
+            (Place(int(self.rank[r]), self.hosts[s.host_of(r)], self.place(r), (self.nic(r),)) for r in range(s.world)),
             key=lambda place: place.rank,
         )
         groups = [

@@ -38,8 +38,8 @@ class Noise:
     ``sequence_cv`` is of an iteration's microbatches together, as their sequences are unequally long; ``routing_cv``
     how unevenly experts are chosen, over a run and again in each operator. ``background`` scales how often storage,
     checkpoints and other tenants send; ``congested_share`` is the probability that a NIC's switch port is congested
-    for a while within a second. A NIC's clock begins anywhere; its distance from the host's is measured to
-    ``nic_clock_error_s``.
+    for a while within a second, and that the leaf is which NICs of one place on all hosts share. A NIC's clock begins
+    anywhere; its distance from the host's is measured to ``nic_clock_error_s``.
 
     Shares that never arrive: ``lost_polls`` of a host's, ``lost_calls`` of the lines of calls, ``lost_pairs`` of the
     records of queue pairs. With the probability ``call_gap`` a run has a rank whose ring of calls was written over
@@ -115,8 +115,8 @@ class NicScenario:
     different hosts. ``head_layers``: what the last stage of a pipeline computes beyond its layers, in layers; half a
     layer projects to 50,257 tokens where a model is 8,192 wide. Sizes are of the model as it is. Gradients, embeddings
     and messages travel divided by ``shrink``; activations, tokens and all below an operator are not scaled. ``relabel``
-    names ranks and hosts in another order, without changing what happens. ``hang_s`` is how long a run that hangs is
-    told of. Raises ``SettingsError`` for what cannot be laid out.
+    names ranks, hosts, GPUs and NICs in another order, without changing what happens. ``hang_s`` is how long a run
+    that hangs is told of. Raises ``SettingsError`` for what cannot be laid out.
     """
 
     seed: int

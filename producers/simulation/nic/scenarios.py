@@ -183,10 +183,9 @@ def _placed(case: Combination, scenario: NicScenario) -> Fault:
     chance = stream(scenario.seed, Purpose.FAULT)
     within = _AFTER_SOME if case.everywhere else _WITHIN
     at_s = float(chance.uniform(*within)) * scenario.iterations * _ITERATION_S[case.setup]
-    rank = int(chance.integers(scenario.world))
     others = scenario.world - 1
     if scenario.workload is Workload.ALL_TO_ONE:
-        return Fault(case.injection, 1 + rank % others, at_s, case.severity / others)
+        return Fault(case.injection, 1 + int(chance.integers(others)), at_s, case.severity / others)
     if scenario.workload is Workload.ONE_TO_ALL and case.injection is Injection.CONGESTION:
-        return Fault(case.injection, 0, at_s, case.severity, peer=1 + rank % others)
-    return Fault(case.injection, rank, at_s, case.severity)
+        return Fault(case.injection, 0, at_s, case.severity, peer=1 + int(chance.integers(others)))
+    return Fault(case.injection, int(chance.integers(scenario.world)), at_s, case.severity)

@@ -45,9 +45,10 @@ def counted(setup: Setup, noise: Noise) -> Counts:
 def test_operators_are_told_where_they_ran(setup: Setup) -> None:
     counts = counted(setup, WHOLE)
     in_time, right_volume = LIMITS.get(setup, (1.0, 1.0))
-    assert counts.apart + counts.back_to_back > 2
-    assert counts.in_time >= in_time * counts.apart
-    assert counts.by_volume <= 0.5 * counts.apart, "headers add up: volumes alone drift"
+    assert counts.begins + counts.back_to_back > 2
+    assert counts.begins_in_time >= in_time * counts.begins
+    assert counts.ends_in_time >= in_time * counts.ends
+    assert counts.by_volume <= 0.5 * counts.begins, "headers add up: volumes alone drift"
     assert counts.right_volume >= right_volume * counts.back_to_back
     assert counts.to_an_epoch == counts.back_to_back
     assert counts.not_complete == counts.without_row == 0
@@ -59,8 +60,9 @@ def test_what_is_lost_moves_few_boundaries_and_keeps_nothing_from_ending(setup: 
     lossy = dataclasses.replace(DEFAULT, lost_calls=0.01, lost_pairs=0.01, dropping_polls=0.02, lost_polls=0.02)
     counts = counted(setup, lossy)
     whole = counted(setup, WHOLE)
-    assert counts.apart + counts.back_to_back >= 0.5 * (whole.apart + whole.back_to_back), "most of it is known"
-    assert counts.in_time >= 0.85 * counts.apart
+    assert counts.begins + counts.back_to_back >= 0.5 * (whole.begins + whole.back_to_back), "most of it is known"
+    assert counts.begins_in_time >= 0.85 * counts.begins
+    assert counts.ends_in_time >= 0.85 * counts.ends
     assert counts.not_complete == 0
 
 
@@ -73,10 +75,11 @@ def test_small_operators_are_told_as_well(
     scenario: NicScenario, in_time: float, right_volume: float, without_row: float
 ) -> None:
     counts = boundaries.count(simulate_nics(scenario), Settings.load())
-    assert counts.in_time >= in_time * counts.apart
+    assert counts.begins_in_time >= in_time * counts.begins
+    assert counts.ends_in_time >= in_time * counts.ends
     assert counts.right_volume >= right_volume * counts.back_to_back
     assert counts.to_an_epoch == counts.back_to_back
-    assert counts.without_row <= without_row * (counts.apart + counts.back_to_back)
+    assert counts.without_row <= without_row * (counts.begins + counts.back_to_back)
     assert counts.not_complete == 0
 
 
@@ -91,6 +94,7 @@ def test_the_command_tells_setups_apart() -> None:
 
 
 def test_counts_add_up() -> None:
-    assert Counts(1, 1, 0, 2, 1, 2, 0, 4) + Counts(1, 0, 1, 0, 0, 0, 3, 1) == Counts(2, 1, 1, 2, 1, 2, 3, 5)
+    one, other = Counts(1, 1, 0, 2, 1, 2, 0, 4, 1, 2), Counts(1, 0, 1, 0, 0, 0, 3, 1, 0, 3)
+    assert one + other == Counts(2, 1, 1, 2, 1, 2, 3, 5, 1, 5)
     shares = dict.fromkeys(("boundaries_in_time", "by_volume_alone", "volumes_back_to_back", "or_to_an_epoch"))
     assert Counts().figures() == {**shares, "not_complete": 0, "without_row": 0}

@@ -37,6 +37,7 @@ def test_nothing_that_hosts_tell_is_of_the_fault(run: NicRun) -> None:
         texts = json.dumps([*_texts(decode(message, TOPICS[message.topic])), dict(message.headers), message.key])
         assert not [word for word in words if word in texts]
     assert not [word for word in words if word in repr(run.job)]
+    assert str(run.scenario.seed) not in run.job.job, "of the seed the plan of the runs tells the fault"
 
 
 def test_with_the_truth_of_a_healthy_run_the_answer_is_the_same(run: NicRun) -> None:
