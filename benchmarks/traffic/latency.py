@@ -33,7 +33,12 @@ from streams.follower import Follower
 
 ROLES = {name: ("worker", name) for name in ("segment", "compare", "incidents")} | {"sink": ("sink",)}
 SETTLES_WITHIN_S = 60.0
-SETTINGS = {"OFFBEAT_COMPARE__COURSE__HANG_NS": str(HANG_NS)}
+SETTINGS = {
+    "OFFBEAT_COMPARE__COURSE__HANG_NS": str(HANG_NS),
+    "OFFBEAT_COMPARE__COURSE__LEARN_NS": "2000000000",
+}
+"""Jobs are short: where a communicator is never used iterations are told after two seconds, not after a minute."""
+
 
 _LOOK_EVERY_S = 0.01
 _STORED = "SELECT id FROM findings WHERE job = {job:String}"
