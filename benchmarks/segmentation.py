@@ -19,7 +19,7 @@ HOSTS: dict[str, tuple[int, int, float, float, bool]] = {
     "10_flows": (8, 10, 400.0, 0.26, False),
     "10_flows_around_a_ring": (8, 10, 400.0, 0.26, True),
     "100_flows": (8, 100, 400.0, 0.26, False),
-    "2000_flows": (1, 2000, 800.0, 0.66, False),
+    "2000_flows": (1, 2000, 800.0, 0.94, False),
 }
 """NICs, queue pairs of each that are active in at least a quarter of the epochs, Gb/s, share of the time that the line
 is full, and whether collectives go around a ring or sends to many at once. At 400 Gb/s a full line has too few steps of

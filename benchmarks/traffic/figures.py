@@ -158,13 +158,16 @@ def _table_3(scores: Sequence[Score]) -> Figures:
     }
 
 
-def _localised(scores: Sequence[Score], key: Key) -> dict[str, dict[str, int]]:
-    """How many runs were localised how far."""
+def _localised(scores: Sequence[Score], key: Key) -> Figures:
+    """How many runs were localised how far, and which part ``to_machine``."""
     rows: dict[str, Counter[str]] = {}
     for score in scores:
         assert score.fault is not None
         rows.setdefault(key(score, score.fault), Counter())[_best(score)] += 1
-    return {name: dict(row) for name, row in rows.items()}
+    return {
+        name: {**row, "to_machine": share(sum(row[verdict] for verdict in _TO_MACHINE), row.total())}
+        for name, row in rows.items()
+    }
 
 
 def _recall_by(scores: Sequence[Score], key: Key) -> Figures:

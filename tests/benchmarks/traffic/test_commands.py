@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import segmentation
+from benchmarks.simulated.figures import share
 from benchmarks.traffic import straggler
 from benchmarks.traffic.busy_host import BusyHost
 from diagnosis.traffic.epochs import Poll
@@ -40,7 +41,7 @@ def test_a_seeded_subset_of_the_accuracy_and_taking_it_up_again(tmp_path: Path) 
     assert figures["all"]["recall"]["share"] == figures["all"]["precision"]["share"] == 1.0
     assert figures["all"]["device_right"]["share"] == 1.0
     assert figures["healthy"]["without_answer"]["share"] == 1.0
-    assert figures["table_3"]["pcie_downgrade"] == {"neighbours": {"right": 1}}
+    assert figures["table_3"]["pcie_downgrade"] == {"neighbours": {"right": 1, "to_machine": share(1, 1)}}
     assert figures["failures"] == []
 
     again, progress = accuracy(tmp_path / "finished.jsonl")

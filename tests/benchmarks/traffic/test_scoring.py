@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.simulated.figures import share
 from benchmarks.traffic import figures
 from benchmarks.traffic.scoring import fault_of, said_of
 from benchmarks.traffic.trial import Score
@@ -150,7 +151,7 @@ def test_figures_count_nodes_by_the_definitions() -> None:
     assert (own["false_positives"]["count"], own["false_positives"]["of"]) == (1, 9)
     assert told["healthy"]["without_answer"]["share"] == 1.0
     assert told["shrink"] == {setup.value: healthy(setup, 1).shrink for setup in (Setup.GPT2_70B, Setup.MIXTRAL)}
-    assert told["table_3"]["injected"] == {"gpt2_70b": {"right": 2, "missed": 1}}
+    assert told["table_3"]["injected"] == {"gpt2_70b": {"right": 2, "missed": 1, "to_machine": share(2, 3)}}
     assert told["logs_of_operators"]["all"]["recall"]["count"] == 0
     assert list(told["recall_by"]["slowdown"]) == ["1.1 or more"]
     assert [failure["missed"] for failure in told["failures"]] == [False, True]
@@ -175,7 +176,7 @@ def test_runs_beyond_the_table_and_routing_are_told_apart() -> None:
     ]
     told = figures.summarise(scores)
     assert told["runs"] == {"table_4": 0, "beyond": 1, "healthy": 3}
-    assert told["beyond"] == {beyond: {"right": 1}}
+    assert told["beyond"] == {beyond: {"right": 1, "to_machine": share(1, 1)}}
     assert told["healthy"]["without_answer"]["count"] == 3
     routed = told["table_3"]["expert_imbalance"]
     shares = {setup: {kind: one["count"] for kind, one in of.items()} for setup, of in routed.items()}
