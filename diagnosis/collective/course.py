@@ -157,12 +157,8 @@ class Course:
 
     @property
     def newest(self) -> int:
-        """The iteration that is going on; before marks are chosen, by those that rows show so far."""
-        if self.ranks or not self.rows:
-            return max((rank.newest for rank in self.ranks.values()), default=UNKNOWN) + 1
-        table = Participation.from_arrow(self._latest())
-        shown = numbered(table, find_marks(table))
-        return max((int(of_rank[-1]) for of_rank in shown.values()), default=UNKNOWN) + 1
+        """The iteration that is going on."""
+        return max((rank.newest for rank in self.ranks.values()), default=UNKNOWN) + 1
 
     @property
     def needed_from_ns(self) -> int:

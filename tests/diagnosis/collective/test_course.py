@@ -243,17 +243,6 @@ def test_an_operator_hangs_that_is_silent_while_all_hosts_tell() -> None:
     assert course.hanging() is None, "it has ended after all"
 
 
-def test_what_hangs_before_marks_are_chosen_is_of_the_iteration_that_rows_show() -> None:
-    course = Course(CourseRules(hang_ns=2 * SECOND))
-    assert course.newest == 0
-    take(course, [0, 1, 2])
-    stuck = Told(per_host=1)
-    stuck.tell("dp0", 6, 0, 360 * MS, op="reduce_scatter", sent=1000, state="incomplete")
-    course.take(rows(stuck), "h0", 4 * SECOND)
-    assert course.newest == 3
-    assert course.ranks == {}, "nothing is chosen by what may be lost"
-
-
 def test_marks_are_chosen_once_all_ranks_show_theirs() -> None:
     """A host that tells later than others would end its iterations elsewhere, or nowhere."""
     course = Course(CourseRules())
