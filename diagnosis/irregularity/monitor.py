@@ -29,10 +29,12 @@ class MonitorSettings:
     ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
     ``closed_after`` regular ones in a row, and ``quiet_after`` regular ones in a row mean that nothing is left
     (100 iterations: the span that Holmes correlates over). An iteration longer than ``step_delta`` times what the
-    run's iterations take is on a step above them: something else has come on top.
+    run's iterations take is on a step above them: something else has come on top. ``least_excess_ns``: an irregular
+    iteration is longer than expected by more than that as well (Pulse 7.2.1: 500 ms, whatever the ``delta``).
     """
 
     delta: float = 1.1
+    least_excess_ns: int = 0
     window: int = 20
     least_baseline: int = 5
     warm_up: int = 5
@@ -143,7 +145,7 @@ class IterationMonitor:
             if not self._outlier(duration_ns):
                 self._learn(iteration, duration_ns)
             return Judgement(iteration, duration_ns, None, None, delta)
-        if duration_ns > delta * expected:
+        if duration_ns > max(delta * expected, expected + self.settings.least_excess_ns):
             period, since = (None, None) if recurs is None else recurs
             run = self._extended(iteration, duration_ns, expected)
             self.run = _with(run, period=period, recurs_from=since)

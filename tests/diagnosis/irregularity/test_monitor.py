@@ -32,6 +32,13 @@ def test_the_threshold_itself_is_regular() -> None:
     assert irregular(judged([*READY, 151])) == [5]
 
 
+def test_an_iteration_may_have_to_be_longer_by_some_time_as_well() -> None:
+    as_published = replace(SETTINGS, delta=1.001, least_excess_ns=30)
+    assert irregular(judged([*READY, 130], as_published)) == []
+    assert irregular(judged([*READY, 131], as_published)) == [5]
+    assert irregular(judged([*READY, 151], replace(SETTINGS, least_excess_ns=60))) == []
+
+
 def test_nothing_is_judged_before_there_is_something_to_compare_with() -> None:
     judgements = judged([900, 900, *[100] * 3, 100])
     assert [j.irregular for j in judgements] == [None] * 5 + [False]
