@@ -117,6 +117,7 @@ def test_what_is_slow_from_the_beginning_has_lost_nobody_knows_how_much(tmp_path
     [incident] = answer(tmp_path / "run")["incidents"]
     assert (incident["cause"], incident["ranks"]) == ("communication_slow", [2])
     assert (incident["pattern"], incident["lost_gpu_seconds"]) == (None, None)
+    assert "irregular iterations: not known" in offbeat("diagnose", tmp_path / "run").stdout
     first, last = incident["iterations"]
     assert f"between iterations {first} and {last}. Check" in incident["explanation"]
 

@@ -13,6 +13,14 @@ from producers.simulation.nic import Class, Hardware
 FIRST = 30_000
 
 
+def test_where_all_send_to_one_or_one_to_all_faults_fall_on_all_others_alike() -> None:
+    for what in ("all_to_one/pcie_downgrade/0.7", "one_to_all/congestion/0.5"):
+        (faults,) = zip(*(Case(seed, what, "default").scenario().faults for seed in range(600)), strict=True)
+        times = Counter(fault.peer if fault.peer is not None else fault.rank for fault in faults)
+        assert set(times) == {1, 2, 3}
+        assert max(times.values()) < 1.3 * min(times.values())
+
+
 def test_every_combination_comes_as_often_and_more_runs_leave_the_others_as_they_are() -> None:
     some = cases(2, 40, ("default",), FIRST)
     many = cases(5, 51, ("default",), FIRST)

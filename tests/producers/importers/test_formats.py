@@ -43,6 +43,8 @@ def test_what_no_format_takes_is_refused_with_what_is_known(folder: Path, name: 
     (folder / "empty").mkdir()
     with pytest.raises(InputError, match=rf"{name}: no telemetry in a known format; known are jsonl \(\*\.jsonl"):
         recognise([folder / name])
+    with pytest.raises(InputError, match=r"of NIC traffic, by their names: \*\.op_calls\.jsonl"):
+        recognise([folder / name])
 
 
 def test_one_strange_file_among_good_ones_is_named(folder: Path) -> None:

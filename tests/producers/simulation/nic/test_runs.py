@@ -29,6 +29,7 @@ from producers.simulation.nic import (
     healthy,
 )
 from producers.simulation.nic.background import bursts
+from producers.simulation.nic.names import Names
 from producers.simulation.nic.run import simulate_nics
 from producers.simulation.nic.training import Routing
 from schemas.catalogue import COMM_OPS, JOBS
@@ -93,6 +94,14 @@ def test_other_names_of_ranks_and_hosts_change_nothing_else() -> None:
         assert np.array_equal(sizes, sizes_there)
     calls = Counter((ranks[c["rank"]], c["communicator"], c["seq"], c["call_ns"]) for c in plain.calls)
     assert calls == Counter((c["rank"], c["communicator"], c["seq"], c["call_ns"]) for c in renamed.calls)
+
+
+def test_other_names_go_to_gpus_and_nics_as_well() -> None:
+    of_eight = dataclasses.replace(SMALL, tp=8)
+    plain, renamed = Names(of_eight), Names(dataclasses.replace(of_eight, relabel=3))
+    assert [plain.place(rank) for rank in range(8)] == list(range(8))
+    assert sorted(renamed.place(rank) for rank in range(8)) == list(range(8))
+    assert [renamed.nic(rank) for rank in range(8)] != [plain.nic(rank) for rank in range(8)]
 
 
 def renamed_ranks(plain: Told, renamed: Told) -> dict[int, int]:
