@@ -33,7 +33,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
     Raises ``InputError`` where the recording cannot be read.
     """
     read = read_all(paths, reading)
-    recorded = read.ended(settings.segment.late_ns)
+    recorded, silent_ns = read.ended(settings.segment.late_ns), read.silent_ns
     job, operators = recorded.job, recorded.operators
     iterations = None if operators is None else pc.count_distinct(operators.table.column("iteration")).as_py()
     with terminal.progress(f"diagnosing {job.job}, {_extent(recorded)}", iterations) as shown:
@@ -48,7 +48,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
         ranks_seen=len(recorded.ranks_seen),
         lost_lines=recorded.lost_lines,
         untold=recorded.untold,
-        silent_ns=read.silent_ns if (read.silent_ns or 0) >= settings.compare.course.hang_ns else None,
+        silent_ns=silent_ns if silent_ns is not None and silent_ns >= settings.compare.course.hang_ns else None,
     )
     return Diagnosis(answer, tuple(gathered.refused))
 

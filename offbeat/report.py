@@ -92,10 +92,10 @@ def _irregular(answer: Mapping[str, Any]) -> str:
     """Which iterations are irregular, beside what is known of them where it is none."""
     irregular, incidents = answer["iterations"]["irregular"], answer["incidents"]
     hung = [one["iterations"][0] for one in incidents if one["cause"].startswith("hang_")]
-    if hung:
-        return f"{ranges(irregular)}; hangs in {hung[0]}" if irregular else f"none; hangs in {hung[0]}"
-    unknown = "not known, as there were too few regular ones before" if incidents else "none"
-    return ranges(irregular) if irregular else unknown
+    if incidents and not irregular and not hung:
+        return "not known, as there were too few regular ones before"
+    told = ranges(irregular) if irregular else "none"
+    return f"{told}; hangs in {hung[0]}" if hung else told
 
 
 def _ranks(answer: Mapping[str, Any]) -> str:

@@ -39,7 +39,6 @@ SETTINGS = {
 }
 """Jobs are short: where a communicator is never used iterations are told after two seconds, not after a minute."""
 
-
 _LOOK_EVERY_S = 0.01
 _STORED = "SELECT id FROM findings WHERE job = {job:String}"
 

@@ -106,10 +106,9 @@ def simulate(
         _say_written(sent.job, out, told, terminal.counted(down_to_nics.world, "NIC"), as_json=as_json)
         noise = down_to_nics.noise
         if not as_json:
-            lost = (
-                f"{noise.lost_polls:.1%} of the polls and {noise.lost_calls:.1%} of the calls are left out on purpose"
-            )
-            terminal.console().print(f"volumes are divided by {down_to_nics.shrink}; {lost}: lost lines")
+            lost = f"{noise.lost_polls:.1%} of the polls and {noise.lost_calls:.1%} of the calls"
+            scale = f"volumes are divided by {down_to_nics.shrink}"
+            terminal.console().print(f"{scale}; {lost} are left out on purpose: lost lines")
         begun = len(sent.truth.faults)
         for late in sorted(down_to_nics.faults, key=lambda one: one.at_s)[begun:]:
             terminal.note(
