@@ -70,7 +70,7 @@ def run(
         Noise, typer.Option(help="Profiles of noise; of both, pulse has one repeat of hard.")
     ] = Noise.BOTH,
     ranks: Annotated[int, typer.Option(min=256, help="Ranks of holmes' jobs; operator_graph draws 32 to 128.")] = 2048,
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations of holmes' runs; operator_graph has 60.")] = 60,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of holmes' runs; operator_graph has 60.")] = 160,
     all_logs: Annotated[int, typer.Option(min=0, help="Runs of holmes in which 3 sigma sees all logs: slow.")] = 0,
     seeds: Annotated[
         int | None, typer.Option(min=0, help="The first seed; without it that of the system's reported figures.")

@@ -161,7 +161,9 @@ def _places(scenario: Scenario, kind: Kind, *, absorbed: bool) -> Ints:
 
 def _iterations(draws: np.random.Generator, iterations: int, pattern: Pattern) -> tuple[int, ...]:
     """When a fault acts: from some iteration on, in half of the runs to the end; in a rhythm; or now and then."""
-    least = {Pattern.PERSISTENT: _FEWEST_LASTING, Pattern.SPIKES: 8, Pattern.FLUCTUATION: 4 * max(FLUCTUATES_EVERY)}
+    # A fluctuation shows by coming again and again only, so it begins in the first third of what there is to hit.
+    rhythm = max(FEWEST_OF_A_FLUCTUATION * max(FLUCTUATES_EVERY), 2 * (iterations - FIRST_FAULTY) // 3)
+    least = {Pattern.PERSISTENT: _FEWEST_LASTING, Pattern.SPIKES: 8, Pattern.FLUCTUATION: rhythm}
     room = iterations - FIRST_FAULTY - least[pattern]
     if room < 0:
         raise SettingsError(f"{iterations} iterations leave no room for a fault; give {iterations - room} or more")
