@@ -27,8 +27,15 @@ median but for a chance of 2 in 2^n."""
 _MOST_DRIFT = 1e-4
 """Quartz is off by some 10 to 50 ppm; what looks like more is something else."""
 
+_STEADY = 3.0
+"""Where causality alone tells, drift shows by the middles of the bounds if it moves them by more than this many times
+as far as any is off its line."""
+
 _WORTH = 0.5
-"""Where causality alone tells, drift must be told by bounds that are more than this share of the time apart."""
+"""Where they scatter more, drift must be told by bounds that are more than this share of the time apart."""
+
+_LEAST_MIDDLES = 4
+"""Fewer iterations with bounds on both sides do not show by how much their middles scatter."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -150,7 +157,7 @@ def _drift_by_ends(apart: Ints, at: Ints) -> float:
     return drift if abs(drift) <= _MOST_DRIFT else 0.0
 
 
-def _slopes(at: Ints, values: Ints) -> Floats:
+def _slopes(at: Ints, values: Ints | Floats) -> Floats:
     """Between each two of the values that are of different moments."""
     one, other = np.triu_indices(len(at), 1)
     run = at[other] - at[one]
@@ -172,17 +179,43 @@ def by_causality(bounds: Mapping[tuple[int, int], Bounds], moments: Moments) -> 
 
 
 def _line_between(most: Ints, most_at: Ints, least: Ints, least_at: Ints) -> Pair:
-    """The line that leaves most room on either side: no higher than ``most``, no lower than ``least``.
+    """A line no higher than ``most``, no lower than ``least``: that of the middles of the bounds, where these lie on
+    one, else the one that leaves most room on either side.
 
-    That is one through two of them (as many slopes as there are pairs), or a level one.
+    Both bounds are off by how long the quickest messages take; what slows these slows both ways alike, so that the
+    middles lie on a line even where the fault comes amid the iterations. The line with most room is one through two of
+    the bounds (as many slopes as there are pairs), or a level one.
     """
+
+    def room(slope: npt.NDArray[np.float64]) -> tuple[Floats, Floats]:
+        return (most - slope * most_at).min(axis=-1), (least - slope * least_at).max(axis=-1)
+
     told = np.r_[0.0, _slopes(most_at, most), _slopes(least_at, least)]
-    slopes = told[np.abs(told) <= _MOST_DRIFT][:, None]
-    high = (most - slopes * most_at).min(axis=1)
-    low = (least - slopes * least_at).max(axis=1)
+    slopes = told[np.abs(told) <= _MOST_DRIFT]
+    high, low = room(slopes[:, None])
     span = np.ptp(np.r_[most_at, least_at])
-    best = int(np.argmax(high - low - _WORTH * span * np.abs(slopes[:, 0])))
-    return Pair(int((high[best] + low[best]) // 2), abs(high[best] - low[best]) // 2 + 1, float(slopes[best, 0]))
+    best = int(np.argmax(high - low - _WORTH * span * np.abs(slopes)))
+    slope, ahead, highest, lowest = slopes[best], (high[best] + low[best]) / 2, high[best], low[best]
+    if (line := _line_of_middles(most, most_at, least, least_at)) is not None:
+        high_, low_ = room(np.asarray(line[0]))
+        if low_ <= line[1] <= high_:
+            (slope, ahead), highest, lowest = line, high_, low_
+    return Pair(int(ahead // 1), int(max(abs(highest - ahead), abs(ahead - lowest))) + 1, float(slope))
+
+
+def _line_of_middles(most: Ints, most_at: Ints, least: Ints, least_at: Ints) -> tuple[float, float] | None:
+    """Slope and height (where ``at`` is 0) of the line through the middles of the bounds; None: they scatter too much
+    to tell a drift, or are too few.
+    """
+    at, of_most, of_least = np.intersect1d(most_at, least_at, return_indices=True)
+    if len(at) < _LEAST_MIDDLES:
+        return None
+    middle = (most[of_most] + least[of_least]) / 2
+    slope = float(np.median(_slopes(at, middle)))
+    height = float(np.median(middle - slope * at))
+    scatter = float(np.abs(middle - slope * at - height).max())
+    drifts = _STEADY * scatter < abs(slope) * np.ptp(at) and abs(slope) <= _MOST_DRIFT
+    return (slope, height) if drifts else None
 
 
 def _grouped(first: Ints, second: Ints) -> dict[tuple[int, int], Ints]:

@@ -240,6 +240,29 @@ def test_offsets_by_causality_follow_clocks_that_drift(slow: int, mostly_us: int
     assert max(off) <= 1200 * US
 
 
+@pytest.mark.parametrize("transfer_ms", [2, 5])
+@pytest.mark.parametrize("gains", [-2e-5, 2e-5])
+def test_drift_shows_where_bounds_are_further_apart_than_clocks_drift(gains: float, transfer_ms: int) -> None:
+    """Of the last two iterations, long after the others, transfers may be slow: that moves both bounds alike."""
+    off = []
+    for seed in range(20):
+        draws = np.random.default_rng(seed)
+        rows: list[Row] = []
+        for iteration, meeting in np.ndindex(6, 40):
+            at = ((iteration + 8 * (iteration > 3)) * 10_000 + meeting * 20) * MS
+            calls = at + draws.exponential(MS, 2)
+            ended = calls.max() + ((2 if iteration < 4 else transfer_ms) + draws.uniform(0, 0.5)) * MS
+            for rank in range(2):
+                times = {"call_ns": calls[rank], "next_call_ns": ended + draws.uniform(0.2, 3) * MS}
+                shown = {name: STARTED_NS + round(time * (1 + gains * rank)) for name, time in times.items()}
+                rows.append({"rank": rank, "seq": len(rows) // 2, "iteration": iteration, **shown, "end_ns": None})
+        clocks = estimate(operators(rows), own_clocks(2), "h0")
+        ahead = clocks.correction(own_clocks(2), np.ones(6, dtype=np.int64), np.arange(6))
+        off.append(np.abs(np.ptp(ahead) - abs(gains) * 130_000 * MS))
+    assert np.median(off) <= 150 * US
+    assert max(off) <= 400 * US
+
+
 def test_little_drift_is_read_into_what_says_little() -> None:
     """Bounds that slow operators leave tens of milliseconds apart vary by as much, from one iteration to the next."""
     moved = []
