@@ -40,7 +40,8 @@ _DEVICE_RANKING = View(
     " a number is 0. A device keeps the part `decay` of the rates against it, the less the more NICs are below it"
     " (epsilon = exp(1); the paper prints 1e-6); with coverage the ToRs below a spine, and the NICs below all else,"
     " count for each that the findings name beside it, and a ToR keeps all of which no single NIC is in all findings of"
-    " half of its iterations. It gets the prior of its kind, which weighs as much as alpha"
+    " half of its iterations, and a spine if in most of its iterations no ToR is in more than a third of the findings."
+    " It gets the prior of its kind, which weighs as much as alpha"
     " irregularities. Devices that the same findings name and that are above as many NICs are one ambiguity set and"
     " share a place. A device that no finding names is not ranked, and those that are named only by findings which"
     " explain nothing come last. k is the last place to be told, 0 all.",
@@ -72,6 +73,7 @@ WITH
             toInt128(round(least(greatest(rate, 0), 1) * 1e12)) AS trillionths,
             arrayMap(nic -> nic.device, arrayFilter(device -> device.kind = 'nic', implicated)) AS nics,
             arrayFilter(device -> device.kind = 'tor', implicated) AS tors,
+            arrayDistinct(arrayMap(tor -> tor.device, tors)) AS names_of_tors,
             arrayMax(arrayMap(tor -> ifNull(tor.downside_nics, 0), tors)) AS nics_of_a_tor
         FROM findings FINAL
         WHERE active AND notEmpty(ranks) AND found_at >= {{window_from:{TIME}}} AND found_at < {{window_to:{TIME}}}
@@ -87,9 +89,11 @@ WITH
             max(ifNull(device.downside_nics, 0)) AS below_here,
             max(nics_of_a_tor) AS nics_of_tor_here,
             groupUniqArrayArray(nics) AS nics_here,
-            groupUniqArrayArray(arrayMap(tor -> tor.device, tors)) AS tors_here,
+            groupUniqArrayArray(names_of_tors) AS tors_here,
             min(notEmpty(nics)) AS with_nics,
-            groupArrayIntersect(nics) AS explaining
+            groupArrayIntersect(nics) AS explaining,
+            arrayMax(sumMap(names_of_tors, arrayMap(tor -> 1, names_of_tors)).2) AS most_of_a_tor,
+            min(notEmpty(names_of_tors)) AND 3 * most_of_a_tor <= count() AS spread
         FROM irregularities
         ARRAY JOIN implicated AS device
         GROUP BY job, name, device_kind, irregularity
@@ -108,6 +112,7 @@ WITH
             multiIf(
                 NOT {{coverage:Bool}}, below,
                 device_kind = 'tor' AND min(with_nics) AND 2 * most_explained < count(), 1,
+                device_kind = 'spine' AND 2 * countIf(spread) > count(), 1,
                 device_kind = 'spine' AND nics_of_tor > 0,
                 greatest(1, below / nics_of_tor / length(groupUniqArrayArray(tors_here))),
                 greatest(1, below / greatest(length(groupUniqArrayArray(nics_here)), 1))

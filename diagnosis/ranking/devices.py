@@ -15,6 +15,8 @@ from diagnosis.ranking.prior import share
 from diagnosis.topology import Device
 
 _LEAST_EPSILON = 1e-12
+_ByIteration = dict[tuple[int, int], list[frozenset[str]]]
+"""What each finding of an iteration names; of findings about none in particular, each by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class RankingSettings:
     ToRs) for each that the findings name, not all NICs. A slow switch slows what is below it one after the other, and
     is blamed as they are seen; as printed, none of its NICs ever needs a second finding to stay before it. A ToR of
     which no single NIC explains half of the iterations keeps its evidence whole: what the decay asks, whether it is
-    blamed for one of its NICs, these have answered.
+    blamed for one of its NICs, these have answered. So does a spine that less than three ToRs explain in less than
+    half of them: two may be slow at once, and of many ToRs a search names but a few.
     """
 
     alpha: float = 1.0
@@ -108,8 +111,8 @@ def rank(implications: Iterable[Implication], settings: RankingSettings | None =
 class _Gathered:
     """What implicates one device; rates in trillionths, so that sums depend on no order and equal ones tie.
 
-    ``nics`` and ``tors`` are named beside it, ``nics_by_iteration`` finding by finding; ``nics_of_tor`` is how many
-    NICs the largest of these ToRs has.
+    ``nics`` and ``tors`` are named beside it, in ``nics_by_iteration`` and ``tors_by_iteration`` finding by finding;
+    ``nics_of_tor`` is how many NICs the largest of these ToRs has.
     """
 
     kind: str
@@ -119,7 +122,8 @@ class _Gathered:
     nics: set[str] = field(default_factory=set)
     tors: set[str] = field(default_factory=set)
     nics_of_tor: int = 0
-    nics_by_iteration: dict[tuple[int, int], list[frozenset[str]]] = field(default_factory=dict)
+    nics_by_iteration: _ByIteration = field(default_factory=dict)
+    tors_by_iteration: _ByIteration = field(default_factory=dict)
 
     @property
     def is_more_than_a_nic(self) -> bool:
@@ -130,9 +134,18 @@ class _Gathered:
         return self.kind == "tor" and all(map(all, of_iterations)) and 2 * most < len(of_iterations)
 
     @property
+    def is_more_than_two_tors(self) -> bool:
+        """Whether it is a spine in most of whose iterations no ToR is in more than a third of the findings."""
+        spread = 0
+        for of in self.tors_by_iteration.values():
+            named = Counter(tor for tors in of for tor in tors)
+            spread += all(of) and 3 * max(named.values()) <= len(of)
+        return self.kind == "spine" and 2 * spread > len(self.tors_by_iteration)
+
+    @property
     def shared_by(self) -> float:
-        """Branches below the device for each that is named; 1: all of them are, or it is more than one of them."""
-        if self.is_more_than_a_nic:
+        """Branches below the device for each that is named; 1: all of them are, or it is more than a few of them."""
+        if self.is_more_than_a_nic or self.is_more_than_two_tors:
             return 1.0
         if self.nics_of_tor and self.kind == "spine":
             return max(1.0, self.downside_nics / self.nics_of_tor / len(self.tors))
@@ -148,6 +161,7 @@ def _gathered(implications: Iterable[Implication]) -> dict[tuple[str, str], _Gat
         nics = frozenset(device.device for device in implication.devices if device.kind == "nic")
         iteration = (-1, number) if implication.iteration is None else (implication.iteration, -1)
         tors = [device for device in implication.devices if device.kind == "tor"]
+        names_of_tors = frozenset(tor.device for tor in tors)
         nics_of_tor = max((tor.downside_nics or 0 for tor in tors), default=0)
         for device in dict.fromkeys(implication.devices):
             own = gathered.setdefault((device.device, device.kind), _Gathered(device.kind))
@@ -156,7 +170,8 @@ def _gathered(implications: Iterable[Implication]) -> dict[tuple[str, str], _Gat
             own.downside_nics = max(own.downside_nics, device.downside_nics or 0)
             own.nics |= nics
             own.nics_by_iteration.setdefault(iteration, []).append(nics)
-            own.tors.update(tor.device for tor in tors)
+            own.tors_by_iteration.setdefault(iteration, []).append(names_of_tors)
+            own.tors |= names_of_tors
             own.nics_of_tor = max(own.nics_of_tor, nics_of_tor)
     return gathered
 

@@ -120,6 +120,28 @@ def test_findings_that_share_a_nic_or_name_none_say_nothing_of_the_tor_itself() 
     assert kept(tor) < 1.0
 
 
+def _below_one_spine(number: int, iteration: int, *beside: Device) -> Implication:
+    """A NIC, its ToR, and a spine of 256 ToRs."""
+    nic, tor = Device(f"nic:h{number}/0", "nic", 1), Device(f"tor:{number}", "tor", 32)
+    return Implication(0.9, (nic, tor, *beside, Device("spine:0", "spine", 8192)), iteration)
+
+
+def test_a_spine_is_no_few_of_many_tors_where_it_takes_three_to_explain_most_iterations() -> None:
+    """A search ends after some slow channels: in a large fabric most ToRs below a slow spine are never named."""
+
+    def place(ways: int, iterations: int = 7, *beside: Device) -> int:
+        evidence = [_below_one_spine(way, i, *beside) for i in range(iterations) for way in range(ways)]
+        alone = [_below_one_spine(0, i) for i in range(100, 103)]
+        return places(rank([*evidence, *alone], WHOLE))["spine:0"]
+
+    assert place(3) == 1
+    assert place(7) == 1
+    assert place(2) > 2  # two slow NICs at once
+    assert place(3, 3) > 3  # of half of the iterations one explains all
+    assert place(7, 7, Device("tor:0", "tor", 32)) > 1  # one ToR is at an end of each
+    assert places(rank([_below_one_spine(way, 1) for way in range(3)], AS_PUBLISHED))["spine:0"] > 3
+
+
 def test_the_printed_epsilon_turns_the_evidence_against_a_nic_around() -> None:
     printed = replace(AS_PUBLISHED, epsilon=1e-6)
     [nic] = [device for device in rank(times(1, 1.0, NIC, TOR), printed) if device.kind == "nic"]

@@ -225,6 +225,7 @@ def test_the_view_is_the_reference_on_a_hundred_thousand_findings(migrated: Stor
 
 
 NAMED = [_device(kind, "a") for kind in BELOW] + [_device("nic", "b"), _device("link", "b"), _device("nic", "c")]
+NAMED += [_device("tor", "b"), _device("tor", "c")]
 _rates = st.none() | st.sampled_from([math.nan, -0.5, math.inf, 0.0]) | st.integers(1, 4).map(lambda n: n / 4)
 _series = st.sampled_from([([], []), ([1, 2, 9], [10, 20, 90]), ([1, 2, 9], [5, 5, 5]), ([1, 5, 1, 5], [1, 1, 2, 2])])
 _findings = st.builds(
@@ -291,6 +292,26 @@ def store_rows(store: Store, rows: dict[str, list[dict[str, Any]]]) -> None:
     for job, of in rows.items():
         for row in of:
             store.insert("findings", stored_rows(TABLES["findings"], FINDINGS.from_rows([row]), job), uuid.uuid4().hex)
+
+
+@pytest.mark.parametrize("alone", [2, 3])
+def test_a_spine_that_takes_three_tors_to_explain_keeps_all_in_sql_too(migrated: Store, alone: int) -> None:
+    """Three iterations name three ToRs each; of as many that name one, it is not most of them any more."""
+    named = [(iteration, number) for iteration in range(3) for number in range(3)]
+    named += [(iteration, 0) for iteration in range(10, 10 + alone)]
+    devices = [[_device("nic", f"{n}"), _device("tor", f"{n}"), _device("spine", "s")] for _, n in named]
+    rows = [
+        finding(place, devices=[asdict(d) for d in of], iteration=iteration, found_ns=START_NS)
+        for place, ((iteration, _), of) in enumerate(zip(named, devices, strict=True))
+    ]
+    store_rows(migrated, {"one": rows})
+    implications = [
+        Implication(rate_of(row), tuple(of), row["iteration"]) for row, of in zip(rows, devices, strict=True)
+    ]
+    answer = asked(migrated, RankingSettings(top=0), (START_NS, START_NS + SECOND))
+    agree(answer, told("one", rank(implications, RankingSettings(top=0))))
+    [spine] = [row for row in answer if row["kind"] == "spine"]
+    assert (spine["decay"] == 1.0) == (alone == 2)
 
 
 def test_series_of_different_lengths_leave_the_stored_rate(migrated: Store) -> None:
