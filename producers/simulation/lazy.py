@@ -33,8 +33,8 @@ _KEPT_WHOLE = 4
 _KEPT_CONDITIONS = 32
 _KEPT_BLOCK_BYTES = 400e6
 """Of when parts ended, for those who look back: 1 to 9 MB an iteration at 8,192 ranks."""
-_KEPT_PART_BYTES = 500e6
-_KEPT_RANK_BYTES = 1500e6
+_KEPT_PART_BYTES = 1000e6
+_KEPT_RANK_BYTES = 2500e6
 """Of what was asked for: it is asked for again, above all the iterations that others are compared with."""
 _EFFORT = Effort(samples=3, grid=9, rounds=4)
 
@@ -52,6 +52,9 @@ class Recent(Generic[Thing]):
         self._most, self._weight = most, weight
         self._things: OrderedDict[Hashable, Thing] = OrderedDict()
         self._held = 0.0
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._things
 
     def get(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
         """The thing of a key, made where it is not there."""
@@ -120,7 +123,8 @@ class LazyRun:
 
         Of ``scopes`` other than those asked for some may be missing: -1.
         """
-        asked = None if scopes is None else frozenset(scopes)
+        whole = scopes is None or (rank, iteration, None, world) in self._ranks
+        asked = None if whole else frozenset(scopes or ())
         return self._ranks.get((rank, iteration, asked, world), lambda: self._of_rank(rank, iteration, asked, world))
 
     def _of_rank(self, rank: int, iteration: int, scopes: frozenset[Scope] | None, world: int) -> Ints:

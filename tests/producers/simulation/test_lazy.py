@@ -94,6 +94,13 @@ def test_some_rows_are_those_of_the_whole_log(scope: Scope) -> None:
     assert log.rows([stranger], [2], Wanted(name))[0].num_rows == 0
 
 
+def test_what_is_at_hand_whole_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = job("dense")
+    whole = run.operators(3, 1)
+    monkeypatch.setattr(run, "expand", None)
+    assert run.operators(3, 1, [Scope.TENSOR]) is whole
+
+
 def test_rows_look_like_those_of_the_other_simulation() -> None:
     """Sequence numbers go on, positions start anew, ends agree, nothing is null that need not be."""
     run = job("all of them", noise=replace(DEFAULT, clock_offset_s=0.0, clock_drift_ppm=0.0, lost_share=0.0))
