@@ -70,7 +70,7 @@ TOPIC = Topic(
         ),
         Column("excess_ns", DURATION, "Beyond the mean, summed over the run so far.", "ns", nullable=True),
         Column("step_excess_ns", DURATION, "Of that, in the iterations that were longer still.", "ns", nullable=True),
-        Column("baseline", pa.list_(pa.int32()), "Iterations of the baseline, on irregular ones.", nullable=True),
+        Column("baseline", pa.list_(pa.int32()), "Iterations to compare with, on irregular ones.", nullable=True),
         Column("last", pa.bool_(), "The job's log ends with this iteration.", nullable=True),
     ),
 )

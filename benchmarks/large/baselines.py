@@ -102,29 +102,41 @@ def losses(job: Job, rows: pa.Table, iteration: int, baseline: Sequence[int]) ->
 
 
 def by_loss(job: Job, lost: Losses) -> dict[str, float]:
-    """Each device's part of what was lost: a rank's GPU, and what carries its part of the communicator's traffic."""
+    """Each device's part of what was lost: a rank's GPU, and what carries its part of the communicator's traffic; a
+    host's CPU has the mean of its ranks.
+    """
     scores: Counter[str] = Counter()
     whole = sum(lost.values())
     for (rank, communicator), ns in lost.items():
         carriers = [device.device for device in job.carriers(job.members.get(communicator, (rank,)), (rank,))]
         scores.update(dict.fromkeys((job.gpu(rank).device, *carriers), ns / whole))
+        scores.update({job.cpu(rank).device: ns / whole / _ranks_beside(job, rank)})
     return dict(scores)
 
 
 def by_walk(job: Job, lost: Losses, pivots: Sequence[int]) -> dict[str, float]:
-    """How often a walk that begins at the pivots is at a rank, its GPU, or at a communicator, whatever carries it."""
+    """How often a walk that begins at the pivots is at a rank, its GPU, or at a communicator, whatever carries it; at a
+    host's CPU as often as at its ranks in the mean.
+    """
     of_rank = {rank: job.gpu(rank).device for rank in (*pivots, *(rank for rank, _ in lost))}
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from(of_rank[rank] for rank in pivots)
     graph.add_weighted_edges_from((of_rank[rank], communicator, ns) for (rank, communicator), ns in lost.items())
+    host_of = {job.gpu(rank).device: (job.cpu(rank).device, _ranks_beside(job, rank)) for rank in of_rank}
     at = nx.pagerank(graph, alpha=STAYS, personalization={of_rank[rank]: 1.0 for rank in pivots})
     scores: Counter[str] = Counter()
     for node, often in at.items():
         if node in job.members:
             scores.update({device.device: often for device in job.carriers(job.members[node])})
         elif graph.degree(node):
-            scores.update({node: often})
+            cpu, ranks = host_of[node]
+            scores.update({node: often, cpu: often / ranks})
     return dict(scores)
+
+
+def _ranks_beside(job: Job, rank: int) -> int:
+    """How many ranks the rank's host has."""
+    return len(job.ranks_of_host.get(job.place[rank].host or "", (rank,)))
 
 
 def traditional(log: LazyLog, iteration: int, baseline: Sequence[int]) -> dict[str, float]:

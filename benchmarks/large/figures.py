@@ -18,7 +18,7 @@ from benchmarks.simulated.figures import (
     told_apart,
     verdicts_on,
 )
-from benchmarks.simulated.scoring import NAMED, TOP_K, FaultScore
+from benchmarks.simulated.scoring import BETWEEN, NAMED, TOP_K, FaultScore
 from producers.simulation.scenarios import Story
 
 PLACES = (1, 2, 3, 5)
@@ -30,10 +30,10 @@ STRATA: dict[str, Callable[[LargeScore, FaultScore], str]] = {
     "kind": lambda _, fault: fault.kind,
     "pattern": lambda _, fault: fault.pattern,
     "dimensions": lambda score, _: f"{score.asked.dimensions}D",
-    "iterations": lambda score, _: "inferred" if score.layout.without_labels else "given",
+    "phases and microbatches": lambda score, _: "omitted" if score.layout.without_labels else "given",
     "ends": lambda score, _: "omitted" if score.layout.without_ends else "given",
 }
-"""What the figures are split by."""
+"""What the figures are split by. Iterations are always given: the agents of such jobs number them."""
 
 
 def summarise(scores: Sequence[LargeScore]) -> Figures:
@@ -45,7 +45,12 @@ def summarise(scores: Sequence[LargeScore]) -> Figures:
         "runs": {"faulty": len(faulty), "healthy": len(healthy), "ranks": sizes_of(scores)},
         "top_k": _top(faults, SETS),
         "ambiguity_sets": dict(sorted(Counter(size for score, _ in faults for size in score.set_sizes).items())),
-        "top_k_of_single_devices": _top(faults, WHOLE),
+        "top_k_of_single_devices": {
+            **_top(faults, WHOLE),
+            "by": {name: _by(faults, key, WHOLE) for name, key in STRATA.items()},
+        },
+        "top_k_between": _by(_between(faulty), STRATA["pattern"]),
+        "by_search": _by_search(faulty),
         "by": {name: _by(faults, key) for name, key in STRATA.items()},
         "strata": _strata(faults),
         "k": {name: _by_k(faults, name) for name in (SETS, *VARIANTS, *_BASELINES)},
@@ -92,11 +97,21 @@ def _by_k(faults: Sequence[_Fault], ranking: str) -> Figures:
     return {str(k): _among(made, ranking, k) for k in PLACES}
 
 
-def _by(faults: Iterable[_Fault], key: Callable[[LargeScore, FaultScore], str]) -> Figures:
+def _between(scores: Sequence[LargeScore]) -> list[_Fault]:
+    """Faults that are too mild to have to be named, and too strong not to be seen."""
+    return [(score, fault) for score in scores for fault in score.faults if fault.weight == BETWEEN]
+
+
+def _by_search(scores: Sequence[LargeScore]) -> Figures | None:
+    """Of the irregular iterations that were searched, how many name the device by what was found in them alone."""
+    return share(sum(score.alone.right for score in scores), sum(score.alone.searches for score in scores))
+
+
+def _by(faults: Iterable[_Fault], key: Callable[[LargeScore, FaultScore], str], ranking: str = SETS) -> Figures:
     groups: dict[str, list[_Fault]] = {}
     for score, fault in faults:
         groups.setdefault(key(score, fault), []).append((score, fault))
-    return {name: _top(of, SETS)["in_top_k"] for name, of in sorted(groups.items())}
+    return {name: _top(of, ranking)["in_top_k"] for name, of in sorted(groups.items())}
 
 
 def _strata(faults: Sequence[_Fault]) -> Figures:
@@ -125,10 +140,12 @@ def _cost(scores: Sequence[LargeScore]) -> Figures:
     """Seconds a run: medians, and what a search took beside the simulator."""
     if not scores:
         return {}
+    traditional = [score.cost.traditional_s for score in scores if score.cost.traditional_s is not None]
     return {
         "simulation": round(median(score.cost.simulate_s for score in scores), 2),
         "diagnosis": round(median(score.detect_s for score in scores), 2),
         "searches": round(median(score.searched for score in scores), 1),
+        "3_sigma_over_all_logs": round(median(traditional), 2) if traditional else None,
     }
 
 

@@ -31,6 +31,12 @@ class SetPlace(NamedTuple):
     devices: int
 
 
+def shared_place(devices: Collection[str], scores: Mapping[str, float]) -> int | None:
+    """The best place of some devices where equal scores share one; None: nothing speaks against any of them."""
+    own = max((scores.get(device, 0.0) for device in devices), default=0.0)
+    return 1 + len({score for score in scores.values() if score > own}) if own > 0 else None
+
+
 def place_of_set(devices: Collection[str], evidence: Iterable[Implication]) -> SetPlace | None:
     """Where the ranking puts the best of some devices, with what it cannot tell from it; None: none is implicated."""
     ranked = [r for r in rank(evidence, ALL_PLACES) if r.device in devices and r.irregularity_rate > 0]

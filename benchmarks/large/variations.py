@@ -12,7 +12,7 @@ from benchmarks.simulated.figures import Figures
 from offbeat.settings import Settings
 from producers.simulation import LazyRun
 
-_TOLD = ("top_k", "named", "incidents", "healthy_without_incident", "iterations", "cost_s")
+_TOLD = ("top_k", "by_search", "named", "incidents", "healthy_without_incident", "iterations", "cost_s")
 """The figures that are compared."""
 
 

@@ -18,6 +18,8 @@ DECISIVE = (
     "benchmarks/simulated",
     "benchmarks/traffic",
     "diagnosis",
+    "offbeat/default_model.skops",
+    "offbeat/models.py",
     "offbeat/wiring.py",
     "producers",
     "schemas",
@@ -87,12 +89,14 @@ class Finished(Generic[_Score]):
 
 
 def version(settings: Settings) -> str:
-    """A digest of the code and the settings that scores depend on."""
+    """A digest of the code and the settings that scores depend on. A model of one's own counts by its name."""
     digest = blake2b(digest_size=8)
     for name in DECISIVE:
         path = ROOT / name
         for module in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(module.read_bytes())
     relevant = {name: asdict(getattr(settings, name)) for name in ("monitor", "search", "incidents")}
-    digest.update(json.dumps([relevant, settings.pivots, settings.publish_all], sort_keys=True).encode())
+    digest.update(
+        json.dumps([relevant, settings.pivots, settings.publish_all, settings.model], sort_keys=True).encode()
+    )
     return digest.hexdigest()

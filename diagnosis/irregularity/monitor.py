@@ -233,7 +233,7 @@ class IterationMonitor:
     def _extended(self, iteration: int, duration_ns: int, expected_ns: int) -> Run:
         run, excess_ns = self.run, duration_ns - expected_ns
         if run is None:
-            baseline = tuple(i for i, _ in self.baseline)
+            baseline = self._compared_with(expected_ns + excess_ns // 2)
             return Run(iteration, iteration, 1, 1, excess_ns, baseline, level_ns=excess_ns, level_length=1)
         in_a_row = run.in_a_row + 1
         return _with(
@@ -246,6 +246,14 @@ class IterationMonitor:
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
             **self._level(run, iteration, duration_ns, expected_ns),
         )
+
+    def _compared_with(self, longest_ns: int) -> tuple[int, ...]:
+        """The iterations of the baseline that lasted no longer: of a fault just around delta some pass for regular, and
+        nothing is unusual beside these. All of them where that leaves too few.
+        """
+        plain = tuple(iteration for iteration, duration_ns in self.baseline if duration_ns <= longest_ns)
+        enough = len(plain) >= min(self.settings.least_baseline, len(self.baseline))
+        return plain if enough else tuple(iteration for iteration, _ in self.baseline)
 
     def _level(self, run: Run, iteration: int, duration_ns: int, expected_ns: int) -> dict[str, int]:
         """Where a run's next irregular iteration belongs: to its level, the step above it, or a new one above all.

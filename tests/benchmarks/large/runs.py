@@ -6,7 +6,7 @@ from functools import cache
 
 from benchmarks.large.plan import LargeCase
 from benchmarks.large.rankings import SETS, VARIANTS
-from benchmarks.large.trial import Cost, LargeScore
+from benchmarks.large.trial import Alone, Cost, LargeScore
 from benchmarks.simulated.scoring import FaultScore, IterationScore
 from benchmarks.simulated.trial import Layout, Traffic
 from producers.simulation import FabricShape, Fault, Kind, LazyRun, Scenario
@@ -65,4 +65,5 @@ SCORE = LargeScore(
     detect_s=2.5,
     asked=CASE,
     cost=Cost(simulate_s=4.0, operators=40, all_operators=2560, fetched_rows=(128, 256)),
+    alone=Alone(searches=2, right=1),
 )

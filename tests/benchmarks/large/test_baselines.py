@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.large.baselines import by_loss, by_walk
+from benchmarks.large.rankings import shared_place
 from tests.benchmarks.large.runs import slow_nic
 
 JOB = slow_nic().job
@@ -15,7 +16,15 @@ def test_what_was_lost_is_held_against_what_the_operators_ran_on() -> None:
     assert scores[JOB.gpu(0).device] == 1.0
     assert scores[JOB.nics(0)[0].device] == 0.75
     assert scores["nvlink:h0"] == 0.25
+    assert scores["cpu:h0"] == 1.0 / 8
     assert by_loss(JOB, {}) == {}
+
+
+def test_of_the_simpler_methods_equal_scores_share_a_place() -> None:
+    scores = {"a": 3.0, "b": 2.0, "c": 2.0, "d": 1.0}
+    assert [shared_place([name], scores) for name in "abcd"] == [1, 2, 2, 3]
+    assert shared_place(["d", "b"], scores) == 2
+    assert shared_place(["e"], scores) is None
 
 
 def test_the_walk_goes_where_most_was_lost() -> None:

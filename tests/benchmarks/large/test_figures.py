@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from benchmarks.large.figures import summarise
 from benchmarks.large.rankings import SETS, VARIANTS, WHOLE
+from benchmarks.large.trial import Alone
 from benchmarks.simulated.figures import share
 from benchmarks.simulated.scoring import Said
 from tests.benchmarks.large.runs import CASE, FAULT, SCORE
@@ -14,7 +15,9 @@ THIRD = replace(
     FAULT, kind="tor_slow", places={name: None if name in {SETS, WHOLE} else 3 for name in (SETS, *VARIANTS)}
 )
 OTHER = replace(SCORE, seed=5, faults=(THIRD,), asked=replace(CASE, seed=5, kind="tor_slow", dimensions=6))
-HEALTHY = replace(SCORE, seed=4, story="healthy", faults=(), asked=replace(CASE, seed=4, kind="", pattern=""))
+HEALTHY = replace(
+    SCORE, seed=4, story="healthy", faults=(), alone=Alone(), asked=replace(CASE, seed=4, kind="", pattern="")
+)
 
 
 def test_places_are_counted_by_ranking_and_by_k() -> None:
@@ -25,6 +28,8 @@ def test_places_are_counted_by_ranking_and_by_k() -> None:
     assert told["by"]["kind"] == {"nic_slow": share(1, 1), "tor_slow": share(0, 1)}
     assert told["by"]["dimensions"] == {"3D": share(1, 1), "6D": share(0, 1)}
     assert told["strata"] == {"nic_slow, persistent": share(1, 1), "tor_slow, persistent": share(0, 1)}
+    assert told["top_k_of_single_devices"]["by"]["kind"] == {"nic_slow": share(1, 1), "tor_slow": share(0, 1)}
+    assert told["by"]["phases and microbatches"] == {"given": share(1, 2)}
     [missed] = told["not_in_top_k"]
     assert (missed["seed"], missed["place"]) == (5, None)
 
@@ -39,6 +44,18 @@ def test_a_fault_that_need_not_be_named_is_not_scored() -> None:
     told = summarise([replace(SCORE, faults=(replace(THIRD, weight="between"),))])
     assert told["top_k"]["in_top_k"] is None
     assert told["not_scored"] == 1
+    assert told["top_k_between"] == {"persistent": share(0, 1)}
+
+
+def test_what_single_searches_say_is_counted_beside() -> None:
+    assert summarise([SCORE, replace(SCORE, alone=Alone(3, 2))])["by_search"] == share(3, 5)
+    assert summarise([HEALTHY])["by_search"] is None
+
+
+def test_seconds_of_three_sigma_are_of_the_runs_that_have_them() -> None:
+    timed = replace(SCORE, cost=replace(SCORE.cost, traditional_s=60.0))
+    assert summarise([SCORE, timed])["cost_s"]["3_sigma_over_all_logs"] == 60.0
+    assert summarise([SCORE])["cost_s"]["3_sigma_over_all_logs"] is None
 
 
 def test_an_incident_in_a_healthy_run_counts_against_it() -> None:

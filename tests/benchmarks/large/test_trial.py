@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.large.baselines import SIGMA, TRADITIONAL, WALK
 from benchmarks.large.rankings import SETS, VARIANTS
-from benchmarks.large.trial import LargeScore, judged
+from benchmarks.large.trial import Alone, LargeScore, judged
 from benchmarks.large.volume import operators_an_iteration, volume
 from benchmarks.simulated.finished import Finished
 from benchmarks.telemetry_bytes import TelemetryBytes
@@ -30,6 +30,7 @@ def test_the_slow_nic_is_named_and_ranked_first(score: LargeScore) -> None:
     assert fault.places["prior and decay"] == fault.places[SETS] == 1
     assert score.set_sizes == (2,)
     assert [said.verdict for said in score.said] == ["right"]
+    assert score.alone == Alone(2, 2)
     assert (score.iterations.missed, score.iterations.false) == (0, 0)
 
 
@@ -37,6 +38,7 @@ def test_simpler_methods_are_ranked_beside(score: LargeScore) -> None:
     places = score.faults[0].places
     assert set(places) == {SETS, *VARIANTS, SIGMA, WALK, TRADITIONAL}
     assert all(places[name] is not None for name in (SIGMA, WALK, TRADITIONAL))
+    assert score.cost.traditional_s is not None
 
 
 def test_simulation_is_no_part_of_diagnosis(score: LargeScore) -> None:

@@ -96,6 +96,15 @@ def test_the_baseline_of_a_run_is_told_from_its_first_iteration_on() -> None:
     assert [j.run.baseline for j in judgements if j.run] == [(2, 3, 4, 5)] * 3
 
 
+def test_what_passed_for_regular_just_below_delta_is_not_compared_with() -> None:
+    """Of a fault around delta some iterations are not irregular; beside these its others are nothing unusual."""
+    durations = [*READY, 145, 100, 100, 170]
+    [run] = [j.run for j in judged(durations) if j.run]
+    assert run.baseline == (4, 6, 7)
+    [of_few] = [j.run for j in judged(durations, replace(SETTINGS, least_baseline=4)) if j.run]
+    assert of_few.baseline == (4, 5, 6, 7), "too few would be left"
+
+
 def steps(durations: Iterable[int | None]) -> list[int]:
     """The step ordinals of irregular iterations."""
     settings = replace(SETTINGS, step_delta=1.5)
