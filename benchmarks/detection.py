@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,6 +21,14 @@ SEEDS_OF_SMALL_JOBS = 100_000
 _TYPICAL_S = {"large": 12.0, "small": 7.0}
 """What a fault of a large job takes, and a run of a small one, for the estimate."""
 
+
+class Noise(StrEnum):
+    """Under which profile of noise."""
+
+    DEFAULT = "default"
+    HARD = "hard"
+
+
 _Job = TypeVar("_Job")
 _Score = TypeVar("_Score")
 
@@ -32,6 +41,7 @@ def run(
     ranks: Annotated[int, typer.Option(min=64, help="Ranks of each.")] = 4096,
     small_jobs: Annotated[int, typer.Option(min=0, help="Jobs of 32 to 128 ranks.")] = 4,
     runs: Annotated[int, typer.Option(min=2, help="Runs of each to learn from; half as many to judge.")] = 10,
+    noise: Annotated[Noise, typer.Option(help="Profile of noise of simulated jobs.")] = Noise.DEFAULT,
     recordings: Annotated[
         list[Path] | None, typer.Option(metavar="PATH", help="A recording; several, of the same job, learn and judge.")
     ] = None,
@@ -49,8 +59,8 @@ def run(
     from benchmarks.detectors import recordings as of_recordings
     from benchmarks.detectors import small_jobs as small
 
-    large = [large_trial.LargeJob(seeds + at, faults, at < drifting, ranks) for at in range(jobs)]
-    little = [small.small_job(seeds + SEEDS_OF_SMALL_JOBS, at, runs) for at in range(small_jobs)]
+    large = [large_trial.LargeJob(seeds + at, faults, at < drifting, ranks, noise.value) for at in range(jobs)]
+    little = [small.small_job(seeds + SEEDS_OF_SMALL_JOBS, at, runs, noise.value) for at in range(small_jobs)]
     seconds = _TYPICAL_S["large"] * sum(job.all_faults for job in large)
     seconds += _TYPICAL_S["small"] * sum(len(job.learned) + len(job.judged) for job in little)
     terminal.note(
@@ -59,6 +69,7 @@ def run(
     )
     return {
         "seeds": {"from": seeds, "reported": seeds == REPORTED_SEEDS},
+        "noise": noise.value,
         "large": {"ranks": ranks, **large_trial.told(_all("large jobs", large_trial.run, large, processes))}
         if large
         else None,

@@ -21,7 +21,7 @@ def run(
         list[int] | None,
         typer.Option(min=256, help="Ranks of the jobs, may be repeated; 2048, 4096 and 8192 by default."),
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each size; each has the next kind of fault.")] = 3,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each size; each has the next kind of fault.")] = 7,
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of a run.")] = 40,
     seeds: Annotated[int, typer.Option(min=0, help="The first seed; reported figures begin at the default.")] = SEEDS,
     kafka: Annotated[bool, typer.Option(help="Also over Kafka into ClickHouse, with every role a process.")] = False,

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.detectors import comparison, drifting
 from benchmarks.detectors.comparison import Compared, Runs, layout_of
 from benchmarks.detectors.drifting import DAYS, Followed
-from benchmarks.detectors.large_jobs import RANKS, labelled, periods
+from benchmarks.detectors.large_jobs import DEFAULT, RANKS, labelled, periods
 from diagnosis.irregularity.forest import ForestSettings, grown
 from diagnosis.irregularity.samples import Samples
 from offbeat import training
@@ -31,6 +31,7 @@ class LargeJob:
     faults: int
     followed: bool
     ranks: int = RANKS
+    noise: str = DEFAULT
 
     @property
     def days(self) -> tuple[int, ...]:
@@ -59,7 +60,7 @@ class LargeScore:
 
 def run(job: LargeJob) -> LargeScore:
     """Have every detector learn and judge; raises ``InputError`` where there is too little to learn from."""
-    asked = periods(job.seed, job.faults_of_days, [0, *job.days], job.ranks)
+    asked = periods(job.seed, job.faults_of_days, [0, *job.days], job.ranks, job.noise)
     first, *later = (labelled(period) for period in asked)
     learned = [training.thinned(run, ForestSettings()) for run in first.of_faults]
     days = [(day.of_faults, day.levels) for day in later]

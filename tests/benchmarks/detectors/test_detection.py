@@ -9,6 +9,7 @@ import pytest
 from benchmarks.detectors import comparison, drifting, figures, large_jobs, large_trial, small_jobs, speed
 from offbeat.training import Counts
 from producers.simulation import Scenario
+from producers.simulation.noise import PROFILES, PROFILES_LARGE
 from tests.benchmarks.detectors.jobs import period
 from tests.offbeat.command_line import EXAMPLE, offbeat
 
@@ -48,7 +49,7 @@ def test_judging_is_measured_beside_the_library(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("few_detectors")
 def test_small_jobs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Scenario(1, tp=2, pp=2, dp=2, microbatches=4, layers=4, hidden=4096, iterations=24)
-    monkeypatch.setattr(small_jobs, "job_of", lambda seeds, job: small)
+    monkeypatch.setattr(small_jobs, "job_of", lambda seeds, job, noise: small)
     said = comparison.told([small_jobs.compared_on(small_jobs.small_job(7_000_000, 0, 4))])
     of_forest, of_sigma = (said["by_detector"][name]["f1"] for name in FEW)
     assert of_forest > of_sigma
@@ -57,17 +58,28 @@ def test_small_jobs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said["iterations"]["judged"] * small_jobs.JUDGED >= said["operators_judged"] > said["of_these_abnormal"] > 0
 
 
+def test_jobs_have_the_noise_that_is_asked_for() -> None:
+    [large] = large_jobs.periods(3, [1], [0], 256, "hard")
+    assert large.scenario.noise == PROFILES_LARGE["hard"]
+    small = small_jobs.small_job(7_000_000, 0, 2, "hard")
+    assert [run.noise for run in (*small.learned, *small.judged)] == [PROFILES["hard"]] * 3
+
+
 @pytest.mark.usefixtures("few_detectors")
 def test_a_large_job_is_followed_and_recordings_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def periods(seed: int, faults: list[int], ages_days: list[int], ranks: int) -> list[large_jobs.Period]:
+    def periods(seed: int, faults: list[int], ages_days: list[int], ranks: int, noise: str) -> list[large_jobs.Period]:
+        asked.append(noise)
         return [period(age, count) for age, count in zip(ages_days, faults, strict=True)]
 
+    asked: list[str] = []
     monkeypatch.setattr(large_trial, "periods", periods)
     for module in (large_trial, drifting):
         monkeypatch.setattr(module, "DAYS", (1, 28))
     monkeypatch.setattr(large_jobs, "OTHER_RANKS", 2)
     options = ("--jobs", 1, "--drifting", 1, "--faults", 2, "--small-jobs", 0, "--ranks", 64, "--processes", 1)
-    result = offbeat("bench", "detection", *options, "--seeds", 3199, "--recordings", EXAMPLE, "--json")
+    result = offbeat(
+        "bench", "detection", *options, "--seeds", 3199, "--noise", "hard", "--recordings", EXAMPLE, "--json"
+    )
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
     large = said["large"]
@@ -80,4 +92,5 @@ def test_a_large_job_is_followed_and_recordings_are_judged(monkeypatch: pytest.M
     assert said["recordings"]["known_faults"]["by_detector"]["forest, gini"]["f1"] > 0.9
     assert said["recordings"]["other_faults"] == {}
     assert said["small"] is None
+    assert (said["noise"], asked) == ("hard", ["hard"])
     assert not said["seeds"]["reported"]
