@@ -58,9 +58,12 @@ def run(
     from benchmarks.detectors import comparison, large_trial, speed
     from benchmarks.detectors import recordings as of_recordings
     from benchmarks.detectors import small_jobs as small
+    from producers.simulation.noise import PROFILES, PROFILES_LARGE
 
-    large = [large_trial.LargeJob(seeds + at, faults, at < drifting, ranks, noise.value) for at in range(jobs)]
-    little = [small.small_job(seeds + SEEDS_OF_SMALL_JOBS, at, runs, noise.value) for at in range(small_jobs)]
+    large = [
+        large_trial.LargeJob(seeds + at, faults, at < drifting, ranks, PROFILES_LARGE[noise]) for at in range(jobs)
+    ]
+    little = [small.small_job(seeds + SEEDS_OF_SMALL_JOBS, at, runs, PROFILES[noise]) for at in range(small_jobs)]
     seconds = _TYPICAL_S["large"] * sum(job.all_faults for job in large)
     seconds += _TYPICAL_S["small"] * sum(len(job.learned) + len(job.judged) for job in little)
     terminal.note(

@@ -24,14 +24,11 @@ from offbeat.training import Labelled
 from producers.simulation import Fault, Kind, LazyLog, LazyRun, Pattern, Scenario
 from producers.simulation.large_scenarios import Trouble, large_scenario
 from producers.simulation.lazy_truth import LazyTruth
-from producers.simulation.noise import PROFILES_LARGE
+from producers.simulation.noise import DEFAULT_LARGE, NoiseProfile
 from producers.simulation.scenario import Omissions
 from schemas.errors import SettingsError
 
 RANKS = 4096
-
-DEFAULT = "default"
-"""The profile of noise where none is asked for."""
 
 OTHER_RANKS = 8
 """Ranks that are judged beside the pivots."""
@@ -64,16 +61,18 @@ class Labels:
 
 
 def periods(
-    seed: int, faults: Sequence[int], ages_days: Sequence[int], ranks: int = RANKS, noise: str = DEFAULT
+    seed: int,
+    faults: Sequence[int],
+    ages_days: Sequence[int],
+    ranks: int = RANKS,
+    noise: NoiseProfile = DEFAULT_LARGE,
 ) -> list[Period]:
     """The job of a seed at several ages, each with so many faults of its own on devices of its own.
 
     Devices are of all kinds, uniform within a kind; what they do to the iteration is log-uniform from 1.1 to 2.
-    ``noise`` names a profile. Raises ``SettingsError`` for ranks that cannot be laid out.
+    Raises ``SettingsError`` for ranks that cannot be laid out.
     """
-    drawn = large_scenario(
-        seed, (Trouble(pattern=Pattern.SPIKES),) * sum(faults), ranks=ranks, noise=PROFILES_LARGE[noise]
-    )
+    drawn = large_scenario(seed, (Trouble(pattern=Pattern.SPIKES),) * sum(faults), ranks=ranks, noise=noise)
     ahead = iter(drawn.faults)
     return [one_at_a_time(drawn, list(islice(ahead, count)), age) for count, age in zip(faults, ages_days, strict=True)]
 

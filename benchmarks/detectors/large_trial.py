@@ -14,10 +14,11 @@ import numpy as np
 from benchmarks.detectors import comparison, drifting
 from benchmarks.detectors.comparison import Compared, Runs, layout_of
 from benchmarks.detectors.drifting import DAYS, Followed
-from benchmarks.detectors.large_jobs import DEFAULT, RANKS, labelled, periods
+from benchmarks.detectors.large_jobs import RANKS, labelled, periods
 from diagnosis.irregularity.forest import ForestSettings, grown
 from diagnosis.irregularity.samples import Samples
 from offbeat import training
+from producers.simulation.noise import DEFAULT_LARGE, NoiseProfile
 
 Importances = Mapping[str, Mapping[str, float]]
 """How much each feature of a list told the forest apart by, largest first; they add up to 1."""
@@ -31,7 +32,7 @@ class LargeJob:
     faults: int
     followed: bool
     ranks: int = RANKS
-    noise: str = DEFAULT
+    noise: NoiseProfile = DEFAULT_LARGE
 
     @property
     def days(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.detectors.comparison import Compared, compared, layout_of
 from offbeat import training
 from offbeat.training import Labelled
-from producers.simulation.noise import PROFILES
+from producers.simulation.noise import DEFAULT, NoiseProfile
 from producers.simulation.scenario import Scenario
 from producers.simulation.scenarios import Story, random_scenario
 
@@ -29,12 +29,12 @@ class SmallJob:
     judged: tuple[Scenario, ...]
 
 
-def job_of(seeds: int, job: int, noise: str) -> Scenario:
-    """A job without faults, under the profile of noise that is named."""
-    return random_scenario(seeds + SEEDS_A_JOB * job, Story.HEALTHY, noise=PROFILES[noise], iterations=ITERATIONS)
+def job_of(seeds: int, job: int, noise: NoiseProfile) -> Scenario:
+    """A job without faults."""
+    return random_scenario(seeds + SEEDS_A_JOB * job, Story.HEALTHY, noise=noise, iterations=ITERATIONS)
 
 
-def small_job(seeds: int, job: int, learn: int, noise: str = "default") -> SmallJob:
+def small_job(seeds: int, job: int, learn: int, noise: NoiseProfile = DEFAULT) -> SmallJob:
     """The runs of the n-th job from some seed on."""
     scenario = job_of(seeds, job, noise)
     runs = tuple(training.job_scenarios(scenario, learn + max(learn // 2, 1), seeds + SEEDS_A_JOB * job + 1))

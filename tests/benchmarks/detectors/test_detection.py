@@ -9,7 +9,7 @@ import pytest
 from benchmarks.detectors import comparison, drifting, figures, large_jobs, large_trial, small_jobs, speed
 from offbeat.training import Counts
 from producers.simulation import Scenario
-from producers.simulation.noise import PROFILES, PROFILES_LARGE
+from producers.simulation.noise import PROFILES, PROFILES_LARGE, NoiseProfile
 from tests.benchmarks.detectors.jobs import period
 from tests.offbeat.command_line import EXAMPLE, offbeat
 
@@ -59,19 +59,21 @@ def test_small_jobs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_jobs_have_the_noise_that_is_asked_for() -> None:
-    [large] = large_jobs.periods(3, [1], [0], 256, "hard")
+    [large] = large_jobs.periods(3, [1], [0], 256, PROFILES_LARGE["hard"])
     assert large.scenario.noise == PROFILES_LARGE["hard"]
-    small = small_jobs.small_job(7_000_000, 0, 2, "hard")
+    small = small_jobs.small_job(7_000_000, 0, 2, PROFILES["hard"])
     assert [run.noise for run in (*small.learned, *small.judged)] == [PROFILES["hard"]] * 3
 
 
 @pytest.mark.usefixtures("few_detectors")
 def test_a_large_job_is_followed_and_recordings_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def periods(seed: int, faults: list[int], ages_days: list[int], ranks: int, noise: str) -> list[large_jobs.Period]:
+    def periods(
+        seed: int, faults: list[int], ages_days: list[int], ranks: int, noise: NoiseProfile
+    ) -> list[large_jobs.Period]:
         asked.append(noise)
         return [period(age, count) for age, count in zip(ages_days, faults, strict=True)]
 
-    asked: list[str] = []
+    asked: list[NoiseProfile] = []
     monkeypatch.setattr(large_trial, "periods", periods)
     for module in (large_trial, drifting):
         monkeypatch.setattr(module, "DAYS", (1, 28))
@@ -92,5 +94,5 @@ def test_a_large_job_is_followed_and_recordings_are_judged(monkeypatch: pytest.M
     assert said["recordings"]["known_faults"]["by_detector"]["forest, gini"]["f1"] > 0.9
     assert said["recordings"]["other_faults"] == {}
     assert said["small"] is None
-    assert (said["noise"], asked) == ("hard", ["hard"])
+    assert (said["noise"], asked) == ("hard", [PROFILES_LARGE["hard"]])
     assert not said["seeds"]["reported"]
