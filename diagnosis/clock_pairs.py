@@ -197,9 +197,9 @@ def _line_between(most: Ints, most_at: Ints, least: Ints, least_at: Ints) -> Pai
     best = int(np.argmax(high - low - _WORTH * span * np.abs(slopes)))
     slope, ahead, highest, lowest = slopes[best], (high[best] + low[best]) / 2, high[best], low[best]
     if (line := _line_of_middles(most, most_at, least, least_at)) is not None:
-        high_, low_ = room(np.asarray(line[0]))
-        if low_ <= line[1] <= high_:
-            (slope, ahead), highest, lowest = line, high_, low_
+        above, below = room(np.asarray(line[0]))
+        if below <= line[1] <= above:
+            (slope, ahead), highest, lowest = line, above, below
     return Pair(int(ahead // 1), int(max(abs(highest - ahead), abs(ahead - lowest))) + 1, float(slope))
 
 
@@ -220,12 +220,12 @@ def _line_of_middles(most: Ints, most_at: Ints, least: Ints, least_at: Ints) -> 
 
 def _grouped(first: Ints, second: Ints) -> dict[tuple[int, int], Ints]:
     """Rows of each distinct pair."""
-    if not len(first):
-        return {}
-    pairs, inverse = np.unique(np.stack([first, second], axis=1), axis=0, return_inverse=True)
-    order = np.argsort(inverse.reshape(-1), kind="stable")
-    bounds = np.searchsorted(inverse.reshape(-1)[order], np.arange(len(pairs) + 1))
-    return {(int(a), int(b)): order[bounds[i] : bounds[i + 1]] for i, (a, b) in enumerate(pairs)}
+    width = int(second.max(initial=0)) + 1
+    code = first * width + second
+    order = np.argsort(code, kind="stable")
+    begins = np.flatnonzero(np.diff(code[order], prepend=-1))
+    rows = np.split(order, begins[1:])
+    return {divmod(int(code[of[0]]), width): of for of in rows if len(of)}
 
 
 def at_moments(moments: Moments, iterations: Ints) -> Ints:

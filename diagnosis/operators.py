@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -116,16 +117,12 @@ class Operators:
         low, high = np.searchsorted(self.rank, [rank, rank + 1])
         return self.take(np.arange(low, high))
 
-    def distinct(self) -> Operators:
-        """The operators, each once, however often it was fetched: a rank makes one call at a time."""
-        again = np.zeros(len(self), dtype=np.bool_)
-        columns = (self.rank, self.call_ns, self.communicator, self.op, self.seq, self.peer, self.p2p_seq)
-        again[1:] = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
-        return self.take(~again) if again.any() else self
-
     @classmethod
-    def from_arrow(cls, table: pa.Table | pa.RecordBatch) -> Operators:
-        """Build from the columns of telemetry.comm_ops; absent columns are unknown."""
+    def from_arrow(cls, table: pa.Table | pa.RecordBatch, *, distinct: bool = False) -> Operators:
+        """Build from the columns of telemetry.comm_ops; absent columns are unknown.
+
+        ``distinct``: each operator once, however often it was fetched (a rank makes one call at a time).
+        """
         communicator, communicators = coded(table, "communicator")
         op, ops = coded(table, "op")
         phase, phases = coded(table, "phase")
@@ -135,7 +132,9 @@ class Operators:
         }
         # down to what tells operators apart, so that rows that were fetched twice come together
         told_apart = (columns["p2p_seq"], columns["peer"], op, columns["seq"], communicator)
-        order = _sorted((columns["rank"], columns["call_ns"], ints(table, "call_order")), told_apart[::-1])
+        order = in_order((columns["rank"], columns["call_ns"], ints(table, "call_order")), told_apart[::-1])
+        if distinct:
+            order = first_of_each(order, (columns["rank"], columns["call_ns"], *told_apart))
         return cls(
             communicator=communicator[order],
             op=op[order],
@@ -229,7 +228,7 @@ def next_calls(operators: Operators) -> Ints:
     return np.where(operators.next_ns == UNKNOWN, following, operators.next_ns)
 
 
-def _sorted(keys: tuple[Ints, ...], finer: tuple[Ints, ...]) -> Ints:
+def in_order(keys: tuple[Ints, ...], finer: tuple[Ints, ...]) -> Ints:
     """The order by ``keys``, the first one foremost, and by ``finer`` ones where all of them are equal.
 
     Few rows are: of the others the finer keys need not be sorted, and of what comes in order nothing.
@@ -250,6 +249,14 @@ def _sorted(keys: tuple[Ints, ...], finer: tuple[Ints, ...]) -> Ints:
         rows = order[at]
         order[at] = rows[np.lexsort([key[rows] for key in (*finer[::-1], *keys[::-1])])]
     return order
+
+
+def first_of_each(order: Ints, columns: Sequence[Ints]) -> Ints:
+    """Rows in an order that brings those together that are equal in all columns: the first of these, and the others."""
+    again = np.arange(1, len(order))
+    for column in columns:
+        again = again[column[order[again]] == column[order[again - 1]]]
+    return np.delete(order, again)
 
 
 def _packed(first: Ints, second: Ints) -> Ints | None:

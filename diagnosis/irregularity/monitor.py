@@ -31,6 +31,8 @@ class MonitorSettings:
     (100 iterations: the span that Holmes correlates over). An iteration longer than ``step_delta`` times what the
     run's iterations take is on a step above them: something else has come on top. ``least_excess_ns``: an irregular
     iteration is longer than expected by more than that as well (Pulse 7.2.1: 500 ms, whatever the ``delta``).
+    A search compares with regular iterations that are too long by at most ``plain_share`` of what the irregular one
+    is; 1: with all of the window, as the paper.
     """
 
     delta: float = 1.1
@@ -42,6 +44,7 @@ class MonitorSettings:
     closed_after: int = 2
     quiet_after: int = 100
     step_delta: float = 1.2
+    plain_share: float = 0.5
     fluctuation: FluctuationSettings = field(default_factory=FluctuationSettings)
 
 
@@ -233,7 +236,7 @@ class IterationMonitor:
     def _extended(self, iteration: int, duration_ns: int, expected_ns: int) -> Run:
         run, excess_ns = self.run, duration_ns - expected_ns
         if run is None:
-            baseline = self._compared_with(expected_ns + excess_ns // 2)
+            baseline = self._compared_with(expected_ns + int(self.settings.plain_share * excess_ns))
             return Run(iteration, iteration, 1, 1, excess_ns, baseline, level_ns=excess_ns, level_length=1)
         in_a_row = run.in_a_row + 1
         return _with(

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagnosis.operator_graph.needs import Need
-from diagnosis.operators import UNKNOWN, Bools, Ints, coded, ints, numbered
+from diagnosis.operators import UNKNOWN, Bools, Ints, coded, first_of_each, in_order, ints, numbered
 
 
 class Came(NamedTuple):
@@ -45,9 +45,8 @@ class Rows:
         """The rows of a table, however often they are in it: a rank makes one call at a time."""
         communicator, communicators = coded(table, "communicator")
         rank, iteration, seq = (ints(table, name) for name in ("rank", "iteration", "seq"))
-        same = numbered(rank, communicator + 1, seq + 1, ints(table, "call_ns"))
-        one = np.zeros(int(same.max(initial=-1)) + 1, dtype=np.int64)
-        one[same] = np.arange(len(same))
+        call = rank, ints(table, "call_ns"), communicator, seq
+        one = first_of_each(in_order(call[:2], call[2:]), call)
         return cls(rank[one], iteration[one], communicator[one], seq[one], communicators)
 
     def take(self, chosen: Bools) -> Self:

@@ -126,7 +126,7 @@ class Ledger:
 
     def _telling(self, rows: Ints) -> Ints | None:
         """Places of a rank's operators on a communicator that tell where it lost time: half of them those that lost
-        most, half of them spread evenly over the others; None: all. Where ends are not logged all are needed.
+        most, half of them spread evenly, as those of others on it; None: all. Where ends are not logged all are needed.
         """
         operators, most = self._delays.operators, self._settings.most_operators
         rows = rows[operators.iteration[rows] == self._iteration]
@@ -134,8 +134,7 @@ class Ledger:
         if len(rows) <= most or (places == UNKNOWN).any() or not operators.ended[rows].all():
             return None
         order = np.argsort(-np.nan_to_num(self._delays.step[rows]), kind="stable")
-        others = np.sort(order[most // 2 :])
-        evenly = others[np.linspace(0, len(others) - 1, most - most // 2).astype(np.int64)]
+        evenly = np.linspace(0, len(rows) - 1, most - most // 2).astype(np.int64)
         return np.unique(places[np.r_[order[: most // 2], evenly]])
 
     def _weights(self, rows: Ints) -> Floats:

@@ -105,7 +105,7 @@ class Logs:
     missing: set[int] = field(default_factory=set)
     _whole: set[int] = field(default_factory=set)
     _partly: set[tuple[int, str]] = field(default_factory=set)
-    _places: dict[tuple[int, str], set[int]] = field(default_factory=dict)
+    _places: dict[tuple[int, str | None], set[int]] = field(default_factory=dict)
     _single: set[tuple[int, str, int]] = field(default_factory=set)
     _asked: list[Need] = field(default_factory=list)
     _tables: list[_Taken] = field(default_factory=list)
@@ -125,10 +125,23 @@ class Logs:
         """
         needs = []
         for communicator, ranks in wanted.items():
-            at = set((places or {}).get(communicator, ()))
-            lacking = tuple(sorted(rank for rank in set(ranks) if not self._has(rank, communicator, at)))
-            if lacking:
-                needs.append(Need(lacking, self.iterations, communicator, positions=tuple(sorted(at))))
+            at = frozenset((places or {}).get(communicator, ()))
+            lacking: dict[frozenset[int], list[int]] = {}
+            for rank in sorted(set(ranks)):
+                if not self._has(rank, communicator):
+                    lacking.setdefault(at - self._places.get((rank, communicator), set()), []).append(rank)
+            for lacks, of in lacking.items():
+                if lacks or not at:
+                    needs.append(Need(tuple(of), self.iterations, communicator, positions=tuple(sorted(lacks))))
+        yield from self._ask(tuple(needs))
+
+    def fetch_listed(self, ranks: Mapping[str, Iterable[int]], iteration: int) -> Fetch:
+        """Of each communicator the operators of one iteration as one of the ranks has them: that tells its places."""
+        needs = []
+        for communicator, members in ranks.items():
+            able = sorted({*members} - self.missing)
+            if able and not any(self._has(rank, communicator) for rank in able):
+                needs.append(Need((able[0],), (iteration,), communicator))
         yield from self._ask(tuple(needs))
 
     def fetch_operator(self, ranks: Iterable[int], communicator: str, seq: int, position: int) -> Fetch:
@@ -170,13 +183,11 @@ class Logs:
         self._places.clear()
         self._single.clear()
 
-    def _has(self, rank: int, communicator: str | None, places: Collection[int] = ()) -> bool:
+    def _has(self, rank: int, communicator: str | None) -> bool:
+        """Whether all that the rank can tell of the communicator (None: at all) is at hand."""
         if rank in self._whole or rank in self.missing:
             return True
-        if communicator is None:
-            return False
-        place = rank, communicator
-        return place in self._partly or (bool(places) and self._places.get(place, set()) >= set(places))
+        return communicator is not None and (rank, communicator) in self._partly
 
     def _ask(self, needs: Needs, positions: tuple[int, ...] = ()) -> Fetch:
         """Ask for rows, with the statistics of the same operators where those are wanted."""
@@ -207,7 +218,9 @@ class Logs:
         """How many rows a need brings of each rank, told from those at hand; 0: not known."""
         if need.positions:
             return float(len(need.positions) * len(need.iterations))
-        return 0.0 if need.seq_from is not None else self._typical.rows(need.communicator)
+        if need.seq_from is not None:
+            return 0.0
+        return self._typical.rows(need.communicator) * len(need.iterations) / max(len(self.iterations), 1)
 
     def _add(self, needs: Needs, answer: Answer) -> None:
         taken = _Taken.of(answer.rows.select([name for name in COLUMNS if name in answer.rows.schema.names]))
@@ -218,9 +231,9 @@ class Logs:
                 self._came = self._came.plus(of_places(need, taken.count(need.ranks, need.communicator)))
                 for rank in need.ranks:
                     self._places.setdefault((rank, need.communicator), set()).update(need.positions)
-            elif need.seq_from is None:
+            elif need.seq_from is None and need.iterations == self.iterations:
                 self._partly.update((rank, need.communicator) for rank in need.ranks)
-            else:
+            elif need.seq_from is not None:
                 self._single.update((rank, need.communicator, need.seq_from) for rank in need.ranks)
         self.missing |= answer.missing
         self._asked += needs
@@ -256,7 +269,7 @@ class Logs:
     def operators(self) -> Operators:
         """All rows fetched so far, each once."""
         if self._operators is None:
-            self._operators = Operators.from_arrow(self._rows).distinct()
+            self._operators = Operators.from_arrow(self._rows, distinct=True)
         return self._operators
 
     @property

@@ -17,7 +17,7 @@ from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs, Wanted
 from diagnosis.operator_graph.spread import Spreads
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
+from diagnosis.operators import UNKNOWN, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +50,48 @@ def separate(
     settings: SeparationSettings,
 ) -> Generator[Needs, Answer, list[Separation]]:
     """Tell the members of each slow channel apart by their other channels over the same medium."""
-    members = {rank for leaf in leaves for rank in leaf.members}
-    names = sorted({name for leaf in leaves for name in _alike(logs.job, leaf)})
-    yield from logs.fetch_walked([rank for rank in sorted(members) if not (logs.narrow or logs.ended(rank))])
-    yield from logs.fetch({name: members & {*logs.job.members[name]} for name in names})
-    met = _met(logs.part(members, names), members, names, settings.most_operators)
-    yield from logs.fetch(met.ranks, met.places)
     if not leaves:
         return []
+    members = {rank for leaf in leaves for rank in leaf.members}
+    names = sorted({name for leaf in leaves for name in _alike(logs.job, leaf)})
+    iteration = leaves[0].iteration
+    yield from logs.fetch_walked([rank for rank in sorted(members) if not (logs.narrow or logs.ended(rank))])
+    yield from logs.fetch_listed({name: members & {*logs.job.members[name]} for name in names}, iteration)
+    sampled = _sampled(logs.part((), names), names, iteration, settings.most_operators)
+    wanted = Wanted()
+    for name in names:
+        group = logs.job.members[name]
+        wanted.add(name, group if name in sampled else members & {*group}, sampled.get(name))
+    yield from logs.fetch(wanted.ranks, wanted.places)
+    part = logs.part(members, names)
+    yield from logs.fetch(_met(part, members, set(names) - sampled.keys()).ranks)
     part = logs.part(members, names)
     delays = measure(part, part.clocks(), baseline)
     chance = delays.spreads("transfer", delays.channel, baseline)
     return [_told_apart(delays, chance, logs.job, leaf, settings) for leaf in leaves]
 
 
-def _met(logs: Logs, ranks: Collection[int], names: Collection[str], most: int) -> Wanted:
+def _sampled(logs: Logs, names: Collection[str], iteration: int, most: int) -> dict[str, Ints]:
+    """Places that stand for each communicator of more than ``most`` collectives an iteration whose ends are logged:
+    of those told of by others than who has them all, where these are enough.
+    """
+    operators, sampled = logs.operators, dict[str, Ints]()
+    listed = (operators.iteration == iteration) & (operators.position != UNKNOWN)
+    apart = ~np.isin(operators.rank, sorted(logs.whole))
+    between = operators.point_to_point
+    for code, name in enumerate(operators.communicators):
+        on = operators.communicator == code
+        places = np.unique(operators.position[on & listed])
+        if name not in names or len(places) <= most or between[on].any() or not operators.ended[on].all():
+            continue
+        told = np.unique(operators.position[on & listed & apart])
+        if most <= len(told):
+            places = told
+        sampled[name] = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
+    return sampled
+
+
+def _met(logs: Logs, ranks: Collection[int], names: Collection[str]) -> Wanted:
     """Whom the ranks meet on communicators: everybody, or the peers of their sends and receives."""
     operators, wanted = logs.operators, Wanted()
     own = np.isin(operators.rank, sorted(ranks))
@@ -76,18 +103,8 @@ def _met(logs: Logs, ranks: Collection[int], names: Collection[str], most: int) 
         if (on & between).any():
             wanted.add(name, set(operators.peer[on & between].tolist()) - {UNKNOWN}, None)
         if (on & ~between).any():
-            wanted.add(name, logs.job.members.get(name, ()), _some(operators, on, code, most))
+            wanted.add(name, logs.job.members.get(name, ()), None)
     return wanted
-
-
-def _some(operators: Operators, own: Bools, code: int, most: int) -> Ints | None:
-    """Places of a communicator's operators that others have told of already, or some spread evenly; None: all."""
-    places = np.unique(operators.position[own])
-    if len(places) <= most or not operators.ended[own].all():
-        return None
-    told = np.intersect1d(places, operators.position[(operators.communicator == code) & ~own])
-    places = told if len(told) >= most else places
-    return places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
 
 
 def _alike(job: Job, leaf: Leaf) -> list[str]:

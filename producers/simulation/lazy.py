@@ -123,8 +123,9 @@ class LazyRun:
 
         Of ``scopes`` other than those asked for some may be missing: -1.
         """
-        whole = scopes is None or (rank, iteration, None, world) in self._ranks
-        asked = None if whole else frozenset(scopes or ())
+        if (rank, iteration, None, world) in self._ranks:
+            scopes = None
+        asked = None if scopes is None else frozenset(scopes)
         return self._ranks.get((rank, iteration, asked, world), lambda: self._of_rank(rank, iteration, asked, world))
 
     def _of_rank(self, rank: int, iteration: int, scopes: frozenset[Scope] | None, world: int) -> Ints:

@@ -103,6 +103,8 @@ def test_what_passed_for_regular_just_below_delta_is_not_compared_with() -> None
     assert run.baseline == (4, 6, 7)
     [of_few] = [j.run for j in judged(durations, replace(SETTINGS, least_baseline=4)) if j.run]
     assert of_few.baseline == (4, 5, 6, 7), "too few would be left"
+    [as_published] = [j.run for j in judged(durations, replace(SETTINGS, plain_share=1.0)) if j.run]
+    assert as_published.baseline == (4, 5, 6, 7)
 
 
 def steps(durations: Iterable[int | None]) -> list[int]:

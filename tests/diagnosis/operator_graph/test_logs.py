@@ -55,6 +55,32 @@ def test_what_is_at_hand_is_not_asked_for_again() -> None:
     assert one.whole == {0, 1, 2}
 
 
+THREE_TIMES = Training(
+    {rank: [Compute(), *[Collective("all")] * 3] for rank in range(3)}, {"all": (0, 1, 2)}, iterations=12
+)
+
+
+def test_of_a_communicators_places_only_those_not_at_hand_are_asked_for() -> None:
+    one, table = Logs(THREE_TIMES.job(), ITERATIONS), THREE_TIMES.table()
+    got(one.fetch({"all": [0, 1]}, {"all": [0]}), table=table)
+    assert got(one.fetch({"all": [0, 1, 2]}, {"all": [0, 2]}), table=table).needs == [
+        Need((0, 1), ITERATIONS, "all", positions=(2,)),
+        Need((2,), ITERATIONS, "all", positions=(0, 2)),
+    ]
+    assert got(one.fetch({"all": [0, 1, 2]}, {"all": [2]}), table=table).needs == []
+    assert got(one.fetch({"all": [0]}), table=table).needs == [Need((0,), ITERATIONS, "all")], "all places"
+    assert one.coverage == 1.0
+
+
+def test_a_communicators_places_are_listed_by_one_iteration_of_one_rank() -> None:
+    one, table = Logs(THREE_TIMES.job(), ITERATIONS), THREE_TIMES.table()
+    got(one.fetch({"all": [0]}, {"all": [1]}), table=table, missing=[0])
+    assert got(one.fetch_listed({"all": [0, 1, 2]}, 5), table=table).needs == [Need((1,), (5,), "all")]
+    assert one.operators.position.tolist() == [0, 1, 2]
+    assert got(one.fetch({"all": [1]}), table=table).needs == [Need((1,), ITERATIONS, "all")], "one iteration of it"
+    assert got(one.fetch_listed({"all": [1, 2]}, 5), table=table).needs == [], "who has it all has them"
+
+
 def test_rows_that_come_twice_count_once() -> None:
     one = logs()
     got(one.fetch({"a": [0], "all": [0, 1, 2]}))

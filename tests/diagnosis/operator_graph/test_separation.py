@@ -10,7 +10,7 @@ from diagnosis.operator_graph.attribution import walk
 from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
-from tests.diagnosis.answering import answered
+from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Step, Training
 
 GROUPS: dict[str, tuple[int, ...]] = {"row0": (0, 1), "row1": (2, 3), "column0": (0, 2), "column1": (1, 3)}
@@ -18,10 +18,13 @@ GROUPS |= {"across0": (0, 3), "across1": (1, 2), "all": (0, 1, 2, 3)}
 """A square of four ranks: every NIC carries the traffic with each of the others, and everybody's."""
 
 
-def square(extra_ms: Mapping[str, float]) -> Training:
+def square(extra_ms: Mapping[str, float], times: int = 1) -> Training:
     def program(rank: int) -> list[Step]:
         names = (f"row{rank // 2}", f"column{rank % 2}", f"across{int(rank in {1, 2})}", "all")
-        return [step for name in names for step in (Compute(), Collective(name, extra_ms=extra_ms.get(name, 0)))]
+        steps: list[Step] = []
+        for name in names:
+            steps += [Compute(), *[Collective(name, extra_ms=extra_ms.get(name, 0) / times)] * times]
+        return steps
 
     return Training({rank: program(rank) for rank in range(4)}, GROUPS)
 
@@ -32,7 +35,8 @@ def separated(
     job: Job | None = None,
     missing: tuple[int, ...] = (),
     at_hand: tuple[str, ...] = (),
-) -> tuple[Separation, set[tuple[str | None, tuple[int, ...]]]]:
+    settings: SeparationSettings | None = None,
+) -> tuple[Separation, Asked]:
     """What is told of the slow channel that a walk from one of its members finds, and what is asked for that."""
     job = job or training.job()
     excess_ns, start = 100 * MS, GROUPS[channel][0]
@@ -44,9 +48,9 @@ def separated(
     logs = Logs(job, tuple(range(training.iterations)))
     answered(logs.fetch({channel: GROUPS[channel], **dict.fromkeys(at_hand, range(4))}), training.table())
     [told], asked = answered(
-        separate(logs, [leaf], training.baseline, SeparationSettings()), training.table(), missing=missing
+        separate(logs, [leaf], training.baseline, settings or SeparationSettings()), training.table(), missing=missing
     )
-    return told, {(need.communicator, need.ranks) for need in asked.needs}
+    return told, asked
 
 
 def test_the_member_whose_other_channels_are_slow_is_told_apart() -> None:
@@ -97,12 +101,34 @@ def test_channels_of_another_medium_say_nothing() -> None:
     told, asked = separated(training, "column0", job)
     assert told.ranks == (2,)
     assert separated(training, "column0", job, at_hand=("row0", "row1"))[0] == told
-    assert not {name for name, _ in asked} & {"row0", "row1"}
+    assert not {need.communicator for need in asked.needs} & {"row0", "row1"}
 
 
 def test_only_the_communicators_of_the_members_are_asked_for() -> None:
     _, asked = separated(square({"row0": 60, "column1": 50, "across1": 50}), "row0")
-    assert not {name for name, _ in asked} & {"row1", None}
+    assert not {need.communicator for need in asked.needs} & {"row1", None}
+
+
+def test_of_many_operators_some_stand_for_all() -> None:
+    slow = {"row0": 60, "column1": 50, "across1": 50, "all": 50}
+    told, asked = separated(square(slow, times=8), "row0", settings=SeparationSettings(most_operators=3))
+    assert told == Separation((0, 1), (1,))
+    sampled = {need.communicator: need for need in asked.needs if need.positions}
+    assert sampled.keys() == {"column0", "column1", "across0", "across1", "all"}
+    assert {need.positions for need in sampled.values()} == {(0, 3, 7)}
+    assert sampled["column1"].ranks == (1, 3)
+    listed = [need for need in asked.needs if not need.positions and need.communicator != "pp"]
+    assert {(len(need.ranks), len(need.iterations)) for need in listed} == {(1, 1)}
+
+
+def test_where_nobody_lists_the_operators_all_are_asked_for() -> None:
+    slow = {"row0": 60, "column1": 50, "across1": 50, "all": 50}
+    settings = SeparationSettings(most_operators=3)
+    told, asked = separated(square(slow, times=8), "row0", missing=(0,), settings=settings)
+    assert told.ranks == (1,)
+    whole = {(need.communicator, need.ranks) for need in asked.needs if not need.positions and len(need.iterations) > 1}
+    assert whole >= {("all", (1,)), ("all", (2, 3))}, "first the members', then of whom they meet"
+    assert {need.communicator for need in asked.needs if need.positions} == {"column1", "across1"}
 
 
 @pytest.mark.parametrize("missing", [(2, 3), (0, 1, 2, 3)])
