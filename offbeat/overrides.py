@@ -9,7 +9,7 @@ from typing import Any
 from offbeat.settings import DELIMITER, PREFIX, Settings
 from schemas.errors import SettingsError
 
-GROUPS = ("monitor", "search", "segment", "compare", "incidents", "model", "pivots")
+GROUPS = ("monitor", "like_ranks", "search", "segment", "compare", "incidents", "model", "pivots")
 """What decides what is found; where the brokers and the store are is not among it."""
 
 OF_TRAFFIC = ("segment", "compare")

@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as Unreadable
 
 from diagnosis.incidents.joining import JoiningSettings
+from diagnosis.irregularity.like_ranks import LikeRanksSettings
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.traffic.host import StepRules
 from offbeat.secret_files import with_secrets
@@ -37,10 +38,11 @@ NOT_SETTINGS = ("OFFBEAT_TEST_", "OFFBEAT_SAMPLES")
 DATA_DIR = Path("offbeat-data")
 """The chDB folder where none is named."""
 
-_ABOVE = {"monitor.delta": 1, "compare.slow.delta": 1}
+_ABOVE = {"monitor.delta": 1, "like_ranks.delta": 1, "compare.slow.delta": 1}
 _LEAST = {
     "monitor.window": 1,
     "monitor.least_baseline": 1,
+    "like_ranks.in_a_row": 1,
     "segment.step_ns": 1_000_000,
     "compare.course.recurrences": 2,
     "compare.course.recent": 1,
@@ -218,6 +220,7 @@ class Settings(BaseSettings):
     live: LiveSettings = LiveSettings()
     collect: CollectSettings = CollectSettings()
     monitor: MonitorSettings = MonitorSettings()
+    like_ranks: LikeRanksSettings = LikeRanksSettings()
     search: SearchSettings = SearchSettings()
     segment: StepRules = StepRules()
     compare: CompareSettings = CompareSettings()
@@ -239,7 +242,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        for group in ("monitor", "search", "segment", "compare", "incidents"):
+        for group in ("monitor", "like_ranks", "search", "segment", "compare", "incidents"):
             for name, number in _numbers(getattr(self, group), group):
                 above = _ABOVE.get(name)
                 least = _LEAST.get(name, 0)

@@ -14,7 +14,8 @@ from schemas.processor import Processor, Tunable
 log = logging.getLogger(__name__)
 
 GROUPS = ("monitor", "search", "segment", "compare", "incidents")
-"""What may change between two messages; how many ranks are pivots and which model judges may not."""
+"""What may change between two messages; how many ranks are pivots, how like ranks are compared, and which model judges
+may not."""
 
 
 class Tuning:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # in process nothing of Kafka, of ClickHouse or of HTTP is lo
 def steps(jobs: Mapping[str, Job], settings: Settings, searching: SearchMetrics | None = None) -> dict[str, Processor]:
     """The diagnosing steps by name over the known jobs, in the order in which evidence passes them."""
     made: tuple[Processor, ...] = (
-        Monitor(jobs, settings.monitor, settings.pivots),
+        Monitor(jobs, settings.monitor, settings.pivots, settings.like_ranks),
         Search(jobs, settings.search, trained_detector(settings), searching),
         Segment(jobs, settings.segment),
         Compare(jobs, settings.compare),

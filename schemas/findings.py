@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from schemas.errors import ImpossibleValue
 from schemas.topic import DURATION, LONGEST_RUN_NS, TIME, Column, Key, Topic
 
-METHODS = ("operator_graph", "traffic")
+METHODS = ("operator_graph", "like_ranks", "traffic")
 CAUSES = (
     "compute_slow",
     "communication_slow",

@@ -1,4 +1,7 @@
-"""The step that finds irregular iterations: iteration_summaries in, iterations out (Holmes 4.1, workflow 1 and 2)."""
+"""The step that finds irregular iterations: iteration_summaries in, iterations out (Holmes 4.1, workflow 1 and 2).
+
+Of a job's first iterations, in which nothing is usual yet, it compares like ranks: findings out.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
 
+import pyarrow as pa
+
+from diagnosis.irregularity.beginning import Beginning
+from diagnosis.irregularity.like_ranks import LikeRanksSettings
 from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
 from diagnosis.job import Job, pivots
 from schemas import catalogue
@@ -15,8 +22,9 @@ from schemas.iterations import CLOCK_SET
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
+from streams import beginning_rows
 
-FORMAT = "monitor/5"
+FORMAT = "monitor/6"
 
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
@@ -29,10 +37,11 @@ Report = tuple[int, int | None, bool]
 class _Watched:
     """One job: its monitor, the iterations that not all pivots have reported yet, who reported the last one judged.
 
-    ``ended`` are the pivots whose logs have ended: nobody waits for them.
+    ``ended`` are the pivots whose logs have ended: nobody waits for them. ``beginning``: its first iterations.
     """
 
     monitor: IterationMonitor
+    beginning: Beginning
     pending: dict[int, dict[int, Report]] = field(default_factory=dict)
     closed: int = -1
     reporters: set[int] = field(default_factory=set)
@@ -68,11 +77,18 @@ class Monitor:
 
     name = "monitor"
     reads: tuple[Topic, ...] = (catalogue.ITERATION_SUMMARIES,)
-    writes: tuple[Topic, ...] = (catalogue.ITERATIONS,)
+    writes: tuple[Topic, ...] = (catalogue.ITERATIONS, catalogue.FINDINGS)
 
-    def __init__(self, jobs: Mapping[str, Job], settings: MonitorSettings | None = None, pivot_count: int = 4) -> None:
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        settings: MonitorSettings | None = None,
+        pivot_count: int = 4,
+        like_ranks: LikeRanksSettings | None = None,
+    ) -> None:
         self._jobs = jobs
         self._settings = settings or MonitorSettings()
+        self._like_ranks = like_ranks or LikeRanksSettings()
         self._pivot_count = pivot_count
         self._watched: dict[str, _Watched] = {}
         self._ended: set[str] = set()
@@ -83,20 +99,27 @@ class Monitor:
         job = self._jobs[message.job]
         if not job.monitoring or message.job in self._ended:
             return
-        watched = self._watched.setdefault(message.job, _Watched(IterationMonitor(self._settings)))
+        watched = self._watched.setdefault(
+            message.job, _Watched(IterationMonitor(self._settings), Beginning(self._like_ranks))
+        )
         chosen = pivots(job, self._pivot_count)
         for row in batch.select(["rank", "iteration", "start_ns", "end_ns", "last"]).to_pylist():
             if row["rank"] in chosen:
                 end = row["end_ns"]
                 duration = None if end is None else _duration(row["start_ns"], end)
                 watched.take(row["iteration"], row["rank"], (row["start_ns"], duration, bool(row["last"])))
+        rows = [] if watched.beginning.past else self._compared(message, batch, watched.beginning, job)
         for iteration in watched.complete(chosen):
             yield self._judged(message, watched, iteration)
         if message.job in self._ended:
+            rows += _last(message, watched)
             del self._watched[message.job]
             self._changed[message.job] = None
         else:
             self._changed[message.job] = _saved(watched, message)
+        if rows:
+            found = catalogue.FINDINGS.from_rows(rows)
+            yield encode(catalogue.FINDINGS, found, job=message.job, watermark_ns=message.watermark_ns)
 
     def tune(self, settings: MonitorSettings) -> None:
         """Judge by other settings from the next message on."""
@@ -125,7 +148,19 @@ class Monitor:
             for iteration, reports in state["pending"].items()
         }
         monitor = IterationMonitor.from_state(state["monitor"], self._settings)
-        return _Watched(monitor, pending, state["closed"], set(state["reporters"]), set(state["ended"]))
+        beginning = Beginning.from_state(self._like_ranks, state["beginning"])
+        return _Watched(monitor, beginning, pending, state["closed"], set(state["reporters"]), set(state["ended"]))
+
+    def _compared(
+        self, message: Message, batch: pa.RecordBatch, beginning: Beginning, job: Job
+    ) -> list[dict[str, Any]]:
+        """What comparing like ranks says by now."""
+        now_ns, in_a_row = message.timestamp_ns, self._like_ranks.in_a_row
+        return [
+            row
+            for compared in beginning.take(batch, job)
+            for row in beginning_rows.found(job, compared, in_a_row, now_ns)
+        ]
 
     def _judged(self, message: Message, watched: _Watched, iteration: int) -> Message:
         reports = watched.pending.pop(iteration)
@@ -173,7 +208,17 @@ def _saved(watched: _Watched, message: Message) -> SavedState:
     pending = {str(i): {str(rank): list(r) for rank, r in reports.items()} for i, reports in watched.pending.items()}
     state: dict[str, Any] = {"monitor": watched.monitor.to_state(), "pending": pending, "closed": watched.closed}
     state |= {"reporters": sorted(watched.reporters), "ended": sorted(watched.ended)}
+    state["beginning"] = watched.beginning.to_state()
     return SavedState({message.topic: message.offset + 1}, FORMAT, json.dumps(state).encode())
+
+
+def _last(message: Message, watched: _Watched) -> list[dict[str, Any]]:
+    """What is said of a job that is over: who was slow to its end, and the end."""
+    if not watched.beginning.spoke:
+        return []
+    standing, now_ns = watched.beginning.told, message.timestamp_ns
+    rows = [beginning_rows.over(message.job, watched.closed, of, now_ns) for of in standing]
+    return [*rows, beginning_rows.ended(message.job, watched.closed, now_ns)]
 
 
 def _lasted(durations: Sequence[int]) -> int | None:

@@ -45,6 +45,8 @@ class Story(StrEnum):
     """Two or three devices are slow, at times together."""
     ABSORBED = "absorbed"
     """One device is slow, and bubbles hide it."""
+    BEGINNING = "beginning"
+    """One device is slow from the first iteration to the last."""
 
 
 def random_scenario(
@@ -64,13 +66,15 @@ def random_scenario(
     scenario = _job(seed, draws, noise, iterations, ranks, experts)
     if story is Story.HEALTHY:
         return scenario
-    count = {Story.ONE: 1, Story.ABSORBED: 1, Story.SEVERAL: int(draws.integers(2, MOST_FAULTS + 1))}[story]
+    count = int(draws.integers(2, MOST_FAULTS + 1)) if story is Story.SEVERAL else 1
     slowdown = (ABSORBED_SLOWDOWN, ABSORBED_SLOWDOWN) if story is Story.ABSORBED else SLOWDOWNS
     faults: list[Fault] = []
     while len(faults) < count:
         fault = _fault(scenario, draws, slowdown, hidden=story is Story.ABSORBED)
         if all(fault.rank != other.rank for other in faults):
             faults.append(fault)
+    if story is Story.BEGINNING:
+        faults = [replace(fault, iterations=tuple(range(iterations))) for fault in faults]
     return replace(scenario, faults=tuple(faults))
 
 

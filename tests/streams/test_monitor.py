@@ -243,7 +243,7 @@ def test_a_state_of_another_form_is_refused() -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/5'"):
+    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/6'"):
         monitor().restore({"j": replace(state, format="monitor/1")})
 
 
