@@ -93,6 +93,11 @@ class Job:
         return {c.communicator: c.ranks for c in self.communicators if c.ranks}
 
     @cached_property
+    def within_hosts(self) -> frozenset[str]:
+        """The communicators that are known to run within one host."""
+        return frozenset(name for name, ranks in self.members.items() if self.on_one_host(ranks))
+
+    @cached_property
     def communicators_of(self) -> dict[int, tuple[str, ...]]:
         """Communicators of each rank."""
         of: dict[int, list[str]] = {rank: [] for rank in self.ranks}

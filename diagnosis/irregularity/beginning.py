@@ -21,9 +21,11 @@ from diagnosis.job import Job
 @dataclass(frozen=True, slots=True)
 class Standing:
     """For how long somebody has been slow: since ``first``, ``count`` iterations, lastly ``last``, at a cost of
-    ``excess_ns`` in all; in ``missed`` iterations since then not.
+    ``excess_ns`` in all; in ``missed`` iterations since then not. An iteration of which not all of ``ranks`` told says
+    neither.
     """
 
+    ranks: tuple[int, ...]
     first: int
     last: int
     count: int = 0
@@ -73,6 +75,8 @@ class Beginning:
         """Take in rows of telemetry.iteration_summaries: what comes of iterations of which all ranks, or ranks two
         iterations ahead, have told by now.
         """
+        if len(job.ranks) > self.settings.most_ranks:
+            return
         of = summaries.column("iteration")
         for iteration in pc.unique(of).to_pylist():
             if iteration > self.closed:
@@ -92,6 +96,8 @@ class Beginning:
         found = {_who(slow): slow for slow in slower_than_alike(told, job, self.settings)}
         over = []
         for who in self.standing.keys() - found.keys():
+            if not told.span.keys() >= set(self.standing[who].ranks):
+                continue
             standing = replace(self.standing[who], missed=self.standing[who].missed + 1)
             if standing.count >= self.settings.in_a_row and standing.missed < self.settings.in_a_row:
                 self.standing[who] = standing
@@ -100,9 +106,10 @@ class Beginning:
             if standing.count >= self.settings.in_a_row:
                 over.append(standing)
         for who, slow in found.items():
-            before = self.standing.get(who, Standing(iteration, iteration))
+            ranks = slow.ranks if slow.communicator is None else job.members[slow.communicator]
+            before = self.standing.get(who, Standing(ranks, iteration, iteration))
             excess_ns = before.excess_ns + slow.excess_ns
-            self.standing[who] = Standing(before.first, iteration, before.count + 1, 0, excess_ns)
+            self.standing[who] = Standing(ranks, before.first, iteration, before.count + 1, 0, excess_ns)
         known = [(slow, self.standing[who]) for who, slow in found.items()]
         lasting = tuple((slow, of) for slow, of in known if of.count >= self.settings.in_a_row)
         self.spoke |= bool(lasting)
@@ -130,7 +137,7 @@ class Beginning:
         return cls(
             settings,
             {iteration: Told.from_state(told) for iteration, told in state["pending"]},
-            {who: Standing(**standing) for who, standing in state["standing"].items()},
+            {who: Standing(**{**of, "ranks": tuple(of["ranks"])}) for who, of in state["standing"].items()},
             state["closed"],
             state["seen"],
             state["spoke"],

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.job import Job
-from diagnosis.operators import POINT_TO_POINT, UNKNOWN, Ints, coded, ints
+from diagnosis.operators import POINT_TO_POINT, UNKNOWN, Bools, Ints, ints
 from diagnosis.topology import Device
 
 _MATERIAL = 0.25
@@ -24,6 +24,10 @@ _MATERIAL = 0.25
 
 _COMPARABLE = 0.5
 """A member whose other channels lose less than this part of what the worst member's do is no suspect beside it."""
+
+
+_FEW_LOST = 0.05
+"""Of a rank's operators; with more of them lost, what it says of itself is not what it did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class LikeRanksSettings:
     Slow is what makes an iteration longer than ``delta`` times what it would take otherwise, and is no chance
     (``sigmas`` by the median distance from the median). Beside the slowest those count that lose ``comparable`` of what
     it does; of ranks that are alike at most ``most_share`` may, or one: what many share is nobody's fault. An iteration
-    of which fewer than ``least_told`` of the ranks told is not compared.
+    of which fewer than ``least_told`` of the ranks told is not compared, nor are jobs of more than ``most_ranks``.
     """
 
     warm_up: int = 5
@@ -45,6 +49,7 @@ class LikeRanksSettings:
     comparable: float = 0.75
     most_share: float = 0.1
     least_told: float = 0.5
+    most_ranks: int = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,60 +70,52 @@ class Slow:
 
 @dataclass
 class Told:
-    """What the ranks have told of one iteration so far; a rank with an unknown time, or lost lines, has told nothing.
+    """What the ranks have told of one iteration so far; a rank with an unknown time, or of which more than a few lines
+    are lost, has told nothing.
 
     Of each rank how long the iteration was (``span``), how much of that it was in no operator (``alone``) and in no
-    collective (``apart``), in ns, and what it runs (``program``). Of each communicator for how long who waited least
-    was in its collectives, how many members told, and what its operators are (``kind``).
+    collective (``apart``), in ns, and which of the ``programs`` it runs (``program``). Of each communicator for how
+    long who waited least was in its collectives, how many members told, and what its operators are, as far as anybody
+    saw (``kind``: how many and which).
     """
 
     span: dict[int, int] = field(default_factory=dict)
     alone: dict[int, int] = field(default_factory=dict)
     apart: dict[int, int] = field(default_factory=dict)
-    program: dict[int, str] = field(default_factory=dict)
+    program: dict[int, int] = field(default_factory=dict)
+    programs: dict[str, int] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)
     members: dict[str, int] = field(default_factory=dict)
-    kind: dict[str, str] = field(default_factory=dict)
+    kind: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def take(self, summaries: pa.RecordBatch, job: Job) -> None:
         """Take in rows of telemetry.iteration_summaries, all of one iteration; ranks that told already are left out."""
-        known = pc.and_(pc.is_valid(summaries.column("end_ns")), pc.is_valid(summaries.column("by_operator")))
-        known = pc.and_(known, pc.equal(summaries.column("lost_lines"), 0))
-        rows = summaries.filter(known)
+        rows = summaries.filter(pc.and_(pc.is_valid(summaries["end_ns"]), pc.is_valid(summaries["by_operator"])))
+        spent = _Spent.of(rows)
         rank, span = ints(rows, "rank"), ints(rows, "end_ns") - ints(rows, "start_ns")
-        listed = rows.column("by_operator")
-        row, of = (
-            pc.list_parent_indices(listed).to_numpy().astype(np.int64),
-            pa.RecordBatch.from_struct_array(pc.list_flatten(listed)),
-        )
-        took, count = ints(of, "duration_sum_ns"), ints(of, "count")
-        communicator, names = coded(of, "communicator")
-        op, ops = coded(of, "op")
-        collective = ~np.isin(op, [code for code, name in enumerate(ops) if name in POINT_TO_POINT])
-        able = np.bincount(row[took == UNKNOWN], minlength=len(rank)) == 0
-        able &= ~np.isin(rank, list(self.span)) & (span > 0)
-        all_ns, collective_ns = (
-            np.bincount(row[chosen], weights=took[chosen], minlength=len(rank)).astype(np.int64)
-            for chosen in (np.ones(len(row), dtype=np.bool_), collective)
-        )
-        for at in np.flatnonzero(able).tolist():
-            own = row == at
-            here: dict[str, list[str]] = {}
-            for code, what, times in zip(communicator[own], op[own], count[own], strict=True):
-                here.setdefault(names[code], []).append(f"{ops[what]} {times}")
-            kinds = {name: ", ".join(sorted(of_it)) for name, of_it in here.items()}
+        new = np.array([one not in self.span for one in rank.tolist()], dtype=np.bool_)
+        told = np.flatnonzero(new & spent.known & (span > 0)).tolist()
+        shapes = {at: self._channels(spent, at, job) for at in told}
+        for at in told:
             who = int(rank[at])
-            self.span[who], self.alone[who] = int(span[at]), int(span[at] - all_ns[at])
-            self.apart[who] = int(span[at] - collective_ns[at])
-            self.program[who] = "; ".join(sorted(_shape(job, name, kind) for name, kind in kinds.items()))
-            self.kind |= kinds
-            self._channels(communicator[own & collective], took[own & collective], names)
+            self.span[who] = int(span[at])
+            self.alone[who] = int(span[at] - spent.in_operators[at])
+            self.apart[who] = int(span[at] - spent.in_collectives[at])
+            program = "; ".join([str(spent.operators[at]), *sorted(shapes[at])])
+            self.program[who] = self.programs.setdefault(program, len(self.programs))
 
-    def _channels(self, communicator: Ints, took: Ints, names: tuple[str, ...]) -> None:
-        for code in np.unique(communicator).tolist():
-            name, spent = names[code], int(took[communicator == code].sum())
-            self.least[name] = min(spent, self.least.get(name, spent))
-            self.members[name] = self.members.get(name, 0) + 1
+    def _channels(self, spent: _Spent, at: int, job: Job) -> list[str]:
+        """Take in what a row says of communicators; returns what these are to its rank, by whatever name."""
+        shapes = []
+        for part in spent.parts[at]:
+            shapes.append(f"{_shape(job, part.communicator)} {' '.join(sorted(part.ops))}")
+            kind = sum(part.ops.values()), ", ".join(f"{op} {times}" for op, times in sorted(part.ops.items()))
+            self.kind[part.communicator] = max(kind, self.kind.get(part.communicator, kind))
+            if part.ops.keys() - set(POINT_TO_POINT):
+                least = self.least.get(part.communicator, part.in_collectives)
+                self.least[part.communicator] = min(part.in_collectives, least)
+                self.members[part.communicator] = self.members.get(part.communicator, 0) + 1
+        return shapes
 
     def to_state(self) -> dict[str, Any]:
         """A form that JSON can carry."""
@@ -127,18 +124,67 @@ class Told:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """What ``to_state`` described."""
-        return cls(**{name: dict(items) for name, items in state.items()})
+        told = cls(**{name: dict(items) for name, items in state.items()})
+        told.kind = {name: (count, what) for name, (count, what) in told.kind.items()}
+        return told
 
 
-def _shape(job: Job, communicator: str, kind: str) -> str:
-    """What a communicator is to a rank, by whatever name."""
-    members = job.members.get(communicator, ())
-    return f"{len(members)}{' local' if job.on_one_host(members) else ''} {kind}"
+@dataclass
+class _Part:
+    """What a rank did on one communicator: how many operators of each name, and how long its collectives took (ns)."""
+
+    communicator: str
+    ops: dict[str, int] = field(default_factory=dict)
+    in_collectives: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What ranks spent in operators in one iteration, in ns, a row a rank; arrays of shape (ranks,).
+
+    ``operators`` counts lost ones as well, which are taken to have lasted as long as the others. Of ranks that are not
+    ``known`` a duration is unknown, or too much is lost.
+    """
+
+    known: Bools
+    operators: Ints
+    in_operators: Ints
+    in_collectives: Ints
+    parts: list[list[_Part]]
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> Self:
+        """Of rows of telemetry.iteration_summaries."""
+        seen, lost = ints(rows, "operators"), ints(rows, "lost_lines")
+        row = pc.list_parent_indices(rows["by_operator"]).to_numpy().astype(np.int64)
+        listed = pa.RecordBatch.from_struct_array(pc.list_flatten(rows["by_operator"]))
+        duration, op = ints(listed, "duration_sum_ns"), listed["op"].to_pylist()
+        took = (duration * (1.0 + lost / np.maximum(seen, 1))[row]).astype(np.int64)
+        together = np.array([name not in POINT_TO_POINT for name in op], dtype=np.bool_)
+        parts: list[dict[str, _Part]] = [{} for _ in seen]
+        told = listed["communicator"].to_pylist(), op, ints(listed, "count").tolist(), (took * together).tolist()
+        for at, name, what, times, ns in zip(row.tolist(), *told, strict=True):
+            part = parts[at].setdefault(name, _Part(name))
+            part.ops[what] = times
+            part.in_collectives += ns
+        return cls(
+            known=(np.bincount(row[duration == UNKNOWN], minlength=len(seen)) == 0) & (lost <= _FEW_LOST * seen),
+            operators=seen + lost,
+            in_operators=np.bincount(row, weights=took, minlength=len(seen)).astype(np.int64),
+            in_collectives=np.bincount(row, weights=took * together, minlength=len(seen)).astype(np.int64),
+            parts=[list(of.values()) for of in parts],
+        )
+
+
+def _shape(job: Job, communicator: str) -> str:
+    """How many members a communicator has, and over what they communicate."""
+    size = len(job.members.get(communicator, ()))
+    return f"{size} local" if communicator in job.within_hosts else str(size)
 
 
 def slower_than_alike(told: Told, job: Job, settings: LikeRanksSettings) -> tuple[Slow, ...]:
     """Who makes the iteration longer than it would be if like ranks were alike; those that cost most first."""
-    if len(told.span) < settings.least_told * len(job.ranks) or not told.span:
+    if not told.span or not settings.least_told * len(job.ranks) <= len(told.span):
         return ()
     least_ns = float(np.median(list(told.span.values()))) * (1.0 - 1.0 / settings.delta)
     found = [*_computing(told, job, settings, least_ns), *_transferring(told, job, settings, least_ns)]
@@ -154,7 +200,7 @@ def _computing(told: Told, job: Job, settings: LikeRanksSettings, least_ns: floa
     whoever computes for longer is for longer out of both.
     """
     slow: dict[int, int] = {}
-    alike: dict[tuple[int | None, str], list[int]] = {}
+    alike: dict[tuple[int | None, int], list[int]] = {}
     for rank, program in told.program.items():
         alike.setdefault((_stage(job, [rank]), program), []).append(rank)
     for ranks in alike.values():
@@ -187,7 +233,7 @@ def _transferring(told: Told, job: Job, settings: LikeRanksSettings, least_ns: f
     for name, count in told.members.items():
         members = job.members.get(name, ())
         if len(members) > 1 and count == len(members):
-            alike.setdefault((_stage(job, members), _shape(job, name, told.kind[name])), []).append(name)
+            alike.setdefault((_stage(job, members), f"{_shape(job, name)} {told.kind[name][1]}"), []).append(name)
     excess: dict[str, float] = {}
     for names in alike.values():
         if len(names) > 1:
@@ -211,11 +257,11 @@ def _transferring(told: Told, job: Job, settings: LikeRanksSettings, least_ns: f
 def _others(job: Job, rank: int, communicator: str) -> list[str]:
     """The rank's other communicators over the same medium, but for those of all of the communicator's members."""
     members = job.members[communicator]
-    local = job.on_one_host(members)
+    local = communicator in job.within_hosts
     return [
         name
         for name in job.communicators_of.get(rank, ())
-        if not set(members) <= set(of := job.members.get(name, ())) and job.on_one_host(of) == local
+        if (name in job.within_hosts) == local and not set(members) <= set(job.members[name])
     ]
 
 

@@ -1,4 +1,4 @@
-"""The diagnosing steps as cases of the contract suite, fed with what two simulated jobs published."""
+"""The diagnosing steps as cases of the contract suite, fed with what simulated jobs published."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -19,8 +19,9 @@ SETTINGS = Settings()
 FAULTS = (
     Fault(Kind.GPU_SLOW, 5, tuple(range(12, 18)), slowdown=1.4),
     Fault(Kind.GPU_SLOW, 2, (13, 14), slowdown=1.6),
+    Fault(Kind.GPU_SLOW, 1, tuple(range(14)), slowdown=1.5),
 )
-"""One for each job."""
+"""One for each job; the last is slow from the beginning."""
 
 
 @cache
@@ -43,7 +44,7 @@ def _agents() -> list[LogAgent]:
 
 @cache
 def _published() -> tuple[Message, ...]:
-    """What the jobs publish on all topics, a message of each in turn, as two jobs in one partition would."""
+    """What the jobs publish on all topics, a message of each in turn, as jobs in one partition would."""
     listeners = []
     for run in _runs():
         listeners.append(Listener(tuple(catalogue.TOPICS.values())))
@@ -67,7 +68,7 @@ def monitor(_: Path) -> Case:
         "monitor",
         lambda jobs: wiring.steps(jobs, SETTINGS)["monitor"],
         lambda: _of(catalogue.ITERATION_SUMMARIES),
-        judged=(catalogue.ITERATIONS,),
+        judged=(catalogue.ITERATIONS, catalogue.FINDINGS),
     )
 
 

@@ -253,7 +253,7 @@ def test_a_damaged_state_is_refused(saved: bytes) -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/5' cannot be read"):
+    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/6' cannot be read"):
         monitor().restore({"j": replace(state, state=saved)})
 
 

@@ -1,0 +1,102 @@
+"""Who is slow in a job's first iterations, time after time; and when nothing more is compared."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.irregularity.beginning import Beginning, Compared
+from diagnosis.irregularity.like_ranks import LikeRanksSettings
+from tests.diagnosis.irregularity.told_iterations import EQUAL, MS, RANKS, SLOW_GPU, Told, job
+
+SETTINGS = LikeRanksSettings(warm_up=2, iterations=4, in_a_row=3)
+JOB = job()
+
+
+def begun(told: Iterable[Told], beginning: Beginning | None = None) -> list[Compared]:
+    beginning = beginning or Beginning(SETTINGS)
+    first = beginning.seen
+    return [one for at, of in enumerate(told, first) for one in beginning.take(of.summaries(at), JOB)]
+
+
+def said(compared: Iterable[Compared]) -> dict[int, list[tuple[tuple[int, ...], int]]]:
+    """Of each iteration who is slow, and for how many iterations."""
+    return {one.iteration: [(slow.ranks, of.count) for slow, of in one.slow] for one in compared if one.slow}
+
+
+def test_who_is_slow_in_several_iterations_in_a_row_is_told() -> None:
+    compared = begun([SLOW_GPU] * 7)
+    assert said(compared) == {4: [((5,), 3)], 5: [((5,), 4)], 6: [((5,), 5)]}
+    [(_, standing)] = compared[-1].slow
+    assert (standing.first, standing.last, standing.excess_ns) == (2, 6, 5 * 40 * MS)
+    assert (compared[-1].duration_ns, compared[-1].coverage) == (130 * MS, 1.0)
+
+
+def test_who_is_slow_now_and_then_is_not() -> None:
+    assert said(begun([SLOW_GPU, SLOW_GPU, SLOW_GPU, SLOW_GPU, EQUAL, SLOW_GPU, SLOW_GPU, EQUAL])) == {}
+
+
+def test_an_iteration_that_it_did_not_tell_of_says_neither() -> None:
+    beginning = Beginning(replace(SETTINGS, warm_up=0))
+    begun([SLOW_GPU] * 2, beginning)
+    unknown = SLOW_GPU.summaries(2, lost=[5])
+    assert [one for batch in (unknown, SLOW_GPU.summaries(3)) for one in beginning.take(batch, JOB)] == []
+    assert said(beginning.take(SLOW_GPU.summaries(4), JOB)) == {3: [((5,), 3)], 4: [((5,), 4)]}
+
+
+def test_the_first_iterations_alone_are_compared_unless_somebody_is_slow() -> None:
+    beginning = Beginning(SETTINGS)
+    assert len(begun([EQUAL] * 9, beginning)) == 4
+    assert beginning.past
+    assert beginning.pending == {}
+    assert begun([SLOW_GPU] * 5, beginning) == []
+    lasting = Beginning(SETTINGS)
+    assert len(begun([SLOW_GPU] * 20, lasting)) == 18
+    assert not lasting.past
+    assert Beginning(replace(SETTINGS, iterations=0)).past
+    assert begun([SLOW_GPU] * 9, Beginning(replace(SETTINGS, most_ranks=7))) == []
+
+
+def test_it_is_over_once_it_has_not_been_seen_for_as_long() -> None:
+    beginning = Beginning(SETTINGS)
+    compared = begun([*[SLOW_GPU] * 6, EQUAL, EQUAL, SLOW_GPU, EQUAL, EQUAL], beginning)
+    assert [one.over for one in compared if one.over] == []
+    assert [of.count for of in beginning.told] == [5]
+    [over] = begun([EQUAL], beginning)
+    assert [(of.first, of.last, of.count) for of in over.over] == [(2, 8, 5)]
+    assert beginning.past
+    assert beginning.spoke
+
+
+def test_an_iteration_waits_for_all_ranks_but_not_for_those_two_iterations_ahead() -> None:
+    beginning = Beginning(replace(SETTINGS, warm_up=0))
+    assert list(beginning.take(EQUAL.summaries(0, ranks=(0, 1, 2, 3, 4)), JOB)) == []
+    assert list(beginning.take(EQUAL.summaries(1, ranks=(0,)), JOB)) == []
+    assert [one.iteration for one in beginning.take(EQUAL.summaries(0, ranks=(5, 6, 7)), JOB)] == [0]
+    [late] = beginning.take(EQUAL.summaries(3, ranks=(0,)), JOB)
+    assert (late.iteration, late.coverage) == (1, 1 / 8)
+    assert list(beginning.take(SLOW_GPU.summaries(1), JOB)) == [], "it was compared"
+
+
+def test_rows_of_several_iterations_may_come_at_once() -> None:
+    beginning = Beginning(replace(SETTINGS, warm_up=0))
+    both = pa.Table.from_batches([SLOW_GPU.summaries(at) for at in range(3)]).combine_chunks().to_batches()[0]
+    assert said(beginning.take(both, JOB)) == {2: [((5,), 3)]}
+
+
+@given(
+    st.lists(st.sampled_from([EQUAL, SLOW_GPU, Told(transfer_ms={"dp0": 50.0})]), max_size=12),
+    st.sets(st.integers(0, 40), max_size=6),
+)
+def test_nothing_is_lost_by_a_restart(told: list[Told], cuts: set[int]) -> None:
+    """Wherever it comes: hosts tell one after the other."""
+    batches = [of.summaries(at, ranks=RANKS[first : first + 2]) for at, of in enumerate(told) for first in (0, 2, 4, 6)]
+    undisturbed, disturbed = Beginning(SETTINGS), Beginning(SETTINGS)
+    for number, batch in enumerate(batches):
+        if number in cuts:
+            disturbed = Beginning.from_state(SETTINGS, json.loads(json.dumps(disturbed.to_state())))
+        assert list(disturbed.take(batch, JOB)) == list(undisturbed.take(batch, JOB))
+    assert disturbed == undisturbed

@@ -1,0 +1,136 @@
+"""Who is slow where nothing is usual yet: whoever is slower than those like it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.irregularity import like_ranks
+from diagnosis.irregularity.like_ranks import LikeRanksSettings, Slow, slower_than_alike
+from diagnosis.job import Job
+from schemas.catalogue import ITERATION_SUMMARIES
+from tests.diagnosis.irregularity.told_iterations import EQUAL, GROUPS, MS, RANKS, SLOW_GPU, Told, job
+
+SETTINGS = LikeRanksSettings()
+
+
+def found(
+    told: Told, of: Job | None = None, settings: LikeRanksSettings = SETTINGS, *, ended: bool = True
+) -> tuple[Slow, ...]:
+    of = of or job()
+    taken = like_ranks.Told()
+    taken.take(told.summaries(ended=ended), of)
+    return slower_than_alike(taken, of, settings)
+
+
+def test_equal_ranks_are_not_slow() -> None:
+    assert found(EQUAL) == ()
+
+
+@given(st.sampled_from(RANKS), st.floats(95, 400), st.booleans())
+def test_the_gpu_that_computes_for_longer_is_named_and_none_that_waits(rank: int, ms: float, hosts: bool) -> None:
+    of = job(hosts=hosts)
+    [slow] = found(Told(compute_ms={rank: ms}), of)
+    assert (slow.cause, slow.level, slow.ranks, slow.candidates) == ("compute_slow", "device", (rank,), ())
+    assert slow.devices == (of.gpu(rank),)
+    assert slow.excess_ns == pytest.approx((ms - 80) * MS, abs=10)
+
+
+def test_what_makes_the_iteration_hardly_longer_is_not_told() -> None:
+    assert found(Told(compute_ms={5: 86.0})) == ()
+    assert len(found(Told(compute_ms={5: 86.0}), settings=replace(SETTINGS, delta=1.05))) == 1
+
+
+def test_all_ranks_of_a_host_are_its_cpu() -> None:
+    [slow] = found(Told(compute_ms={4: 121.0, 5: 120.0}))
+    assert (slow.cause, slow.level, slow.ranks) == ("host_slow", "machine", (4, 5))
+    assert [device.device for device in slow.devices] == ["cpu:h2"]
+
+
+def test_what_many_share_is_nobodys_fault() -> None:
+    assert found(Told(compute_ms={0: 120.0, 3: 120.0, 5: 120.0})) == ()
+
+
+def test_who_waits_for_its_pipelines_neighbour_is_not_slow() -> None:
+    """A late stage keeps the stages after it: these are in no collective meanwhile, but in a receive."""
+    assert found(Told(late_ms={4: 40.0})) == ()
+    assert found(Told(compute_ms={4: 120.0}, late_ms={5: 40.0}))[0].ranks == (4,)
+
+
+def test_a_channel_that_is_slow_alone_names_its_members() -> None:
+    [slow] = found(Told(transfer_ms={"dp1": 42.0}))
+    assert (slow.cause, slow.level, slow.ranks) == ("communication_slow", "group", GROUPS["dp1"])
+    assert slow.candidates == tuple((rank,) for rank in GROUPS["dp1"])
+    assert slow.communicator == "dp1"
+    assert slow.excess_ns == 40 * MS
+    assert {device.kind for device in slow.devices} == {"nic"}
+
+
+def test_the_member_whose_other_channels_are_slow_as_well_is_named() -> None:
+    [slow] = found(Told(transfer_ms={"dp1": 42.0, "cp11": 22.0}))
+    assert (slow.cause, slow.ranks) == ("communication_slow", GROUPS["dp1"]), "both members of cp11 are in dp1"
+    [slow] = found(Told(transfer_ms={"cp11": 42.0, "dp1": 30.0}))
+    assert slow.ranks == GROUPS["cp11"], "what all of them share tells nobody apart"
+    [slow] = found(Told(transfer_ms={"dp1": 42.0, "cp11": 22.0, "ep56": 30.0}))
+    assert (slow.level, slow.ranks, slow.candidates) == ("device", (5,), ())
+
+
+def test_slow_transfers_within_a_host_are_its_nvlinks() -> None:
+    [slow] = found(Told(transfer_ms={"tp2": 42.0}))
+    assert (slow.cause, slow.ranks) == ("communication_slow", (4, 5))
+    assert [device.device for device in slow.devices] == ["nvlink:h2"]
+
+
+def test_beside_the_slowest_only_who_loses_as_much_counts() -> None:
+    both = Told(compute_ms={5: 180.0}, transfer_ms={"dp1": 22.0})
+    assert [slow.ranks for slow in found(both)] == [(5,)]
+    assert [slow.cause for slow in found(Told(compute_ms={5: 120.0}, transfer_ms={"dp1": 41.0}))] == [
+        "compute_slow",
+        "communication_slow",
+    ]
+
+
+def test_who_did_not_tell_is_unknown() -> None:
+    assert found(SLOW_GPU, ended=False) == ()
+    taken = like_ranks.Told()
+    taken.take(SLOW_GPU.summaries(lost=[5]), job())
+    assert 5 not in taken.span
+    assert slower_than_alike(taken, job(), SETTINGS) == ()
+    few = like_ranks.Told()
+    few.take(SLOW_GPU.summaries(ranks=(4, 5, 6)), job())
+    assert slower_than_alike(few, job(), SETTINGS) == ()
+    assert slower_than_alike(few, job(), replace(SETTINGS, least_told=0.3))[0].ranks == (5,)
+    assert slower_than_alike(like_ranks.Told(), job(), SETTINGS) == ()
+
+
+def test_a_few_lost_lines_took_as_long_as_the_others() -> None:
+    """Rank 5 is alike nevertheless; a hundredth more in operators makes nobody of 30 % slower less slow than others."""
+    of, taken = job(), like_ranks.Told()
+    rows = SLOW_GPU.summaries().to_pylist()
+    for row in rows:
+        row["operators"] = 100 - (row["rank"] == 5)
+        row["lost_lines"] = int(row["rank"] == 5)
+    taken.take(ITERATION_SUMMARIES.from_rows(rows), of)
+    [slow] = slower_than_alike(taken, of, SETTINGS)
+    assert slow.ranks == (5,)
+    assert slow.excess_ns == pytest.approx(40 * MS, rel=0.02)
+
+
+def test_ranks_of_another_program_are_not_compared() -> None:
+    """One that alone takes part in more has nobody like it."""
+    of = job()
+    taken = like_ranks.Told()
+    taken.take(SLOW_GPU.summaries(), of)
+    taken.program[5] = taken.programs.setdefault("another", len(taken.programs))
+    assert slower_than_alike(taken, of, SETTINGS) == ()
+
+
+@given(st.permutations([(rank,) for rank in RANKS]))
+def test_the_order_in_which_ranks_tell_does_not_matter(order: list[tuple[int]]) -> None:
+    of, taken = job(), like_ranks.Told()
+    for ranks in order:
+        taken.take(SLOW_GPU.summaries(ranks=ranks), of)
+        taken.take(EQUAL.summaries(ranks=ranks), of)  # what is told again is not taken in
+    assert slower_than_alike(taken, of, SETTINGS) == found(SLOW_GPU)
+    assert like_ranks.Told.from_state(taken.to_state()) == taken
