@@ -92,12 +92,9 @@ def test_a_healthy_run_has_nothing_wrong(healthy: Path) -> None:
     assert found["layout"] == {"tp": 2, "pp": 2, "dp": 2, "source": "given"}
 
 
-@pytest.mark.parametrize(("first", "last", "judged"), [(0, 0, 0), (0, 2, 0), (26, 33, 0), (28, 39, 2)])
+@pytest.mark.parametrize(("first", "last", "judged"), [(0, 0, 0), (0, 2, 0), (26, 33, 0), (18, 29, 2)])
 def test_a_short_recording_is_not_called_well(tmp_path: Path, first: int, last: int, judged: int) -> None:
-    for file in EXAMPLE.glob("*.gz"):
-        lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
-        kept = [line for line in lines if first <= json.loads(line)["iteration"] <= last]
-        (tmp_path / file.stem).write_bytes(b"".join(kept))
+    _cut(tmp_path, first, last)
     count = last - first + 1
     said = (
         f"too few iterations to tell whether anything is wrong: {judged} of {count} could be judged; "
@@ -106,6 +103,23 @@ def test_a_short_recording_is_not_called_well(tmp_path: Path, first: int, last: 
     assert offbeat("diagnose", tmp_path).stdout.endswith(f"\n\n{said}\n")
     told = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)
     assert (told["iterations"]["judged"], told["iterations"]["count"], told["notes"]) == (judged, count, [said])
+
+
+def _cut(folder: Path, first: int, last: int) -> None:
+    """Some iterations of the example, of which those from 30 on are slow."""
+    for file in EXAMPLE.glob("*.gz"):
+        lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+        kept = [line for line in lines if first <= json.loads(line)["iteration"] <= last]
+        (folder / file.stem).write_bytes(b"".join(kept))
+
+
+def test_a_recording_that_is_slow_from_its_first_line_on_names_the_rank(tmp_path: Path) -> None:
+    _cut(tmp_path, 30, 40)
+    result = offbeat("diagnose", tmp_path)
+    assert "\nirregular iterations: none beside the first\n" in result.stdout
+    assert "\n1. compute_slow: rank 5 (gpu:rank5)\n" in result.stdout
+    [incident] = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)["incidents"]
+    assert (incident["ranks"], incident["iterations"], incident["methods"]) == ([5], [35, 40], ["like_ranks"])
 
 
 def test_a_slow_job_with_missing_logs_is_not_called_well(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.simulated.plan import cases
+from benchmarks.simulated.plan import FROM_THE_BEGINNING, cases
 from producers.simulation.scenarios import Story
 
 
@@ -27,5 +27,11 @@ def test_seeds_begin_where_they_are_told_to_and_are_used_once() -> None:
 
 def test_healthy_runs_have_no_fault_and_the_others_all_stories() -> None:
     planned = cases(5, 5, ["default"], 0)
-    assert {case.story for case in planned} == set(Story)
+    assert {case.story for case in planned} == set(Story) - {Story.BEGINNING}
     assert all((case.story == Story.HEALTHY) == (not case.scenario().faults) for case in planned)
+
+
+def test_what_is_slow_from_the_beginning_is_so_to_the_end() -> None:
+    for case in cases(3, 0, ["default"], 0, FROM_THE_BEGINNING):
+        scenario = case.scenario()
+        assert [fault.iterations for fault in scenario.faults] == [tuple(range(scenario.iterations))]
