@@ -1,6 +1,5 @@
 """A job that is slow from its first iteration on: nothing is irregular, and yet somebody is named."""
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -11,13 +10,14 @@ from producers.job_source import JobSource
 from producers.log_agent import LogAgent, agents
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from schemas.catalogue import FINDINGS, INCIDENTS, ITERATION_SUMMARIES, ITERATIONS
-from schemas.message import Message, decode
+from schemas.message import decode
 from schemas.topic import Topic
 from streams import in_process
 from streams.control_view import Jobs
 from streams.incidents import Incidents
 from streams.monitor import Monitor
 from streams.search import Search
+from tests.streams.examples import Listener
 
 ITERATIONS_OF_RUN = 24
 FIRST = 5
@@ -29,61 +29,46 @@ def slow(first: int, last: int) -> SimulatedRun:
     return simulate(Scenario(11, tp=2, pp=2, dp=2, iterations=ITERATIONS_OF_RUN, faults=(fault,)))
 
 
-class Listener:
-    """Reads what was said, and publishes nothing."""
-
-    name = "listener"
-    reads: tuple[Topic, ...] = (ITERATIONS, FINDINGS, INCIDENTS)
-    writes: tuple[Topic, ...] = ()
-
-    def __init__(self) -> None:
-        self.irregular: set[int] = set()
-        self.found: list[dict[str, Any]] = []
-        self.incidents: dict[str, dict[str, Any]] = {}
-
-    def process(self, message: Message) -> Iterable[Message]:
-        if message.topic == ITERATIONS.name:
-            self.irregular |= {r["iteration"] for r in decode(message, ITERATIONS).to_pylist() if r["irregular"]}
-        elif message.topic == FINDINGS.name:
-            self.found += decode(message, FINDINGS).to_pylist()
-        else:
-            self.incidents |= {row["id"]: row for row in decode(message, INCIDENTS).to_pylist()}
-        return ()
-
-    def tick(self, now_ns: int) -> Iterable[Message]:
-        return ()
-
-    def safe_offsets(self) -> Mapping[Topic, int]:
-        return {}
-
-
 def listened(run: SimulatedRun, settings: LikeRanksSettings | None = None) -> Listener:
-    jobs, listener = Jobs(), Listener()
+    jobs, listener = Jobs(), Listener((ITERATIONS, FINDINGS, INCIDENTS))
     hosts = agents(run.job, run.table, pivots(run.job, 4))
     steps = (Monitor(jobs, like_ranks=settings), Search(jobs), Incidents(jobs))
     in_process.run([JobSource(run.job, hosts), *hosts], [jobs, *hosts, *steps, listener])
     return listener
 
 
+def rows(heard: Listener, topic: Topic) -> list[dict[str, Any]]:
+    return [row for message in heard.heard if message.topic == topic.name for row in decode(message, topic).to_pylist()]
+
+
+def found(heard: Listener) -> list[dict[str, Any]]:
+    return rows(heard, FINDINGS)
+
+
+def incidents(heard: Listener) -> list[dict[str, Any]]:
+    """Each as it was told last."""
+    return list({row["id"]: row for row in rows(heard, INCIDENTS)}.values())
+
+
 def test_it_is_named_and_its_incident_lasts_as_long_as_the_job() -> None:
     heard = listened(slow(0, ITERATIONS_OF_RUN - 1))
-    assert heard.irregular == set()
-    named = [row for row in heard.found if row["active"]]
+    assert not any(row["irregular"] for row in rows(heard, ITERATIONS))
+    named = [row for row in found(heard) if row["active"]]
     assert {(row["method"], row["cause"], tuple(row["ranks"])) for row in named} == {
         ("like_ranks", "compute_slow", (5,))
     }
     assert [row["iteration"] for row in named] == [7, 8, 12, 20], "the third, the fourth, the eighth, the sixteenth"
-    [incident] = heard.incidents.values()
+    [incident] = incidents(heard)
     assert (incident["cause"], incident["ranks"], incident["methods"]) == ("compute_slow", [5], ["like_ranks"])
     assert (incident["first_iteration"], incident["last_iteration"]) == (FIRST, ITERATIONS_OF_RUN - 1)
     assert (incident["state"], incident["pattern"]) == ("resolved", "persistent_degradation")
     assert incident["lost_ns"] > 0
-    assert {row["method"] for row in heard.found if row["last"]} == {"like_ranks", "operator_graph"}
+    assert {row["method"] for row in found(heard) if row["last"]} == {"like_ranks", "operator_graph"}
 
 
 def test_what_it_cost_is_what_the_iteration_took_longer() -> None:
     run, equal = slow(0, ITERATIONS_OF_RUN - 1), slow(ITERATIONS_OF_RUN - 1, ITERATIONS_OF_RUN - 1)
-    row = next(row for row in listened(run).found if row["active"])
+    row = next(row for row in found(listened(run)) if row["active"])
     [expected] = {
         row["iteration"]: row["end_ns"] - row["start_ns"]
         for agent in agents(equal.job, equal.table, ())
@@ -106,20 +91,20 @@ def _summaries(agent: LogAgent, iteration: int) -> list[dict[str, Any]]:
 
 def test_it_is_resolved_once_it_is_over() -> None:
     heard = listened(slow(0, 14))
-    [incident] = heard.incidents.values()
+    [incident] = incidents(heard)
     assert (incident["state"], incident["last_iteration"]) == ("resolved", 14)
-    over = next(row for row in heard.found if not row["active"])
+    over = next(row for row in found(heard) if not row["active"])
     assert (over["iteration"], over["first_iteration"], over["last_iteration"]) == (17, FIRST, 14)
 
 
 def test_what_begins_later_is_left_to_the_search() -> None:
     heard = listened(slow(14, 20))
-    assert {row["method"] for row in heard.found} == {"operator_graph"}
-    [incident] = heard.incidents.values()
+    assert {row["method"] for row in found(heard)} == {"operator_graph"}
+    [incident] = incidents(heard)
     assert incident["ranks"] == [5]
 
 
 def test_it_may_be_left_out() -> None:
     heard = listened(slow(0, ITERATIONS_OF_RUN - 1), LikeRanksSettings(iterations=0))
-    assert heard.incidents == {}
-    assert [row["ranks"] for row in heard.found] == [[]], "that the search has come to the end"
+    assert incidents(heard) == []
+    assert [row["ranks"] for row in found(heard)] == [[]], "that the search has come to the end"
