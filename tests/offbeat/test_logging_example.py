@@ -67,7 +67,17 @@ def dist(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.distributed = dist  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "torch.distributed", dist)
+    monkeypatch.setitem(sys.modules, "torch.distributed.distributed_c10d", c10d)
     return dist
+
+
+@pytest.fixture
+def layers(dist: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module that was imported before and keeps a call under a name of its own."""
+    layers: Any = ModuleType("layers")
+    layers.gather = dist.all_gather_into_tensor
+    monkeypatch.setitem(sys.modules, "layers", layers)
+    return layers
 
 
 @pytest.fixture
@@ -142,6 +152,14 @@ def test_a_call_that_fails_has_no_end_and_the_next_is_logged(dist: Any, log: Ope
 class Failing:
     def __bool__(self) -> bool:
         raise AttributeError
+
+
+def test_a_call_that_a_module_keeps_under_another_name_is_logged(
+    dist: Any, layers: Any, log: OperatorLog, tmp_path: Path
+) -> None:
+    layers.gather(Tensor(16), Tensor(8))
+    assert [name for name, _ in dist.called] == ["all_gather_into_tensor"]
+    assert [(row["op"], row["bytes"]) for row in rows(tmp_path)] == [("all_gather", 16)]
 
 
 def test_wrapping_twice_logs_once(dist: Any, log: OperatorLog, tmp_path: Path) -> None:
