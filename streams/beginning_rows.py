@@ -26,7 +26,7 @@ def found(job: Job, compared: Compared, in_a_row: int, now_ns: int) -> list[dict
             named = _named(job, slow, slow.excess_ns / most, compared.coverage)
             measured = {
                 "iteration_ns": compared.duration_ns,
-                "expected_ns": compared.duration_ns - slow.excess_ns,
+                "expected_ns": max(compared.duration_ns - slow.excess_ns, 0),
                 "excess_ns": slow.excess_ns,
                 "coverage": compared.coverage,
             }

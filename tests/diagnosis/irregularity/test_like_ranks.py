@@ -117,6 +117,26 @@ def test_a_few_lost_lines_took_as_long_as_the_others() -> None:
     assert slow.excess_ns == pytest.approx(40 * MS, rel=0.02)
 
 
+def test_a_rank_that_is_not_the_jobs_tells_nothing() -> None:
+    taken, of = like_ranks.Told(), job()
+    taken.take(SLOW_GPU.summaries(), replace(of, places=of.places[:4]))
+    assert sorted(taken.span) == [0, 1, 2, 3]
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.lists(st.integers(0, 300), min_size=5, max_size=5)), min_size=8))
+def test_whatever_is_told_no_more_than_the_iteration_is_lost(told: list[tuple[int, list[int]]]) -> None:
+    """Operators may overlap, and clocks may be set amid them."""
+    of, taken, rows = job(), like_ranks.Told(), EQUAL.summaries().to_pylist()
+    for row, (span, durations) in zip(rows, told, strict=False):
+        row["end_ns"] = row["start_ns"] + span
+        for one, ns in zip(row["by_operator"], durations, strict=True):
+            one["duration_sum_ns"] = ns
+    taken.take(ITERATION_SUMMARIES.from_rows(rows), of)
+    for slow in slower_than_alike(taken, of, SETTINGS):
+        assert 0 < slow.excess_ns <= max(taken.span.values())
+        assert set(slow.ranks) <= set(RANKS)
+
+
 def test_ranks_of_another_program_are_not_compared() -> None:
     """One that alone takes part in more has nobody like it."""
     of = job()
