@@ -63,8 +63,8 @@ def separate(
         group = logs.job.members[name]
         wanted.add(name, group if name in sampled else members & {*group}, sampled.get(name))
     yield from logs.fetch(wanted.ranks, wanted.places)
-    part = logs.part(members, names)
-    yield from logs.fetch(_met(part, members, set(names) - sampled.keys()).ranks)
+    whole = set(names) - sampled.keys()
+    yield from logs.fetch(_met(logs.part((), whole), members, whole).ranks)
     part = logs.part(members, names)
     delays = measure(part, part.clocks(), baseline)
     chance = delays.spreads("transfer", delays.channel, baseline)
@@ -111,7 +111,7 @@ def _alike(job: Job, leaf: Leaf) -> list[str]:
     """Communicators of the leaf's members that use the same medium."""
     local = job.on_one_host(leaf.members)
     names = {name for member in leaf.members for name in job.communicators_of.get(member, ())}
-    return [name for name in sorted(names) if job.on_one_host(job.members[name]) == local]
+    return [name for name in sorted(names) if (name in job.within_hosts) == local]
 
 
 def _told_apart(delays: Delays, chance: Spreads, job: Job, leaf: Leaf, settings: SeparationSettings) -> Separation:
