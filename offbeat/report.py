@@ -93,8 +93,8 @@ def _irregular(answer: Mapping[str, Any]) -> str:
     irregular, incidents = answer["iterations"]["irregular"], answer["incidents"]
     hung = [one["iterations"][0] for one in incidents if one["cause"].startswith("hang_")]
     if incidents and not irregular and not hung:
-        alike = all("like_ranks" in one["methods"] for one in incidents)
-        return "none beside the first" if alike else "not known, as there were too few regular ones before"
+        known = answer["iterations"]["judged"] and all("like_ranks" in one["methods"] for one in incidents)
+        return "none beside the first" if known else "not known, as there were too few regular ones before"
     told = ranges(irregular) if irregular else "none"
     return f"{told}; hangs in {hung[0]}" if hung else told
 

@@ -10,12 +10,16 @@ from producers.log_store import Spans
 from schemas.catalogue import ITERATION_SUMMARIES
 from schemas.iteration_summaries import OPERATOR_SUMMARY
 
+LEAST_ENDED = 0.95
+"""Where more ends are unknown nobody knows how long the operators took together."""
+
 
 def summarise(rows: pa.Table, spans: Spans, iteration: int, *, last: bool) -> pa.RecordBatch:
     """Records of telemetry.iteration_summaries.
 
     ``rows`` are the operators of one iteration, sorted by rank; ``spans`` tells of the same ranks. An operator's
-    duration runs from its start (its call where no start was logged) to its end; those without an end have none.
+    duration runs from its start (its call where no start was logged) to its end. The few that have no end are taken to
+    have lasted as long as the others; where they are not few, nothing is said.
     """
     who = np.searchsorted(spans.rank, integers(rows, "rank"))
     ranks = len(spans.rank)
@@ -51,11 +55,14 @@ def _by_operator(rows: pa.Table, who: Ints, ranks: int) -> pa.ListArray:
     longest = np.zeros(len(keys), dtype=np.int64)
     np.add.at(total, group[ended], (end - start)[ended])
     np.maximum.at(longest, group[ended], (end - start)[ended])
-    seen = np.bincount(group[ended], minlength=len(keys)) > 0
+    count = np.bincount(group, minlength=len(keys))
+    with_end = np.bincount(group[ended], minlength=len(keys))
+    seen = with_end >= LEAST_ENDED * count
+    total = np.rint(total * (count / np.maximum(with_end, 1))).astype(np.int64)
     columns = {
         "communicator": pa.array(communicators, pa.string()).take(pa.array(keys % per_rank // kinds)),
         "op": pa.array(ops, pa.string()).take(pa.array(keys % kinds)),
-        "count": pa.array(np.bincount(group, minlength=len(keys)), pa.int32()),
+        "count": pa.array(count, pa.int32()),
         "duration_sum_ns": nullable(total, seen, pa.int64()),
         "duration_max_ns": nullable(longest, seen, pa.int64()),
     }

@@ -36,7 +36,12 @@ TOPIC = Topic(
         Column("operators", pa.int32(), "Operators logged.", minimum=0),
         Column("bytes", pa.int64(), "Their bytes.", "bytes", nullable=True, minimum=0),
         Column("lost_lines", pa.int32(), "Operators missing by their sequence numbers.", minimum=0),
-        Column("by_operator", pa.list_(OPERATOR_SUMMARY), "Per communicator and op.", nullable=True),
+        Column(
+            "by_operator",
+            pa.list_(OPERATOR_SUMMARY),
+            "Per communicator and op; durations are null where more than a twentieth of the ends are unknown.",
+            nullable=True,
+        ),
         Column("last", pa.bool_(), "The job's log ends with this iteration.", nullable=True),
     ),
 )

@@ -14,30 +14,41 @@ from streams.identity import identity
 METHOD = "like_ranks"
 
 
-def found(job: Job, compared: Compared, in_a_row: int, now_ns: int) -> list[dict[str, Any]]:
-    """A row for each that has been slow in ``in_a_row`` iterations, or in 4, 8, 16 and so on beyond these, and one for
-    each that no longer is.
-    """
-    rows = []
-    most = sum(slow.excess_ns for slow, _ in compared.slow)
-    for ordinal, (slow, standing) in enumerate(compared.slow):
-        if standing.count == in_a_row or standing.count & (standing.count - 1) == 0 or standing.count == in_a_row + 1:
-            row = _row(job.job, f"slow {ordinal}", compared.iteration, now_ns)
-            named = _named(job, slow, slow.excess_ns / most, compared.coverage)
-            measured = {
-                "iteration_ns": compared.duration_ns,
-                "expected_ns": max(compared.duration_ns - slow.excess_ns, 0),
-                "excess_ns": slow.excess_ns,
-                "coverage": compared.coverage,
-            }
-            rows.append({**row, "active": True, **named, **measured, **_run(standing)})
-    rows += [over(job.job, compared.iteration, standing, now_ns) for standing in compared.over]
-    return rows
+def found(job: Job, compared: Compared, now_ns: int) -> list[dict[str, Any]]:
+    """A row for each that has been slow for long enough, now and again, and one for each that no longer is."""
+    cost_ns = sum(slow.excess_ns for slow, _ in compared.slow)
+    rows = [
+        {
+            **_row(job.job, f"slow {ordinal}", compared.iteration, now_ns),
+            **_run(standing),
+            **_named(job, slow, slow.excess_ns / cost_ns, compared.coverage),
+            "active": True,
+            "iteration_ns": compared.duration_ns,
+            "expected_ns": max(compared.duration_ns - slow.excess_ns, 0),
+            "excess_ns": slow.excess_ns,
+            "coverage": compared.coverage,
+        }
+        for ordinal, (slow, standing) in enumerate(compared.slow)
+        if _is_due(standing)
+    ]
+    return rows + [over(job.job, compared.iteration, standing, now_ns) for standing in compared.over]
+
+
+def _is_due(standing: Standing) -> bool:
+    """In its first two iterations, as an incident opens once two agree, and in the 4th, 8th, 16th and so on since."""
+    since = standing.count - standing.needed + 1
+    return since > 0 and since & (since - 1) == 0
 
 
 def over(job: str, iteration: int, standing: Standing, now_ns: int) -> dict[str, Any]:
-    """The row that ends what was said of somebody."""
-    return {**_row(job, f"over {standing.first}", iteration, now_ns), **_run(standing)}
+    """The row that ends what was said of some ranks."""
+    ranks = list(standing.ranks)
+    return {
+        **_row(job, f"over {standing.communicator or ''} {ranks}", iteration, now_ns),
+        **_run(standing),
+        "cause": standing.cause,
+        "ranks": ranks,
+    }
 
 
 def ended(job: str, iteration: int, now_ns: int) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Monitor:
         self._pivot_count = pivot_count
         self._watched: dict[str, _Watched] = {}
         self._ended: set[str] = set()
-        self._changed: dict[str, SavedState | None] = {}
+        self._changed: dict[str, Mapping[str, int] | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
         batch = decode(message, catalogue.ITERATION_SUMMARIES)
@@ -116,7 +116,7 @@ class Monitor:
             del self._watched[message.job]
             self._changed[message.job] = None
         else:
-            self._changed[message.job] = _saved(watched, message)
+            self._changed[message.job] = {message.topic: message.offset + 1}
         if rows:
             found = catalogue.FINDINGS.from_rows(rows)
             yield encode(catalogue.FINDINGS, found, job=message.job, watermark_ns=message.watermark_ns)
@@ -135,7 +135,9 @@ class Monitor:
 
     def changed_states(self) -> Mapping[str, SavedState | None]:
         changed, self._changed = self._changed, {}
-        return changed
+        return {
+            job: None if offsets is None else _saved(self._watched[job], offsets) for job, offsets in changed.items()
+        }
 
     def restore(self, states: Mapping[str, SavedState]) -> None:
         for job, saved in states.items():
@@ -155,11 +157,10 @@ class Monitor:
         self, message: Message, batch: pa.RecordBatch, beginning: Beginning, job: Job
     ) -> list[dict[str, Any]]:
         """What comparing like ranks says by now."""
-        now_ns, in_a_row = message.timestamp_ns, self._like_ranks.in_a_row
         return [
             row
             for compared in beginning.take(batch, job)
-            for row in beginning_rows.found(job, compared, in_a_row, now_ns)
+            for row in beginning_rows.found(job, compared, message.timestamp_ns)
         ]
 
     def _judged(self, message: Message, watched: _Watched, iteration: int) -> Message:
@@ -204,19 +205,20 @@ class Monitor:
         return columns
 
 
-def _saved(watched: _Watched, message: Message) -> SavedState:
+def _saved(watched: _Watched, offsets: Mapping[str, int]) -> SavedState:
     pending = {str(i): {str(rank): list(r) for rank, r in reports.items()} for i, reports in watched.pending.items()}
     state: dict[str, Any] = {"monitor": watched.monitor.to_state(), "pending": pending, "closed": watched.closed}
     state |= {"reporters": sorted(watched.reporters), "ended": sorted(watched.ended)}
     state["beginning"] = watched.beginning.to_state()
-    return SavedState({message.topic: message.offset + 1}, FORMAT, json.dumps(state).encode())
+    return SavedState(offsets, FORMAT, json.dumps(state).encode())
 
 
 def _last(message: Message, watched: _Watched) -> list[dict[str, Any]]:
     """What is said of a job that is over: who was slow to its end, and the end."""
     if not watched.beginning.spoke:
         return []
-    standing, now_ns = watched.beginning.told, message.timestamp_ns
+    now_ns = message.timestamp_ns
+    standing = [of for of in watched.beginning.standing if of.told]
     rows = [beginning_rows.over(message.job, watched.closed, of, now_ns) for of in standing]
     return [*rows, beginning_rows.ended(message.job, watched.closed, now_ns)]
 

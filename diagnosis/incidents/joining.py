@@ -165,7 +165,7 @@ class IncidentJoiner:
         cleared = [
             (incident, self._cleared(incident, finding))
             for incident in self.incidents.values()
-            if incident.state == "open" and finding.method in incident.methods
+            if incident.state == "open" and finding.method in incident.methods and _ends(finding, incident)
         ]
         return [self._put(replace(after, updated_ns=finding.found_ns)) for before, after in cleared if after != before]
 
@@ -226,6 +226,11 @@ class IncidentJoiner:
             recent=[evidence_from_state(known) for known in state["recent"]],
             incidents={incident.id: incident for incident in incidents},
         )
+
+
+def _ends(cleared: Evidence, incident: Incident) -> bool:
+    """Whether a cleared finding is about an incident: what names ranks is about theirs alone."""
+    return not cleared.ranks or not set(cleared.ranks).isdisjoint(incident.ranks)
 
 
 def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: int | None = None) -> Rule | None:

@@ -14,23 +14,55 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.irregularity.like_ranks import LikeRanksSettings, Slow, Told, slower_than_alike
+from diagnosis.irregularity.like_ranks import Comparison, LikeRanksSettings, Slow, compare
+from diagnosis.irregularity.told import Told
 from diagnosis.job import Job
+
+_AHEAD = 3
+"""Iterations that an iteration waits for ranks which have not told of it, while others go on telling of later ones."""
+
+_MOST_PENDING = 8
+"""Iterations that wait; what is furthest ahead is dropped."""
+
+_PATIENCE = 4
+"""Times as many iterations as are to be compared may pass until that many could be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """For how long somebody has been slow: since ``first``, ``count`` iterations, lastly ``last``, at a cost of
-    ``excess_ns`` in all; in ``missed`` iterations since then not. An iteration of which not all of ``ranks`` told says
-    neither.
+    """For how long somebody has been slow: since ``first``, ``count`` iterations, lastly ``last``, while all that are
+    slow cost ``excess_ns``; in ``missed`` iterations since then not. It is told from ``needed`` iterations on.
+
+    The cause and the ranks are those told last; a channel's ``communicator`` may change, and so may the members named.
     """
 
+    cause: str
     ranks: tuple[int, ...]
+    communicator: str | None
     first: int
     last: int
+    needed: int
     count: int = 0
     missed: int = 0
     excess_ns: int = 0
+
+    @property
+    def told(self) -> bool:
+        """Whether it has lasted long enough to be told."""
+        return self.count >= self.needed
+
+    def is_of(self, slow: Slow) -> bool:
+        """Whether it is about the same: what computes or what transfers, on ranks some of which are the same, since how
+        closely the culprit can be told may change, and which of its channels is worst.
+        """
+        alike = (self.communicator is None) == (slow.communicator is None)
+        return alike and not set(self.ranks).isdisjoint(slow.ranks)
+
+    def is_past(self, comparison: Comparison) -> bool:
+        """Whether a comparison in which it is not slow could have shown it."""
+        if self.communicator is not None:
+            return self.communicator in comparison.communicators
+        return comparison.ranks >= set(self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +81,28 @@ class Compared:
 
 @dataclass
 class Beginning:
-    """One job's. ``pending`` are iterations of which not all ranks have told, up to ``closed`` all are compared;
-    ``seen`` have been. ``spoke``: somebody was slow.
+    """One job's. ``pending`` are iterations of which not all ranks have told, up to ``closed`` all are done with:
+    ``passed`` of them, of which ``compared`` could be. ``spoke``: somebody was slow.
     """
 
     settings: LikeRanksSettings = field(default_factory=LikeRanksSettings)
     pending: dict[int, Told] = field(default_factory=dict)
-    standing: dict[str, Standing] = field(default_factory=dict)
+    standing: list[Standing] = field(default_factory=list)
     closed: int = -1
-    seen: int = 0
+    passed: int = 0
+    compared: int = 0
     spoke: bool = False
 
     @property
     def past(self) -> bool:
         """Whether nothing more is to be compared."""
-        first = self.settings.warm_up + self.settings.iterations
-        return not self.settings.iterations or (self.seen >= first and not self.standing)
-
-    @property
-    def told(self) -> list[Standing]:
-        """Whoever has been said to be slow, and still is."""
-        return [of for of in self.standing.values() if of.count >= self.settings.in_a_row]
+        wanted = self.settings.iterations
+        enough = self.compared >= wanted or self.passed >= self.settings.warm_up + _PATIENCE * wanted
+        return not wanted or (enough and not self.standing)
 
     def take(self, summaries: pa.RecordBatch, job: Job) -> Iterator[Compared]:
-        """Take in rows of telemetry.iteration_summaries: what comes of iterations of which all ranks, or ranks two
-        iterations ahead, have told by now.
+        """Take in rows of telemetry.iteration_summaries: what comes of iterations of which all ranks have told by now,
+        or most of later ones.
         """
         if len(job.ranks) > self.settings.most_ranks:
             return
@@ -81,53 +110,73 @@ class Beginning:
         for iteration in pc.unique(of).to_pylist():
             if iteration > self.closed:
                 self.pending.setdefault(iteration, Told()).take(summaries.filter(pc.equal(of, iteration)), job)
-        newest = max(self.pending, default=-1)
+        for iteration in sorted(self.pending)[_MOST_PENDING:]:
+            del self.pending[iteration]
         for iteration in sorted(self.pending):
-            if self.past or (len(self.pending[iteration].span) < len(job.ranks) and newest < iteration + 2):
+            if self.past or not self._complete(iteration, job):
                 break
             told, self.closed = self.pending.pop(iteration), iteration
-            self.seen += 1
-            if self.seen > self.settings.warm_up and told.span:
-                yield self._compared(iteration, told, job)
+            self.passed += 1
+            if self.passed > self.settings.warm_up:
+                comparison = compare(told, job, self.settings)
+                if comparison is not None:
+                    self.compared += 1
+                    yield self._compared(iteration, told, comparison, job)
         if self.past:
             self.pending.clear()
 
-    def _compared(self, iteration: int, told: Told, job: Job) -> Compared:
-        found = {_who(slow): slow for slow in slower_than_alike(told, job, self.settings)}
-        over = []
-        for who in self.standing.keys() - found.keys():
-            if not told.span.keys() >= set(self.standing[who].ranks):
-                continue
-            standing = replace(self.standing[who], missed=self.standing[who].missed + 1)
-            if standing.count >= self.settings.in_a_row and standing.missed < self.settings.in_a_row:
-                self.standing[who] = standing
-                continue
-            del self.standing[who]
-            if standing.count >= self.settings.in_a_row:
-                over.append(standing)
-        for who, slow in found.items():
-            ranks = slow.ranks if slow.communicator is None else job.members[slow.communicator]
-            before = self.standing.get(who, Standing(ranks, iteration, iteration))
-            excess_ns = before.excess_ns + slow.excess_ns
-            self.standing[who] = Standing(ranks, before.first, iteration, before.count + 1, 0, excess_ns)
-        known = [(slow, self.standing[who]) for who, slow in found.items()]
-        lasting = tuple((slow, of) for slow, of in known if of.count >= self.settings.in_a_row)
+    def _complete(self, iteration: int, job: Job) -> bool:
+        """Whether all ranks have told of an iteration, or enough of them of one so far ahead that no more will."""
+        if self.pending[iteration].heard == len(job.ranks):
+            return True
+        ahead = (told.heard for later, told in self.pending.items() if later >= iteration + _AHEAD)
+        return max(ahead, default=0) >= max(self.settings.least_told * len(job.ranks), 1)
+
+    def _compared(self, iteration: int, told: Told, comparison: Comparison, job: Job) -> Compared:
+        cost_ns = sum(slow.excess_ns for slow in comparison.slow)
+        before, found = list(self.standing), list[tuple[Slow, Standing]]()
+        for slow in comparison.slow:
+            known = next((standing for standing in before if standing.is_of(slow)), None)
+            if known is not None:
+                before.remove(known)
+            found.append((slow, self._lasting(known, slow, iteration, cost_ns)))
+        left = [replace(of, missed=of.missed + 1) if of.is_past(comparison) else of for of in before]
+        kept = [of for of in left if of.missed == 0 or (of.told and of.missed < self.settings.in_a_row)]
+        self.standing = [*kept, *(standing for _, standing in found)]
+        lasting = tuple((slow, standing) for slow, standing in found if standing.told)
         self.spoke |= bool(lasting)
         return Compared(
             iteration=iteration,
-            duration_ns=median_low(told.span.values()),
-            coverage=len(told.span) / len(job.ranks),
+            duration_ns=median_low(rank.span_ns for rank in told.ranks.values()),
+            coverage=len(told.ranks) / len(job.ranks),
             slow=lasting,
-            over=tuple(sorted(over, key=lambda of: of.first)),
+            over=tuple(of for of in left if of.told and of not in kept),
+        )
+
+    def _lasting(self, known: Standing | None, slow: Slow, iteration: int, cost_ns: int) -> Standing:
+        """The standing of somebody who is slow in one more iteration."""
+        needed = self.settings.in_a_row if slow.alike > 2 else max(self.settings.in_a_row, self.settings.iterations)
+        if known is None:
+            known = Standing(slow.cause, slow.ranks, slow.communicator, iteration, iteration, needed)
+        return replace(
+            known,
+            cause=slow.cause,
+            ranks=slow.ranks,
+            communicator=slow.communicator,
+            last=iteration,
+            count=known.count + 1,
+            missed=0,
+            excess_ns=known.excess_ns + cost_ns,
         )
 
     def to_state(self) -> dict[str, Any]:
         """What a restart needs, in a form that JSON can carry."""
         return {
             "pending": [[iteration, told.to_state()] for iteration, told in self.pending.items()],
-            "standing": {who: asdict(standing) for who, standing in self.standing.items()},
+            "standing": [asdict(standing) for standing in self.standing],
             "closed": self.closed,
-            "seen": self.seen,
+            "passed": self.passed,
+            "compared": self.compared,
             "spoke": self.spoke,
         }
 
@@ -137,13 +186,9 @@ class Beginning:
         return cls(
             settings,
             {iteration: Told.from_state(told) for iteration, told in state["pending"]},
-            {who: Standing(**{**of, "ranks": tuple(of["ranks"])}) for who, of in state["standing"].items()},
+            [Standing(**{**of, "ranks": tuple(of["ranks"])}) for of in state["standing"]],
             state["closed"],
-            state["seen"],
+            state["passed"],
+            state["compared"],
             state["spoke"],
         )
-
-
-def _who(slow: Slow) -> str:
-    """Which of the members of a slow channel it is may be told in one iteration, and not in the next."""
-    return f"{slow.cause} {slow.communicator or list(slow.ranks)}"

@@ -8,15 +8,14 @@ channel keeps all of its members in its operators, also the one that waits least
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from diagnosis.irregularity.told import Told, shape
 from diagnosis.job import Job
-from diagnosis.operators import POINT_TO_POINT, UNKNOWN, Bools, Ints, ints
+from diagnosis.operators import Ints
 from diagnosis.topology import Device
 
 _MATERIAL = 0.25
@@ -25,20 +24,23 @@ _MATERIAL = 0.25
 _COMPARABLE = 0.5
 """A member whose other channels lose less than this part of what the worst member's do is no suspect beside it."""
 
+_Key = TypeVar("_Key", int, str)
 
-_FEW_LOST = 0.05
-"""Of a rank's operators; with more of them lost, what it says of itself is not what it did."""
+_SPANNING = -1
+"""Where a stage would stand, of ranks of several stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class LikeRanksSettings:
     """Of a job's first iterations, ``warm_up`` left out, so many (``iterations``; 0: none) are compared, and those
-    after them for as long as somebody is slow: who is in ``in_a_row`` of them.
+    after them for as long as somebody is slow: who is in ``in_a_row`` of them, or of two that are alike in as many as
+    are compared, since nothing else tells what is chance.
 
     Slow is what makes an iteration longer than ``delta`` times what it would take otherwise, and is no chance
     (``sigmas`` by the median distance from the median). Beside the slowest those count that lose ``comparable`` of what
-    it does; of ranks that are alike at most ``most_share`` may, or one: what many share is nobody's fault. An iteration
-    of which fewer than ``least_told`` of the ranks told is not compared, nor are jobs of more than ``most_ranks``.
+    it does; of ranks or channels that are alike at most ``most_share`` may, or one: what many share is nobody's fault.
+    An iteration of which fewer than ``least_told`` of the ranks told is not compared, nor are jobs of more than
+    ``most_ranks``.
     """
 
     warm_up: int = 5
@@ -56,7 +58,7 @@ class LikeRanksSettings:
 class Slow:
     """Ranks that are slower than those like them; with ``candidates`` (sets) it cannot be told which of these is.
 
-    ``excess_ns`` is what it costs the iteration.
+    ``excess_ns`` is what it costs the iteration, ``alike`` how many were compared.
     """
 
     cause: str
@@ -66,195 +68,132 @@ class Slow:
     devices: tuple[Device, ...]
     communicator: str | None
     excess_ns: int
-
-
-@dataclass
-class Told:
-    """What the ranks have told of one iteration so far; a rank with an unknown time, or of which more than a few lines
-    are lost, has told nothing.
-
-    Of each rank how long the iteration was (``span``), how much of that it was in no operator (``alone``) and in no
-    collective (``apart``), in ns, and which of the ``programs`` it runs (``program``). Of each communicator for how
-    long who waited least was in its collectives, how many members told, and what its operators are, as far as anybody
-    saw (``kind``: how many and which).
-    """
-
-    span: dict[int, int] = field(default_factory=dict)
-    alone: dict[int, int] = field(default_factory=dict)
-    apart: dict[int, int] = field(default_factory=dict)
-    program: dict[int, int] = field(default_factory=dict)
-    programs: dict[str, int] = field(default_factory=dict)
-    least: dict[str, int] = field(default_factory=dict)
-    members: dict[str, int] = field(default_factory=dict)
-    kind: dict[str, tuple[int, str]] = field(default_factory=dict)
-
-    def take(self, summaries: pa.RecordBatch, job: Job) -> None:
-        """Take in rows of telemetry.iteration_summaries, all of one iteration; ranks that told already are left out."""
-        rows = summaries.filter(pc.and_(pc.is_valid(summaries["end_ns"]), pc.is_valid(summaries["by_operator"])))
-        spent = _Spent.of(rows)
-        rank, span = ints(rows, "rank"), ints(rows, "end_ns") - ints(rows, "start_ns")
-        new = np.array([one in job.place and one not in self.span for one in rank.tolist()], dtype=np.bool_)
-        told = np.flatnonzero(new & spent.known & (span > 0)).tolist()
-        shapes = {at: self._channels(spent, at, job) for at in told}
-        for at in told:
-            who = int(rank[at])
-            self.span[who] = int(span[at])
-            self.alone[who] = int(span[at] - spent.in_operators[at])
-            self.apart[who] = int(span[at] - spent.in_collectives[at])
-            program = "; ".join([str(spent.operators[at]), *sorted(shapes[at])])
-            self.program[who] = self.programs.setdefault(program, len(self.programs))
-
-    def _channels(self, spent: _Spent, at: int, job: Job) -> list[str]:
-        """Take in what a row says of communicators; returns what these are to its rank, by whatever name."""
-        shapes = []
-        for part in spent.parts[at]:
-            shapes.append(f"{_shape(job, part.communicator)} {' '.join(sorted(part.ops))}")
-            kind = sum(part.ops.values()), ", ".join(f"{op} {times}" for op, times in sorted(part.ops.items()))
-            self.kind[part.communicator] = max(kind, self.kind.get(part.communicator, kind))
-            if part.ops.keys() - set(POINT_TO_POINT):
-                least = self.least.get(part.communicator, part.in_collectives)
-                self.least[part.communicator] = min(part.in_collectives, least)
-                self.members[part.communicator] = self.members.get(part.communicator, 0) + 1
-        return shapes
-
-    def to_state(self) -> dict[str, Any]:
-        """A form that JSON can carry."""
-        return {of.name: list(getattr(self, of.name).items()) for of in fields(self)}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """What ``to_state`` described."""
-        told = cls(**{name: dict(items) for name, items in state.items()})
-        told.kind = {name: (count, what) for name, (count, what) in told.kind.items()}
-        return told
-
-
-@dataclass
-class _Part:
-    """What a rank did on one communicator: how many operators of each name, and how long its collectives took (ns)."""
-
-    communicator: str
-    ops: dict[str, int] = field(default_factory=dict)
-    in_collectives: int = 0
+    alike: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Spent:
-    """What ranks spent in operators in one iteration, in ns, a row a rank; arrays of shape (ranks,).
+class Comparison:
+    """Who is slow, what costs most first; ``ranks`` and ``communicators`` had others to be compared with."""
 
-    ``operators`` counts lost ones as well, which are taken to have lasted as long as the others. Of ranks that are not
-    ``known`` a duration is unknown, or too much is lost.
-    """
-
-    known: Bools
-    operators: Ints
-    in_operators: Ints
-    in_collectives: Ints
-    parts: list[list[_Part]]
-
-    @classmethod
-    def of(cls, rows: pa.RecordBatch) -> Self:
-        """Of rows of telemetry.iteration_summaries."""
-        seen, lost = ints(rows, "operators"), ints(rows, "lost_lines")
-        row = pc.list_parent_indices(rows["by_operator"]).to_numpy().astype(np.int64)
-        listed = pa.RecordBatch.from_struct_array(pc.list_flatten(rows["by_operator"]))
-        duration, op = ints(listed, "duration_sum_ns"), listed["op"].to_pylist()
-        took = (duration * (1.0 + lost / np.maximum(seen, 1))[row]).astype(np.int64)
-        together = np.array([name not in POINT_TO_POINT for name in op], dtype=np.bool_)
-        parts: list[dict[str, _Part]] = [{} for _ in seen]
-        told = listed["communicator"].to_pylist(), op, ints(listed, "count").tolist(), (took * together).tolist()
-        for at, name, what, times, ns in zip(row.tolist(), *told, strict=True):
-            part = parts[at].setdefault(name, _Part(name))
-            part.ops[what] = times
-            part.in_collectives += ns
-        return cls(
-            known=(np.bincount(row[duration == UNKNOWN], minlength=len(seen)) == 0) & (lost <= _FEW_LOST * seen),
-            operators=seen + lost,
-            in_operators=np.bincount(row, weights=took, minlength=len(seen)).astype(np.int64),
-            in_collectives=np.bincount(row, weights=took * together, minlength=len(seen)).astype(np.int64),
-            parts=[list(of.values()) for of in parts],
-        )
+    slow: tuple[Slow, ...] = ()
+    ranks: frozenset[int] = frozenset()
+    communicators: frozenset[str] = frozenset()
 
 
-def _shape(job: Job, communicator: str) -> str:
-    """How many members a communicator has, and over what they communicate."""
-    size = len(job.members.get(communicator, ()))
-    return f"{size} local" if communicator in job.within_hosts else str(size)
+class _Beyond(NamedTuple):
+    """By how much (ns) one is beyond those like it, 0: not; how many these are, itself included, and which group."""
+
+    ns: int
+    alike: int
+    group: int
 
 
-def slower_than_alike(told: Told, job: Job, settings: LikeRanksSettings) -> tuple[Slow, ...]:
-    """Who makes the iteration longer than it would be if like ranks were alike; those that cost most first."""
-    if not told.span or not settings.least_told * len(job.ranks) <= len(told.span):
-        return ()
-    whole_ns = int(np.median(list(told.span.values())))
+def compare(told: Told, job: Job, settings: LikeRanksSettings) -> Comparison | None:
+    """Who makes the iteration longer than it would be if like ranks were alike; None where too few told."""
+    if not told.ranks or len(told.ranks) < settings.least_told * len(job.ranks):
+        return None
+    whole_ns = int(np.median([rank.span_ns for rank in told.ranks.values()]))
     least_ns = whole_ns * (1.0 - 1.0 / settings.delta)
-    found = [*_computing(told, job, settings, least_ns), *_transferring(told, job, settings, least_ns)]
+    ranks, channels = _ranks_beyond(told, job, settings), _channels_beyond(told, job, settings)
+    found = [*_computing(ranks, told, job, settings, least_ns), *_transferring(channels, job, settings, least_ns)]
     # operators that overlap count several times
     found = [replace(slow, excess_ns=min(slow.excess_ns, whole_ns)) for slow in found]
     most = max((slow.excess_ns for slow in found), default=0)
     kept = [slow for slow in found if slow.excess_ns >= settings.comparable * most]
-    return tuple(sorted(kept, key=lambda slow: (-slow.excess_ns, slow.ranks)))
+    kept.sort(key=lambda slow: (-slow.excess_ns, slow.ranks))
+    return Comparison(tuple(kept), frozenset(ranks), frozenset(channels))
 
 
-def _computing(told: Told, job: Job, settings: LikeRanksSettings, least_ns: float) -> Iterator[Slow]:
-    """Ranks that are out of operators for longer than those that run the same program on the same pipeline stage.
+def _ranks_beyond(told: Told, job: Job, settings: LikeRanksSettings) -> dict[int, _Beyond]:
+    """By how much longer ranks are out of operators than those that run the same program on their pipeline stage.
 
     Who waits for its pipeline's neighbour is out of collectives for longer as well, and less out of all operators:
-    whoever computes for longer is for longer out of both.
+    whoever computes for longer is for longer out of both. Ranks of a pipeline of which nobody knows the stages are left
+    out: one stage has more to compute than another.
     """
-    slow: dict[int, int] = {}
     alike: dict[tuple[int | None, int], list[int]] = {}
-    for rank, program in told.program.items():
-        alike.setdefault((_stage(job, [rank]), program), []).append(rank)
-    for ranks in alike.values():
-        excess = np.minimum(
-            *(_excess(np.array([of[rank] for rank in ranks]), settings) for of in (told.alone, told.apart))
-        )
-        beyond = {rank: int(by) for rank, by in zip(ranks, excess, strict=True) if by >= least_ns}
-        slow |= beyond if _few(len(beyond), len(ranks), job, beyond, settings) else {}
-    most = max(slow.values(), default=0)
-    slow = {rank: by for rank, by in slow.items() if by >= settings.comparable * most}
-    hosts = {job.clock(rank) for rank in slow}
-    if len(slow) > 1 and len(hosts) == 1 and set(job.ranks_beside(min(slow))) & told.span.keys() == slow.keys():
-        of_host = tuple(sorted(slow))
-        yield Slow("host_slow", "machine", of_host, (), (job.cpu(of_host[0]),), None, most)
-        return
-    for rank, by in slow.items():
-        yield Slow("compute_slow", "device", (rank,), (), (job.gpu(rank),), None, by)
+    for rank, of in told.ranks.items():
+        stage = _stage(job, [rank])
+        if stage is not None or not of.pipelined:
+            alike.setdefault((stage, of.program), []).append(rank)
+    beyond: dict[int, _Beyond] = {}
+    for group, ranks in enumerate(alike.values()):
+        if len(ranks) > 1:
+            of_group = [told.ranks[rank] for rank in ranks]
+            alone = _excess(np.array([of.alone_ns for of in of_group]), settings)
+            apart = _excess(np.array([of.apart_ns for of in of_group]), settings)
+            by = zip(ranks, np.minimum(alone, apart).tolist(), strict=True)
+            beyond |= {rank: _Beyond(ns, len(ranks), group) for rank, ns in by}
+    return beyond
 
 
-def _few(slow: int, alike: int, job: Job, ranks: Collection[int], settings: LikeRanksSettings) -> bool:
-    """Whether few enough of those alike are slow: one of them, a small share, or one host's."""
-    return slow <= max(1, settings.most_share * alike) or (2 * slow <= alike and job.on_one_host(ranks))
+def _computing(
+    beyond: Mapping[int, _Beyond], told: Told, job: Job, settings: LikeRanksSettings, least_ns: float
+) -> Iterator[Slow]:
+    """Ranks that compute for longer than those like them; all of a host's: its CPUs."""
+    for ranks in _worst(beyond, settings, least_ns):
+        most, alike = max(beyond[rank].ns for rank in ranks), beyond[ranks[0]].alike
+        beside = told.ranks.keys() & set(job.ranks_beside(ranks[0]))
+        if 1 < len(ranks) <= alike / 2 and beside == set(ranks):
+            yield Slow("host_slow", "machine", ranks, (), (job.cpu(ranks[0]),), None, most, alike)
+        elif len(ranks) <= max(1, settings.most_share * alike):
+            for rank in ranks:
+                yield Slow("compute_slow", "device", (rank,), (), (job.gpu(rank),), None, beyond[rank].ns, alike)
 
 
-def _transferring(told: Told, job: Job, settings: LikeRanksSettings, least_ns: float) -> Iterator[Slow]:
-    """The communicator whose collectives keep all of its members for longer than those like it keep theirs, or the
-    one member of it whose other communicators are slow as well.
+def _channels_beyond(told: Told, job: Job, settings: LikeRanksSettings) -> dict[str, _Beyond]:
+    """By how much longer collectives keep all members of a communicator than those of others like it: with the same
+    operators, as many members, and on the same pipeline stage.
+
+    Two of the same members are not alike, or there would be one; those of pipelines without known stages may not be.
     """
     alike: dict[tuple[int | None, str], list[str]] = {}
-    for name, count in told.members.items():
+    for name, of in told.channels.items():
         members = job.members.get(name, ())
-        if len(members) > 1 and count == len(members):
-            alike.setdefault((_stage(job, members), f"{_shape(job, name)} {told.kind[name][1]}"), []).append(name)
-    excess: dict[str, float] = {}
-    for names in alike.values():
-        if len(names) > 1:
-            beyond = _excess(np.array([told.least[name] for name in names]), settings)
-            excess |= dict(zip(names, beyond.tolist(), strict=True))
-    slow = {name: by for name, by in excess.items() if by >= least_ns}
+        stage = _stage(job, members)
+        known = stage is not None or not any(told.ranks[rank].pipelined for rank in members if rank in told.ranks)
+        if 1 < len(members) == of.members and known:
+            alike.setdefault((stage, f"{shape(job, name)} {of.kind}"), []).append(name)
+    beyond: dict[str, _Beyond] = {}
+    for group, names in enumerate(alike.values()):
+        if len(names) > 1 and len({frozenset(job.members[name]) for name in names}) == len(names):
+            by = _excess(np.array([told.channels[name].least_ns for name in names]), settings)
+            beyond |= {name: _Beyond(ns, len(names), group) for name, ns in zip(names, by.tolist(), strict=True)}
+    return beyond
+
+
+def _transferring(
+    beyond: Mapping[str, _Beyond], job: Job, settings: LikeRanksSettings, least_ns: float
+) -> Iterator[Slow]:
+    """The worst of the slow channels, or the one member of it whose other channels are slow as well."""
+    slow = [
+        name
+        for names in _worst(beyond, settings, least_ns)
+        if len(names) <= max(1, settings.most_share * beyond[names[0]].alike)
+        for name in names
+    ]
     if not slow:
         return
-    worst = max(slow, key=slow.__getitem__)
-    members = job.members[worst]
-    beside = {rank: sum(excess.get(name, 0.0) for name in _others(job, rank, worst)) for rank in members}
-    most = max(beside.values())
-    at_fault = [rank for rank, by in beside.items() if by >= max(_COMPARABLE * most, _MATERIAL * slow[worst])]
-    ranks = tuple(at_fault) if len(at_fault) == 1 else members
+    worst = max(slow, key=lambda name: beyond[name].ns)
+    members, (excess_ns, alike, _) = job.members[worst], beyond[worst]
+    beside = {rank: sum(beyond[name].ns for name in _others(job, rank, worst) if name in beyond) for rank in members}
+    least = max(_COMPARABLE * max(beside.values()), _MATERIAL * excess_ns)
+    at_fault = tuple(rank for rank, by in beside.items() if by >= least)
+    ranks = at_fault if len(at_fault) == 1 else members
     candidates = () if len(ranks) == 1 else tuple((rank,) for rank in ranks)
     level = "device" if len(ranks) == 1 else "group"
     devices = job.carriers(members, ranks)
-    yield Slow("communication_slow", level, ranks, candidates, devices, worst, int(slow[worst]))
+    yield Slow("communication_slow", level, ranks, candidates, devices, worst, excess_ns, alike)
+
+
+def _worst(beyond: Mapping[_Key, _Beyond], settings: LikeRanksSettings, least_ns: float) -> list[tuple[_Key, ...]]:
+    """Those that lose enough, and nearly as much as the worst of all, by group."""
+    most = max((of.ns for of in beyond.values()), default=0)
+    groups: dict[int, list[_Key]] = {}
+    for one, of in beyond.items():
+        if of.ns >= max(least_ns, settings.comparable * most):
+            groups.setdefault(of.group, []).append(one)
+    return [tuple(sorted(group)) for group in groups.values()]
 
 
 def _others(job: Job, rank: int, communicator: str) -> list[str]:
@@ -269,9 +208,11 @@ def _others(job: Job, rank: int, communicator: str) -> list[str]:
 
 
 def _stage(job: Job, ranks: Collection[int]) -> int | None:
-    """The pipeline stage that ranks share; None where they do not, or it is not known."""
-    stages = {job.layout.pipeline_stage(rank) if job.layout else None for rank in ranks}
-    return stages.pop() if len(stages) == 1 else None
+    """The pipeline stage of ranks, ``_SPANNING`` where they are of several; None where nobody knows."""
+    if job.layout is None or job.layout.world is None:
+        return None
+    stages = {job.layout.pipeline_stage(rank) for rank in ranks}
+    return (stages.pop() if stages else None) if len(stages) < 2 else _SPANNING
 
 
 def _excess(values: Ints, settings: LikeRanksSettings) -> Ints:

@@ -80,9 +80,11 @@ def _sampled(logs: Logs, names: Collection[str], iteration: int, most: int) -> d
     apart = ~np.isin(operators.rank, sorted(logs.whole))
     between = operators.point_to_point
     for code, name in enumerate(operators.communicators):
+        if name not in names:
+            continue
         on = operators.communicator == code
         places = np.unique(operators.position[on & listed])
-        if name not in names or len(places) <= most or between[on].any() or not operators.ended[on].all():
+        if len(places) <= most or between[on].any() or not operators.ended[on].all():
             continue
         told = np.unique(operators.position[on & listed & apart])
         if most <= len(told):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.irregularity import like_ranks
-from diagnosis.irregularity.like_ranks import LikeRanksSettings, Slow, slower_than_alike
+from diagnosis.irregularity import told as known
+from diagnosis.irregularity.like_ranks import LikeRanksSettings, Slow, compare
 from diagnosis.job import Job
 from schemas.catalogue import ITERATION_SUMMARIES
 from tests.diagnosis.irregularity.told_iterations import EQUAL, GROUPS, MS, RANKS, SLOW_GPU, Told, job
@@ -19,9 +19,14 @@ def found(
     told: Told, of: Job | None = None, settings: LikeRanksSettings = SETTINGS, *, ended: bool = True
 ) -> tuple[Slow, ...]:
     of = of or job()
-    taken = like_ranks.Told()
+    taken = known.Told()
     taken.take(told.summaries(ended=ended), of)
-    return slower_than_alike(taken, of, settings)
+    return slow_of(taken, of, settings)
+
+
+def slow_of(taken: known.Told, of: Job, settings: LikeRanksSettings = SETTINGS) -> tuple[Slow, ...]:
+    compared = compare(taken, of, settings)
+    return compared.slow if compared else ()
 
 
 def test_equal_ranks_are_not_slow() -> None:
@@ -93,64 +98,111 @@ def test_beside_the_slowest_only_who_loses_as_much_counts() -> None:
 
 def test_who_did_not_tell_is_unknown() -> None:
     assert found(SLOW_GPU, ended=False) == ()
-    taken = like_ranks.Told()
+    taken = known.Told()
     taken.take(SLOW_GPU.summaries(lost=[5]), job())
-    assert 5 not in taken.span
-    assert slower_than_alike(taken, job(), SETTINGS) == ()
-    few = like_ranks.Told()
+    assert 5 not in taken.ranks
+    assert slow_of(taken, job()) == ()
+    few = known.Told()
     few.take(SLOW_GPU.summaries(ranks=(4, 5, 6)), job())
-    assert slower_than_alike(few, job(), SETTINGS) == ()
-    assert slower_than_alike(few, job(), replace(SETTINGS, least_told=0.3))[0].ranks == (5,)
-    assert slower_than_alike(like_ranks.Told(), job(), SETTINGS) == ()
+    assert slow_of(few, job()) == ()
+    assert slow_of(few, job(), replace(SETTINGS, least_told=0.3))[0].ranks == (5,)
+    assert slow_of(known.Told(), job()) == ()
 
 
 def test_a_few_lost_lines_took_as_long_as_the_others() -> None:
     """Rank 5 is alike nevertheless; a hundredth more in operators makes nobody of 30 % slower less slow than others."""
-    of, taken = job(), like_ranks.Told()
+    of, taken = job(), known.Told()
     rows = SLOW_GPU.summaries().to_pylist()
     for row in rows:
         row["operators"] = 100 - (row["rank"] == 5)
         row["lost_lines"] = int(row["rank"] == 5)
     taken.take(ITERATION_SUMMARIES.from_rows(rows), of)
-    [slow] = slower_than_alike(taken, of, SETTINGS)
+    [slow] = slow_of(taken, of)
     assert slow.ranks == (5,)
     assert slow.excess_ns == pytest.approx(40 * MS, rel=0.02)
 
 
 def test_a_rank_that_is_not_the_jobs_tells_nothing() -> None:
-    taken, of = like_ranks.Told(), job()
+    taken, of = known.Told(), job()
     taken.take(SLOW_GPU.summaries(), replace(of, places=of.places[:4]))
-    assert sorted(taken.span) == [0, 1, 2, 3]
+    assert sorted(taken.ranks) == [0, 1, 2, 3]
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.lists(st.integers(0, 300), min_size=5, max_size=5)), min_size=8))
 def test_whatever_is_told_no_more_than_the_iteration_is_lost(told: list[tuple[int, list[int]]]) -> None:
     """Operators may overlap, and clocks may be set amid them."""
-    of, taken, rows = job(), like_ranks.Told(), EQUAL.summaries().to_pylist()
+    of, taken, rows = job(), known.Told(), EQUAL.summaries().to_pylist()
     for row, (span, durations) in zip(rows, told, strict=False):
         row["end_ns"] = row["start_ns"] + span
         for one, ns in zip(row["by_operator"], durations, strict=True):
             one["duration_sum_ns"] = ns
     taken.take(ITERATION_SUMMARIES.from_rows(rows), of)
-    for slow in slower_than_alike(taken, of, SETTINGS):
-        assert 0 < slow.excess_ns <= max(taken.span.values())
+    for slow in slow_of(taken, of, SETTINGS):
+        assert 0 < slow.excess_ns <= max(rank.span_ns for rank in taken.ranks.values())
         assert set(slow.ranks) <= set(RANKS)
 
 
 def test_ranks_of_another_program_are_not_compared() -> None:
     """One that alone takes part in more has nobody like it."""
     of = job()
-    taken = like_ranks.Told()
+    taken = known.Told()
     taken.take(SLOW_GPU.summaries(), of)
-    taken.program[5] = taken.programs.setdefault("another", len(taken.programs))
-    assert slower_than_alike(taken, of, SETTINGS) == ()
+    taken.ranks[5] = taken.ranks[5]._replace(program=taken.programs.setdefault("another", len(taken.programs)))
+    assert slow_of(taken, of) == ()
 
 
 @given(st.permutations([(rank,) for rank in RANKS]))
 def test_the_order_in_which_ranks_tell_does_not_matter(order: list[tuple[int]]) -> None:
-    of, taken = job(), like_ranks.Told()
+    of, taken = job(), known.Told()
     for ranks in order:
         taken.take(SLOW_GPU.summaries(ranks=ranks), of)
         taken.take(EQUAL.summaries(ranks=ranks), of)  # what is told again is not taken in
-    assert slower_than_alike(taken, of, SETTINGS) == found(SLOW_GPU)
-    assert like_ranks.Told.from_state(taken.to_state()) == taken
+    assert slow_of(taken, of) == found(SLOW_GPU)
+    assert known.Told.from_state(taken.to_state()) == taken
+
+
+def test_a_channel_beside_another_one_of_the_same_members_is_like_none() -> None:
+    """Embedding and model parallel groups of a pipeline both add up once an iteration, 9 ms against nothing."""
+    of = job()
+    twins = tuple(replace(one, communicator=f"mp{one.communicator}") for one in of.communicators[:6])
+    told = Told(transfer_ms={"dp1": 42.0}).summaries().to_pylist()
+    for row in told:
+        row["by_operator"] += [
+            {**one, "communicator": f"mp{one['communicator']}", "duration_sum_ns": 0}
+            for one in row["by_operator"]
+            if f"mp{one['communicator']}" in {twin.communicator for twin in twins}
+        ]
+    taken = known.Told()
+    of = replace(of, communicators=(*of.communicators, *twins))
+    taken.take(ITERATION_SUMMARIES.from_rows(told), of)
+    compared = compare(taken, of, SETTINGS)
+    assert compared is not None
+    assert not {twin.communicator for twin in twins} & compared.communicators
+
+
+def test_channels_that_are_slow_in_number_are_nobodys_fault() -> None:
+    assert found(Told(transfer_ms={"ep03": 42.0, "ep12": 42.0})) == ()
+
+
+def test_several_ranks_of_one_host_are_not_named_one_by_one() -> None:
+    of = job()
+    one = replace(of, places=tuple(replace(place, host="h0") for place in of.places))
+    assert found(Told(compute_ms={0: 120.0, 1: 120.0, 4: 120.0, 5: 120.0}), one) == ()
+    assert found(SLOW_GPU, one)[0].ranks == (5,)
+
+
+def test_pipelines_without_known_stages_are_not_compared() -> None:
+    """One stage has more to compute than another."""
+    of = replace(job(), layout=None)
+    late = Told(compute_ms={5: 120.0}, late_ms=dict.fromkeys(RANKS, 1.0))
+    assert found(late)[0].ranks == (5,)
+    assert found(late, of) == ()
+    assert found(SLOW_GPU, of)[0].ranks == (5,)
+
+
+def test_a_rank_that_is_told_twice_at_once_counts_once() -> None:
+    of, taken = job(), known.Told()
+    rows = SLOW_GPU.summaries(ranks=(0, 1, 2, 3, 4, 4, 6, 7))
+    taken.take(rows, of)
+    assert taken.channels["tp2"].members == 1
+    assert slow_of(taken, of) == ()
