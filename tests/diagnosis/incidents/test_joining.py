@@ -240,6 +240,19 @@ def test_all_ranks_slow_for_a_moment_are_congestion() -> None:
     assert len(joined(lasting, world=4)[1]) == 1
 
 
+def test_what_is_over_of_some_ranks_ends_their_incident_alone() -> None:
+    """Two faults of one run, each of which ends by itself."""
+    both = [in_run(i, 5, rank, share=0.5) for i in (7, 8) for rank in (2, 3)]
+    over = replace(run_over(12, 5, 9), ranks=(3,))
+    joiner, _ = joined([*both, over])
+    assert {incident.ranks: incident.state for incident in joiner.incidents.values()} == {
+        (2,): "open",
+        (3,): "resolved",
+    }
+    joiner.take(replace(run_over(14, 5, 13)))
+    assert {incident.state for incident in joiner.incidents.values()} == {"resolved"}
+
+
 def test_a_cleared_run_of_spikes_completes_the_run_and_resolves_nothing() -> None:
     run = [in_run(i, 20, 3, pattern=SPIKE, share=0.5) for i in (20, 21)]
     joiner, records = joined([*run, found(30, 3), run_over(24, 20, 22, SPIKE)])
