@@ -90,7 +90,7 @@ def test_every_setting_shown_exists_and_all_groups_are_shown() -> None:
         name, _, field = variable.partition("__")
         assert name in known, variable
         assert not field or field in names_of(known[name]), variable
-    rows = dict(re.findall(r"^\| `([A-Z]+)` \|(.*)$", README, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \|(.*)$", README, re.MULTILINE))
     assert set(rows) == {name for name, default in known.items() if names_of(default)}
     for name, row in rows.items():
         shown = set(re.findall(r"`([A-Z][A-Z_]*)`", row))
