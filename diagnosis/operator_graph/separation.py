@@ -6,7 +6,7 @@ everything that crosses it: the culprit is the member whose other channels are s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,13 +58,9 @@ def separate(
     yield from logs.fetch_walked([rank for rank in sorted(members) if not (logs.narrow or logs.ended(rank))])
     yield from logs.fetch_listed({name: members & {*logs.job.members[name]} for name in names}, iteration)
     sampled = _sampled(logs.part((), names), names, iteration, settings.most_operators)
-    wanted = Wanted()
-    for name in names:
-        group = logs.job.members[name]
-        wanted.add(name, group if name in sampled else members & {*group}, sampled.get(name))
-    yield from logs.fetch(wanted.ranks, wanted.places)
-    whole = set(names) - sampled.keys()
-    yield from logs.fetch(_met(logs.part((), whole), members, whole).ranks)
+    for _ in range(2):  # whom sends go to is known once the members' own are here
+        met = _met(logs.part((), names), members, names, sampled)
+        yield from logs.fetch(met.ranks, met.places)
     part = logs.part(members, names)
     delays = measure(part, part.clocks(), baseline)
     chance = delays.spreads("transfer", delays.channel, baseline)
@@ -93,19 +89,20 @@ def _sampled(logs: Logs, names: Collection[str], iteration: int, most: int) -> d
     return sampled
 
 
-def _met(logs: Logs, ranks: Collection[int], names: Collection[str]) -> Wanted:
-    """Whom the ranks meet on communicators: everybody, or the peers of their sends and receives."""
+def _met(logs: Logs, ranks: set[int], names: Collection[str], sampled: Mapping[str, Ints]) -> Wanted:
+    """What is wanted of communicators of the ranks, as far as it is known what they are: of collectives everybody's
+    part, of sends and receives the ranks' own and their peers'; of what nobody has told of yet the ranks' own.
+    """
     operators, wanted = logs.operators, Wanted()
-    own = np.isin(operators.rank, sorted(ranks))
-    between = operators.point_to_point
-    for code in np.unique(operators.communicator[own]).tolist():
-        name, on = operators.communicators[code], own & (operators.communicator == code)
-        if name not in names:
-            continue
-        if (on & between).any():
-            wanted.add(name, set(operators.peer[on & between].tolist()) - {UNKNOWN}, None)
+    own, between = np.isin(operators.rank, sorted(ranks)), operators.point_to_point
+    for name in names:
+        group = logs.job.members[name]
+        code = operators.communicators.index(name) if name in operators.communicators else UNKNOWN
+        on = operators.communicator == code
         if (on & ~between).any():
-            wanted.add(name, logs.job.members.get(name, ()), None)
+            wanted.add(name, group, sampled.get(name))
+        else:
+            wanted.add(name, ranks & {*group} | ({*operators.peer[on & own].tolist()} - {UNKNOWN}), None)
     return wanted
 
 

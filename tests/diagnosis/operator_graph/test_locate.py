@@ -289,7 +289,7 @@ def test_only_the_logs_that_are_needed_are_asked_for(fault: Fault) -> None:
     assert asked.rows < 0.45 * pc.sum(everything).as_py()
     whole = {rank for need in asked.needs if need.communicator is None for rank in need.ranks}
     assert len(whole) <= 16  # of 64
-    assert asked.rounds <= 9
+    assert asked.rounds <= 8
 
 
 def test_the_order_of_rows_and_of_pivots_does_not_matter() -> None:
