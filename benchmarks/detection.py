@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -22,13 +21,6 @@ _TYPICAL_S = {"large": 12.0, "small": 7.0}
 """What a fault of a large job takes, and a run of a small one, for the estimate."""
 
 
-class Noise(StrEnum):
-    """Under which profile of noise."""
-
-    DEFAULT = "default"
-    HARD = "hard"
-
-
 _Job = TypeVar("_Job")
 _Score = TypeVar("_Score")
 
@@ -41,7 +33,7 @@ def run(
     ranks: Annotated[int, typer.Option(min=64, help="Ranks of each.")] = 4096,
     small_jobs: Annotated[int, typer.Option(min=0, help="Jobs of 32 to 128 ranks.")] = 4,
     runs: Annotated[int, typer.Option(min=2, help="Runs of each to learn from; half as many to judge.")] = 10,
-    noise: Annotated[Noise, typer.Option(help="Profile of noise of simulated jobs.")] = Noise.DEFAULT,
+    noise: Annotated[Literal["default", "hard"], typer.Option(help="Profile of noise of simulated jobs.")] = "default",
     recordings: Annotated[
         list[Path] | None, typer.Option(metavar="PATH", help="A recording; several, of the same job, learn and judge.")
     ] = None,
@@ -72,7 +64,7 @@ def run(
     )
     return {
         "seeds": {"from": seeds, "reported": seeds == REPORTED_SEEDS},
-        "noise": noise.value,
+        "noise": noise,
         "large": {"ranks": ranks, **large_trial.told(_all("large jobs", large_trial.run, large, processes))}
         if large
         else None,

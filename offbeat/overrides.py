@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from offbeat.settings import DELIMITER, PREFIX, Settings
+from offbeat.settings import DECISIVE, DELIMITER, PREFIX, Settings
 from schemas.errors import SettingsError
 
-GROUPS = ("monitor", "like_ranks", "search", "segment", "compare", "incidents", "model", "pivots")
+GROUPS = (*DECISIVE, "model", "pivots")
 """What decides what is found; where the brokers and the store are is not among it."""
 
 OF_TRAFFIC = ("segment", "compare")

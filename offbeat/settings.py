@@ -38,6 +38,9 @@ NOT_SETTINGS = ("OFFBEAT_TEST_", "OFFBEAT_SAMPLES")
 DATA_DIR = Path("offbeat-data")
 """The chDB folder where none is named."""
 
+DECISIVE = ("monitor", "like_ranks", "search", "segment", "compare", "incidents")
+"""The groups that decide what is found, beside ``model``, ``pivots`` and ``publish_all``."""
+
 _ABOVE = {"monitor.delta": 1, "like_ranks.delta": 1, "compare.slow.delta": 1}
 _LEAST = {
     "monitor.window": 1,
@@ -242,7 +245,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        for group in ("monitor", "like_ranks", "search", "segment", "compare", "incidents"):
+        for group in DECISIVE:
             for name, number in _numbers(getattr(self, group), group):
                 above = _ABOVE.get(name)
                 least = _LEAST.get(name, 0)

@@ -9,6 +9,7 @@ from diagnosis.incidents.joining import DEGRADATION
 from diagnosis.irregularity.beginning import Compared, Standing
 from diagnosis.irregularity.like_ranks import Slow
 from diagnosis.job import Job
+from streams.findings import cleared, device_rows, shared_evidence
 from streams.identity import identity
 
 METHOD = "like_ranks"
@@ -16,17 +17,20 @@ METHOD = "like_ranks"
 
 def found(job: Job, compared: Compared, now_ns: int) -> list[dict[str, Any]]:
     """A row for each that has been slow for long enough, now and again, and one for each that no longer is."""
-    cost_ns = sum(slow.excess_ns for slow, _ in compared.slow)
     rows = [
         {
-            **_row(job.job, f"slow {ordinal}", compared.iteration, now_ns),
-            **_run(standing),
-            **_named(job, slow, slow.excess_ns / cost_ns, compared.coverage),
+            "id": identity(job.job, METHOD, f"slow {ordinal}", compared.iteration),
+            "method": METHOD,
             "active": True,
+            "iteration": compared.iteration,
             "iteration_ns": compared.duration_ns,
             "expected_ns": max(compared.duration_ns - slow.excess_ns, 0),
             "excess_ns": slow.excess_ns,
             "coverage": compared.coverage,
+            "waits": [],
+            "found_ns": now_ns,
+            **_run(standing),
+            **_named(job, slow, compared),
         }
         for ordinal, (slow, standing) in enumerate(compared.slow)
         if _is_due(standing)
@@ -43,31 +47,13 @@ def _is_due(standing: Standing) -> bool:
 def over(job: str, iteration: int, standing: Standing, now_ns: int) -> dict[str, Any]:
     """The row that ends what was said of some ranks."""
     ranks = list(standing.ranks)
-    return {
-        **_row(job, f"over {standing.communicator or ''} {ranks}", iteration, now_ns),
-        **_run(standing),
-        "cause": standing.cause,
-        "ranks": ranks,
-    }
+    of_ranks = {"iteration": iteration, "found_ns": now_ns, "cause": standing.cause, "ranks": ranks}
+    return cleared(job, METHOD, f"over {standing.communicator or ''} {ranks}", of_ranks | _run(standing))
 
 
 def ended(job: str, iteration: int, now_ns: int) -> dict[str, Any]:
     """The row that says that the job has ended."""
-    return {**_row(job, "end", iteration, now_ns), "last": True}
-
-
-def _row(job: str, what: str, iteration: int, now_ns: int) -> dict[str, Any]:
-    return {
-        "id": identity(job, METHOD, what, iteration),
-        "method": METHOD,
-        "active": False,
-        "iteration": iteration,
-        "ranks": [],
-        "candidates": [],
-        "devices": [],
-        "waits": [],
-        "found_ns": now_ns,
-    }
+    return cleared(job, METHOD, "end", {"iteration": iteration, "found_ns": now_ns, "last": True})
 
 
 def _run(standing: Standing) -> dict[str, Any]:
@@ -79,17 +65,15 @@ def _run(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _named(job: Job, slow: Slow, share: float, coverage: float) -> Mapping[str, Any]:
+def _named(job: Job, slow: Slow, compared: Compared) -> Mapping[str, Any]:
     stage = job.layout.pipeline_stage(slow.ranks[0]) if job.layout and len(slow.ranks) == 1 else None
-    # no series of durations says how much of the iteration is due to a device: one of these is at fault, as far as seen
-    rate = share * coverage / len(slow.devices) if slow.devices else None
     return {
         "cause": slow.cause,
         "level": slow.level,
         "ranks": list(slow.ranks),
         "candidates": [list(ranks) for ranks in slow.candidates],
-        "devices": [{"device": d.device, "kind": d.kind, "downside_nics": d.downside_nics} for d in slow.devices],
+        "devices": device_rows(slow.devices),
         "root_operator": None if slow.communicator is None else {"communicator": slow.communicator},
         "stage": {"pipeline_stage": stage},
-        "evidence": {"share": share, "irregularity_rate": rate},
+        "evidence": shared_evidence(slow.excess_ns / compared.cost_ns, compared.coverage, len(slow.devices)),
     }

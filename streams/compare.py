@@ -21,6 +21,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import traffic_rows
+from streams.findings import cleared
 
 FORMAT = "compare/7"
 
@@ -189,9 +190,11 @@ class Compare:
             if _told(compared):
                 yield from traffic_rows.found(job, iteration.number, compared.verdicts, columns)
             if compared.judgement.closed:
-                yield traffic_rows.cleared(job.job, "run", {**columns, "iteration": iteration.number})
+                yield cleared(job.job, traffic_rows.METHOD, "run", {**columns, "iteration": iteration.number})
             if compared.judgement.quiet:
-                yield traffic_rows.cleared(job.job, "quiet", {"iteration": iteration.number, "found_ns": now_ns})
+                yield cleared(
+                    job.job, traffic_rows.METHOD, "quiet", {"iteration": iteration.number, "found_ns": now_ns}
+                )
 
 
 def _last(followed: _Followed, job: Job, now_ns: int) -> Iterator[dict[str, Any]]:
@@ -199,8 +202,8 @@ def _last(followed: _Followed, job: Job, now_ns: int) -> Iterator[dict[str, Any]
     columns = {"iteration": max(followed.course.judged, 0), "found_ns": now_ns}
     run = followed.comparer.monitor.run
     if run is not None:
-        yield traffic_rows.cleared(job.job, "run", columns | traffic_rows.of_run(run))
-    yield traffic_rows.cleared(job.job, "end", {**columns, "last": True})
+        yield cleared(job.job, traffic_rows.METHOD, "run", columns | traffic_rows.of_run(run))
+    yield cleared(job.job, traffic_rows.METHOD, "end", {**columns, "last": True})
 
 
 def _told(compared: Compared) -> bool:
@@ -221,7 +224,7 @@ def _hung(followed: _Followed, job: Job, now_ns: int) -> Iterator[dict[str, Any]
     table = followed.course.hanging()
     if table is None:
         if followed.hung is not None:
-            yield traffic_rows.cleared(job.job, "hang over", {"iteration": followed.hung, "found_ns": now_ns})
+            yield cleared(job.job, traffic_rows.METHOD, "hang over", {"iteration": followed.hung, "found_ns": now_ns})
         followed.hung = None
     elif followed.hung is None:
         followed.hung = followed.course.newest

@@ -7,6 +7,7 @@ from typing import Any
 
 from diagnosis.job import Job
 from diagnosis.operator_graph.locate import Culprit, Irregularity, Location
+from streams.findings import device_rows
 from streams.identity import identity
 
 METHOD = "operator_graph"
@@ -31,23 +32,6 @@ def located(
     ]
 
 
-def cleared(job: str, columns: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """The row that ends what the method said: of one run, or (without ``first_iteration``) of everything.
-
-    ``what`` makes its id, beside the iteration that ended it.
-    """
-    return {
-        "id": identity(job, METHOD, what, columns["iteration"]),
-        "method": METHOD,
-        "active": False,
-        "ranks": [],
-        "candidates": [],
-        "devices": [],
-        "waits": [],
-        **columns,
-    }
-
-
 def _common(job: Job, irregularity: Irregularity, ordinal: int) -> dict[str, Any]:
     pivot = irregularity.pivots[0]
     return {
@@ -70,7 +54,7 @@ def _named(job: Job, culprit: Culprit | None) -> dict[str, Any]:
         "level": culprit.level,
         "ranks": list(culprit.ranks),
         "candidates": [list(ranks) for ranks in culprit.candidates],
-        "devices": [{"device": d.device, "kind": d.kind, "downside_nics": d.downside_nics} for d in culprit.devices],
+        "devices": device_rows(culprit.devices),
         "root_operator": {
             "rank": operator.rank,
             "communicator": operator.communicator,

@@ -21,7 +21,8 @@ from schemas import catalogue
 from schemas.errors import ImpossibleValue
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
-from streams.finding_rows import METHOD, cleared, located
+from streams.finding_rows import METHOD, located
+from streams.findings import cleared
 from streams.identity import identity
 from streams.log_fetch import ANSWERS, Fetch
 
@@ -244,10 +245,10 @@ def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Itera
     """Rows that clear what an iterations record ends: a run, and at a long quiet or the log's end everything."""
     state, iteration, last = row["pattern_state"], row["iteration"], row["last"]
     if state == "closed" or (last and row["pattern_from"] is not None):
-        yield cleared(job, {**columns, "iteration": iteration}, "run")
+        yield cleared(job, METHOD, "run", {**columns, "iteration": iteration})
     if state == "quiet" or last:
         everything = {"iteration": iteration, "found_ns": columns["found_ns"], "last": last}
-        yield cleared(job, everything, "quiet")
+        yield cleared(job, METHOD, "quiet", everything)
 
 
 def _check(rows: Sequence[Mapping[str, Any]]) -> None:

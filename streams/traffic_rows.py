@@ -10,6 +10,7 @@ from diagnosis.collective.verdict import Verdict
 from diagnosis.irregularity.monitor import Run
 from diagnosis.job import Job
 from diagnosis.topology import Device
+from streams.findings import device_rows, shared_evidence
 from streams.identity import identity
 
 METHOD = "traffic"
@@ -39,20 +40,6 @@ def found(
         }
         for ordinal, verdict in enumerate(verdicts or (None,))
     ]
-
-
-def cleared(job: str, what: str, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The row that ends what the method said: of one run, or (without ``first_iteration``) of everything."""
-    return {
-        "id": identity(job, METHOD, what, columns["iteration"]),
-        "method": METHOD,
-        "active": False,
-        "ranks": [],
-        "candidates": [],
-        "devices": [],
-        "waits": [],
-        **columns,
-    }
 
 
 def columns_of(compared: Compared, found_ns: int) -> dict[str, Any]:
@@ -86,18 +73,14 @@ def _named(job: Job, verdict: Verdict | None, share: float) -> dict[str, Any]:
         return {"ranks": [], "candidates": [], "devices": []}
     operator = {"communicator": verdict.communicator} if verdict.communicator is not None else None
     devices = _devices(job, verdict)
-    # no series of durations says how much of the iteration is due to a device: one of these is at fault, as far as seen
-    rate = share * verdict.coverage / len(devices) if devices else None
     return {
         "cause": verdict.cause,
         "level": verdict.level,
         "ranks": list(verdict.ranks),
         "candidates": [list(ranks) for ranks in verdict.candidates],
-        "devices": [
-            {"device": device.device, "kind": device.kind, "downside_nics": device.downside_nics} for device in devices
-        ],
+        "devices": device_rows(devices),
         "root_operator": operator,
-        "evidence": {"share": share, "irregularity_rate": rate},
+        "evidence": shared_evidence(share, verdict.coverage, len(devices)),
         "rule": verdict.method,
         "measures": [{"name": name, "value": value} for name, value in sorted(verdict.evidence.items())],
         "coverage": verdict.coverage,

@@ -140,7 +140,7 @@ def _ranks_beside(job: Job, rank: int) -> int:
 
 
 def traditional(log: LazyLog, iteration: int, baseline: Sequence[int]) -> dict[str, float]:
-    """Three sigma over all ranks' logs, host by host: takes long."""
+    """Three sigma over all ranks' logs, host by host."""
     job, compared = log.run.job, sorted(baseline)[-BASELINE_OF_ALL:]
     lost: dict[tuple[int, str], float] = {}
     for ranks in job.ranks_of_host.values():

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from offbeat.settings import DECISIVE as GROUPS
 from offbeat.settings import Settings
 from schemas.errors import InputError
 
@@ -95,7 +96,7 @@ def version(settings: Settings) -> str:
         path = ROOT / name
         for module in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(module.read_bytes())
-    relevant = {name: asdict(getattr(settings, name)) for name in ("monitor", "search", "incidents")}
+    relevant = {name: asdict(getattr(settings, name)) for name in GROUPS}
     digest.update(
         json.dumps([relevant, settings.pivots, settings.publish_all, settings.model], sort_keys=True).encode()
     )

@@ -165,7 +165,7 @@ class IncidentJoiner:
         cleared = [
             (incident, self._cleared(incident, finding))
             for incident in self.incidents.values()
-            if incident.state == "open" and finding.method in incident.methods and _ends(finding, incident)
+            if incident.state == "open" and finding.method in incident.methods and _is_about(finding, incident)
         ]
         return [self._put(replace(after, updated_ns=finding.found_ns)) for before, after in cleared if after != before]
 
@@ -228,7 +228,7 @@ class IncidentJoiner:
         )
 
 
-def _ends(cleared: Evidence, incident: Incident) -> bool:
+def _is_about(cleared: Evidence, incident: Incident) -> bool:
     """Whether a cleared finding is about an incident: what names ranks is about theirs alone."""
     return not cleared.ranks or not set(cleared.ranks).isdisjoint(incident.ranks)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.irregularity.like_ranks import Comparison, LikeRanksSettings, Slow, compare
-from diagnosis.irregularity.told import Told
+from diagnosis.irregularity.summaries import Summaries
 from diagnosis.job import Job
 
 _AHEAD = 3
@@ -58,8 +58,8 @@ class Standing:
         alike = (self.communicator is None) == (slow.communicator is None)
         return alike and not set(self.ranks).isdisjoint(slow.ranks)
 
-    def is_past(self, comparison: Comparison) -> bool:
-        """Whether a comparison in which it is not slow could have shown it."""
+    def can_be_shown_by(self, comparison: Comparison) -> bool:
+        """Whether a comparison could show it: of others nobody knows whether it is over."""
         if self.communicator is not None:
             return self.communicator in comparison.communicators
         return comparison.ranks >= set(self.ranks)
@@ -69,11 +69,13 @@ class Standing:
 class Compared:
     """What comparing like ranks in one iteration came to: who is slow and for how long, and who is no longer.
 
-    ``duration_ns`` is the iteration's; ``coverage`` the share of the job's ranks that told.
+    ``duration_ns`` is the iteration's, ``cost_ns`` what all that are slow in it cost, ``coverage`` the share of the
+    job's ranks that told.
     """
 
     iteration: int
     duration_ns: int
+    cost_ns: int
     coverage: float
     slow: tuple[tuple[Slow, Standing], ...]
     over: tuple[Standing, ...]
@@ -86,7 +88,7 @@ class Beginning:
     """
 
     settings: LikeRanksSettings = field(default_factory=LikeRanksSettings)
-    pending: dict[int, Told] = field(default_factory=dict)
+    pending: dict[int, Summaries] = field(default_factory=dict)
     standing: list[Standing] = field(default_factory=list)
     closed: int = -1
     passed: int = 0
@@ -100,28 +102,28 @@ class Beginning:
         enough = self.compared >= wanted or self.passed >= self.settings.warm_up + _PATIENCE * wanted
         return not wanted or (enough and not self.standing)
 
-    def take(self, summaries: pa.RecordBatch, job: Job) -> Iterator[Compared]:
+    def take(self, batch: pa.RecordBatch, job: Job) -> Iterator[Compared]:
         """Take in rows of telemetry.iteration_summaries: what comes of iterations of which all ranks have told by now,
         or most of later ones.
         """
         if len(job.ranks) > self.settings.most_ranks:
             return
-        of = summaries.column("iteration")
+        of = batch.column("iteration")
         for iteration in pc.unique(of).to_pylist():
             if iteration > self.closed:
-                self.pending.setdefault(iteration, Told()).take(summaries.filter(pc.equal(of, iteration)), job)
+                self.pending.setdefault(iteration, Summaries()).take(batch.filter(pc.equal(of, iteration)), job)
         for iteration in sorted(self.pending)[_MOST_PENDING:]:
             del self.pending[iteration]
         for iteration in sorted(self.pending):
             if self.past or not self._complete(iteration, job):
                 break
-            told, self.closed = self.pending.pop(iteration), iteration
+            summaries, self.closed = self.pending.pop(iteration), iteration
             self.passed += 1
             if self.passed > self.settings.warm_up:
-                comparison = compare(told, job, self.settings)
+                comparison = compare(summaries, job, self.settings)
                 if comparison is not None:
                     self.compared += 1
-                    yield self._compared(iteration, told, comparison, job)
+                    yield self._compared(iteration, summaries, comparison, job)
         if self.past:
             self.pending.clear()
 
@@ -132,7 +134,7 @@ class Beginning:
         ahead = (told.heard for later, told in self.pending.items() if later >= iteration + _AHEAD)
         return max(ahead, default=0) >= max(self.settings.least_told * len(job.ranks), 1)
 
-    def _compared(self, iteration: int, told: Told, comparison: Comparison, job: Job) -> Compared:
+    def _compared(self, iteration: int, summaries: Summaries, comparison: Comparison, job: Job) -> Compared:
         cost_ns = sum(slow.excess_ns for slow in comparison.slow)
         before, found = list(self.standing), list[tuple[Slow, Standing]]()
         for slow in comparison.slow:
@@ -140,15 +142,16 @@ class Beginning:
             if known is not None:
                 before.remove(known)
             found.append((slow, self._lasting(known, slow, iteration, cost_ns)))
-        left = [replace(of, missed=of.missed + 1) if of.is_past(comparison) else of for of in before]
+        left = [replace(of, missed=of.missed + 1) if of.can_be_shown_by(comparison) else of for of in before]
         kept = [of for of in left if of.missed == 0 or (of.told and of.missed < self.settings.in_a_row)]
         self.standing = [*kept, *(standing for _, standing in found)]
         lasting = tuple((slow, standing) for slow, standing in found if standing.told)
         self.spoke |= bool(lasting)
         return Compared(
             iteration=iteration,
-            duration_ns=median_low(rank.span_ns for rank in told.ranks.values()),
-            coverage=len(told.ranks) / len(job.ranks),
+            duration_ns=median_low(rank.span_ns for rank in summaries.ranks.values()),
+            cost_ns=cost_ns,
+            coverage=len(summaries.ranks) / len(job.ranks),
             slow=lasting,
             over=tuple(of for of in left if of.told and of not in kept),
         )
@@ -185,7 +188,7 @@ class Beginning:
         """What ``to_state`` described."""
         return cls(
             settings,
-            {iteration: Told.from_state(told) for iteration, told in state["pending"]},
+            {iteration: Summaries.from_state(told) for iteration, told in state["pending"]},
             [Standing(**{**of, "ranks": tuple(of["ranks"])}) for of in state["standing"]],
             state["closed"],
             state["passed"],

@@ -17,10 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from diagnosis.robust import NORMAL_MAD
 
-_NORMAL = 1.4826
-"""A normal distribution's standard deviation over its median distance from the median."""
+Floats = npt.NDArray[np.float64]
 
 HARMONICS = 3
 """A train of short pulses shows as a line and its multiples (appendix B: at 0.144, 0.288 and 0.432)."""
@@ -73,7 +72,7 @@ def recurrence(durations_ns: Sequence[int | None], settings: FluctuationSettings
     if known.sum() < settings.least_peaks * settings.shortest_period:
         return None
     excess = np.where(known, durations / np.median(durations[known]) - 1, 0.0)
-    deviation = _NORMAL * float(np.median(np.abs(excess[known])))
+    deviation = NORMAL_MAD * float(np.median(np.abs(excess[known])))
     faint = max(settings.faint, 1 + settings.deviations * deviation)
     for delta, least_peaks in ((settings.delta, settings.least_peaks), (faint, settings.faint_peaks)):
         period = _period(excess, known, delta, least_peaks, settings) if delta <= settings.delta else None

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from statistics import median_low
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from diagnosis.irregularity.told import Told, shape
+from diagnosis.irregularity.summaries import Summaries, shape
 from diagnosis.job import Job
 from diagnosis.operators import Ints
+from diagnosis.robust import NORMAL_MAD
 from diagnosis.topology import Device
 
 _MATERIAL = 0.25
@@ -75,9 +77,9 @@ class Slow:
 class Comparison:
     """Who is slow, what costs most first; ``ranks`` and ``communicators`` had others to be compared with."""
 
-    slow: tuple[Slow, ...] = ()
-    ranks: frozenset[int] = frozenset()
-    communicators: frozenset[str] = frozenset()
+    slow: tuple[Slow, ...]
+    ranks: frozenset[int]
+    communicators: frozenset[str]
 
 
 class _Beyond(NamedTuple):
@@ -88,14 +90,14 @@ class _Beyond(NamedTuple):
     group: int
 
 
-def compare(told: Told, job: Job, settings: LikeRanksSettings) -> Comparison | None:
+def compare(summaries: Summaries, job: Job, settings: LikeRanksSettings) -> Comparison | None:
     """Who makes the iteration longer than it would be if like ranks were alike; None where too few told."""
-    if not told.ranks or len(told.ranks) < settings.least_told * len(job.ranks):
+    if not summaries.ranks or len(summaries.ranks) < settings.least_told * len(job.ranks):
         return None
-    whole_ns = int(np.median([rank.span_ns for rank in told.ranks.values()]))
+    whole_ns = int(np.median([rank.span_ns for rank in summaries.ranks.values()]))
     least_ns = whole_ns * (1.0 - 1.0 / settings.delta)
-    ranks, channels = _ranks_beyond(told, job, settings), _channels_beyond(told, job, settings)
-    found = [*_computing(ranks, told, job, settings, least_ns), *_transferring(channels, job, settings, least_ns)]
+    ranks, channels = _ranks_beyond(summaries, job, settings), _channels_beyond(summaries, job, settings)
+    found = [*_computing(ranks, summaries, job, settings, least_ns), *_transferring(channels, job, settings, least_ns)]
     # operators that overlap count several times
     found = [replace(slow, excess_ns=min(slow.excess_ns, whole_ns)) for slow in found]
     most = max((slow.excess_ns for slow in found), default=0)
@@ -104,7 +106,7 @@ def compare(told: Told, job: Job, settings: LikeRanksSettings) -> Comparison | N
     return Comparison(tuple(kept), frozenset(ranks), frozenset(channels))
 
 
-def _ranks_beyond(told: Told, job: Job, settings: LikeRanksSettings) -> dict[int, _Beyond]:
+def _ranks_beyond(summaries: Summaries, job: Job, settings: LikeRanksSettings) -> dict[int, _Beyond]:
     """By how much longer ranks are out of operators than those that run the same program on their pipeline stage.
 
     Who waits for its pipeline's neighbour is out of collectives for longer as well, and less out of all operators:
@@ -112,14 +114,14 @@ def _ranks_beyond(told: Told, job: Job, settings: LikeRanksSettings) -> dict[int
     out: one stage has more to compute than another.
     """
     alike: dict[tuple[int | None, int], list[int]] = {}
-    for rank, of in told.ranks.items():
+    for rank, of in summaries.ranks.items():
         stage = _stage(job, [rank])
         if stage is not None or not of.pipelined:
             alike.setdefault((stage, of.program), []).append(rank)
     beyond: dict[int, _Beyond] = {}
     for group, ranks in enumerate(alike.values()):
         if len(ranks) > 1:
-            of_group = [told.ranks[rank] for rank in ranks]
+            of_group = [summaries.ranks[rank] for rank in ranks]
             alone = _excess(np.array([of.alone_ns for of in of_group]), settings)
             apart = _excess(np.array([of.apart_ns for of in of_group]), settings)
             by = zip(ranks, np.minimum(alone, apart).tolist(), strict=True)
@@ -128,12 +130,12 @@ def _ranks_beyond(told: Told, job: Job, settings: LikeRanksSettings) -> dict[int
 
 
 def _computing(
-    beyond: Mapping[int, _Beyond], told: Told, job: Job, settings: LikeRanksSettings, least_ns: float
+    beyond: Mapping[int, _Beyond], summaries: Summaries, job: Job, settings: LikeRanksSettings, least_ns: float
 ) -> Iterator[Slow]:
     """Ranks that compute for longer than those like them; all of a host's: its CPUs."""
     for ranks in _worst(beyond, settings, least_ns):
         most, alike = max(beyond[rank].ns for rank in ranks), beyond[ranks[0]].alike
-        beside = told.ranks.keys() & set(job.ranks_beside(ranks[0]))
+        beside = summaries.ranks.keys() & set(job.ranks_beside(ranks[0]))
         if 1 < len(ranks) <= alike / 2 and beside == set(ranks):
             yield Slow("host_slow", "machine", ranks, (), (job.cpu(ranks[0]),), None, most, alike)
         elif len(ranks) <= max(1, settings.most_share * alike):
@@ -141,23 +143,25 @@ def _computing(
                 yield Slow("compute_slow", "device", (rank,), (), (job.gpu(rank),), None, beyond[rank].ns, alike)
 
 
-def _channels_beyond(told: Told, job: Job, settings: LikeRanksSettings) -> dict[str, _Beyond]:
+def _channels_beyond(summaries: Summaries, job: Job, settings: LikeRanksSettings) -> dict[str, _Beyond]:
     """By how much longer collectives keep all members of a communicator than those of others like it: with the same
     operators, as many members, and on the same pipeline stage.
 
     Two of the same members are not alike, or there would be one; those of pipelines without known stages may not be.
     """
     alike: dict[tuple[int | None, str], list[str]] = {}
-    for name, of in told.channels.items():
+    for name, of in summaries.channels.items():
         members = job.members.get(name, ())
         stage = _stage(job, members)
-        known = stage is not None or not any(told.ranks[rank].pipelined for rank in members if rank in told.ranks)
+        known = stage is not None or not any(
+            summaries.ranks[rank].pipelined for rank in members if rank in summaries.ranks
+        )
         if 1 < len(members) == of.members and known:
             alike.setdefault((stage, f"{shape(job, name)} {of.kind}"), []).append(name)
     beyond: dict[str, _Beyond] = {}
     for group, names in enumerate(alike.values()):
         if len(names) > 1 and len({frozenset(job.members[name]) for name in names}) == len(names):
-            by = _excess(np.array([told.channels[name].least_ns for name in names]), settings)
+            by = _excess(np.array([summaries.channels[name].least_ns for name in names]), settings)
             beyond |= {name: _Beyond(ns, len(names), group) for name, ns in zip(names, by.tolist(), strict=True)}
     return beyond
 
@@ -220,10 +224,6 @@ def _excess(values: Ints, settings: LikeRanksSettings) -> Ints:
 
     Of two the lesser is the median, since one of two that are slow is slower than the other.
     """
-    usual = _median(values)
-    sigma = 1.4826 * _median(np.abs(values - usual))
+    usual = median_low(values.tolist())
+    sigma = NORMAL_MAD * median_low(np.abs(values - usual).tolist())
     return np.where(values - usual > settings.sigmas * sigma, values - usual, 0)
-
-
-def _median(values: Ints) -> int:
-    return int(np.sort(values)[(len(values) - 1) // 2])

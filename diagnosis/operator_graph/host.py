@@ -19,9 +19,7 @@ from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operators import Ints, Operators
-
-NORMAL_MAD = 1.4826
-"""Standard deviations to one median absolute deviation of normal values: a lost line makes one sum useless, not all."""
+from diagnosis.robust import NORMAL_MAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +204,10 @@ def _go_on_late(
 
 
 def _beyond_usual(now: float, before: Floats, settings: HostSettings) -> tuple[float, float]:
-    """By how much a value is greater than those of the baseline are in the middle, and how much chance would do."""
+    """By how much a value is greater than those of the baseline are in the middle, and how much chance would do.
+
+    By the median distance: a lost line makes one sum useless, not all.
+    """
     usual = float(np.median(before))
     return now - usual, settings.sigmas * NORMAL_MAD * float(np.median(np.abs(before - usual)))
 

@@ -60,6 +60,7 @@ def test_no_rows_are_no_operators() -> None:
     made = Operators.from_arrow(COMM_OPS.schema.empty_table())
     assert len(made) == 0
     assert len(made.meeting_keys) == len(next_calls(made)) == 0
+    assert len(Operators.from_arrow(COMM_OPS.schema.empty_table(), distinct=True)) == 0
 
 
 def test_chunks_with_dictionaries_of_their_own_are_one_log() -> None:

@@ -113,13 +113,21 @@ def _cut(folder: Path, first: int, last: int) -> None:
         (folder / file.stem).write_bytes(b"".join(kept))
 
 
-def test_a_recording_that_is_slow_from_its_first_line_on_names_the_rank(tmp_path: Path) -> None:
-    _cut(tmp_path, 30, 40)
+@pytest.mark.parametrize(("first", "since", "last"), [(28, 33, 39), (30, 35, 40), (30, 35, 38)])
+def test_a_recording_that_is_slow_from_the_first_lines_on_names_the_rank(
+    tmp_path: Path, first: int, since: int, last: int
+) -> None:
+    """Also of nine iterations, of which none can be judged by those before it."""
+    _cut(tmp_path, first, last)
     result = offbeat("diagnose", tmp_path)
-    assert "\nirregular iterations: none beside the first\n" in result.stdout
+    judged = max(last - first + 1 - 10, 0)
+    told = "none beside the first" if judged else "not known, as there were too few regular ones before"
+    assert f"\nirregular iterations: {told}\n" in result.stdout
     assert "\n1. compute_slow: rank 5 (gpu:rank5)\n" in result.stdout
-    [incident] = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)["incidents"]
-    assert (incident["ranks"], incident["iterations"], incident["methods"]) == ([5], [35, 40], ["like_ranks"])
+    said = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)
+    [incident] = said["incidents"]
+    assert said["iterations"]["judged"] == judged
+    assert (incident["ranks"], incident["iterations"], incident["methods"]) == ([5], [since, last], ["like_ranks"])
 
 
 def test_a_slow_job_with_missing_logs_is_not_called_well(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from diagnosis.operator_graph.locate import Culprit, Irregularity, Location
 from diagnosis.topology import Device
 from schemas.catalogue import FINDINGS
 from schemas.message import decode, encode
-from streams.finding_rows import cleared, located
+from streams.finding_rows import METHOD, located
+from streams.findings import cleared
 
 Row = dict[str, Any]
 
@@ -96,12 +97,12 @@ def test_ids_are_the_same_again_and_differ_by_what_they_are_of() -> None:
     assert [row["id"] for row in both] == [row["id"] for row in rows(replace(LOCATION, culprits=(other, CULPRIT)))]
     job_b = located(replace(JOB, job="k"), IRREGULAR, LOCATION, COLUMNS, 0)[0]
     later = located(JOB, replace(IRREGULAR, iteration=21), LOCATION, COLUMNS, 0)[0]
-    over = [cleared("j", {"iteration": 20, "found_ns": 7}, what) for what in ("run", "quiet")]
+    over = [cleared("j", METHOD, what, {"iteration": 20, "found_ns": 7}) for what in ("run", "quiet")]
     ids = [row["id"] for row in (*both, job_b, later, *over)]
     assert len(set(ids)) == len(ids)
 
 
 def test_what_is_over_names_nobody() -> None:
-    made = cleared("j", {"iteration": 20, "found_ns": 7, "last": True}, "quiet")
+    made = cleared("j", METHOD, "quiet", {"iteration": 20, "found_ns": 7, "last": True})
     [row] = sent([made])
     assert (row["active"], row["ranks"], row["first_iteration"], row["last"]) == (False, [], None, True)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from diagnosis.irregularity.beginning import Beginning, Compared
 from diagnosis.irregularity.like_ranks import LikeRanksSettings
 from diagnosis.job import Layout
-from tests.diagnosis.irregularity.told_iterations import EQUAL, MS, RANKS, SLOW_GPU, Told, job
+from tests.diagnosis.irregularity.made_iterations import EQUAL, MS, RANKS, SLOW_GPU, Made, job
 
 SETTINGS = LikeRanksSettings(warm_up=2, iterations=4, in_a_row=3)
 JOB = job()
 
 
-def begun(told: Iterable[Told], beginning: Beginning | None = None) -> list[Compared]:
+def begun(told: Iterable[Made], beginning: Beginning | None = None) -> list[Compared]:
     beginning = beginning or Beginning(SETTINGS)
     first = beginning.passed
     return [one for at, of in enumerate(told, first) for one in beginning.take(of.summaries(at), JOB)]
@@ -122,16 +122,26 @@ def test_who_could_not_be_compared_is_not_over() -> None:
     assert [of.missed for of in beginning.standing] == [0]
 
 
+def test_a_slow_channel_of_which_not_all_members_told_is_not_over() -> None:
+    beginning = Beginning(SETTINGS)
+    slow = Made(transfer_ms={"dp0": 50.0})
+    begun([slow] * 6, beginning)
+    for at in range(6, 12):
+        [compared] = beginning.take(slow.summaries(at, lost=[2]), JOB)
+        assert (compared.slow, compared.over) == ((), ())
+    assert [of.missed for of in beginning.standing] == [0]
+
+
 def test_one_fault_that_shows_in_several_ways_is_one() -> None:
     """A NIC two channels of which are about equally slow; a GPU whose neighbour is nearly as slow now and then."""
-    nic = [Told(transfer_ms={"dp1": 42 + one, "ep56": 43 - one}) for one in (0, 2, 0, 2, 0, 2, 0)]
+    nic = [Made(transfer_ms={"dp1": 42 + one, "ep56": 43 - one}) for one in (0, 2, 0, 2, 0, 2, 0)]
     assert [list(of) for of in said(begun(nic)).values()] == [[((5,), count)] for count in (3, 4, 5)]
-    gpu = [Told(compute_ms={4: 120.0, 5: 80 + late}) for late in (26, 38, 26, 38, 26, 38, 26)]
+    gpu = [Made(compute_ms={4: 120.0, 5: 80 + late}) for late in (26, 38, 26, 38, 26, 38, 26)]
     assert [of[0][1] for of in said(begun(gpu)).values()] == [3, 4, 5]
 
 
 def test_of_two_that_are_alike_one_is_slow_if_it_is_in_all() -> None:
-    """Both stages of a pipeline have two ranks: nothing but time tells what is chance."""
+    """Each stage of a pipeline has two ranks: nothing but time tells what is chance."""
     of = job()
     pair = replace(of, layout=Layout(tp=2, cp=1, dp=1, pp=4, source="given"))
     beginning = Beginning(SETTINGS)
@@ -140,7 +150,7 @@ def test_of_two_that_are_alike_one_is_slow_if_it_is_in_all() -> None:
 
 
 def test_what_is_over_is_over_alone() -> None:
-    both = Told(compute_ms={5: 120.0}, transfer_ms={"dp0": 42.0})
+    both = Made(compute_ms={5: 120.0}, transfer_ms={"dp0": 42.0})
     beginning = Beginning(SETTINGS)
     begun([both] * 6, beginning)
     [*_, last] = begun([SLOW_GPU] * 3, beginning)
@@ -155,10 +165,10 @@ def test_rows_of_several_iterations_may_come_at_once() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([EQUAL, SLOW_GPU, Told(transfer_ms={"dp0": 50.0})]), max_size=12),
+    st.lists(st.sampled_from([EQUAL, SLOW_GPU, Made(transfer_ms={"dp0": 50.0})]), max_size=12),
     st.sets(st.integers(0, 40), max_size=6),
 )
-def test_nothing_is_lost_by_a_restart(told: list[Told], cuts: set[int]) -> None:
+def test_nothing_is_lost_by_a_restart(told: list[Made], cuts: set[int]) -> None:
     """Wherever it comes: hosts tell one after the other."""
     batches = [of.summaries(at, ranks=RANKS[first : first + 2]) for at, of in enumerate(told) for first in (0, 2, 4, 6)]
     undisturbed, disturbed = Beginning(SETTINGS), Beginning(SETTINGS)

@@ -17,7 +17,7 @@ _FEW_LOST = 0.05
 """Of a rank's operators; with more of them lost, what it says of itself is not what it did."""
 
 
-class RankTold(NamedTuple):
+class RankSummary(NamedTuple):
     """How long an iteration was on a rank, how much of that it was in no operator (``alone_ns``) and in no collective
     (``apart_ns``), which of the programs it runs, and whether it sends and receives (``pipelined``).
     """
@@ -29,7 +29,7 @@ class RankTold(NamedTuple):
     pipelined: bool
 
 
-class ChannelTold(NamedTuple):
+class ChannelSummary(NamedTuple):
     """For how long the member of a communicator that waited least was in its collectives, how many members told, and
     what its operators are, as far as anybody saw: how many, and which.
     """
@@ -39,21 +39,21 @@ class ChannelTold(NamedTuple):
     operators: int
     kind: str
 
-    def joined(self, other: ChannelTold) -> ChannelTold:
+    def joined(self, other: ChannelSummary) -> ChannelSummary:
         """What both tell together."""
         operators, kind = max(self[2:], other[2:])
-        return ChannelTold(min(self.least_ns, other.least_ns), self.members + other.members, operators, kind)
+        return ChannelSummary(min(self.least_ns, other.least_ns), self.members + other.members, operators, kind)
 
 
 @dataclass
-class Told:
+class Summaries:
     """What has been told of one iteration so far. Of a rank with an unknown time, or of which more than a few lines are
     lost, nothing is known: such are ``unknown``.
     """
 
-    ranks: dict[int, RankTold] = field(default_factory=dict)
+    ranks: dict[int, RankSummary] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
-    channels: dict[str, ChannelTold] = field(default_factory=dict)
+    channels: dict[str, ChannelSummary] = field(default_factory=dict)
     programs: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -61,14 +61,14 @@ class Told:
         """How many ranks have told anything."""
         return len(self.ranks) + len(self.unknown)
 
-    def take(self, summaries: pa.RecordBatch, job: Job) -> None:
+    def take(self, batch: pa.RecordBatch, job: Job) -> None:
         """Take in rows of telemetry.iteration_summaries, all of one iteration; ranks that told already are left out."""
-        heard = self.ranks.keys() | self.unknown
-        rows = summaries.filter(pc.and_(pc.is_valid(summaries["end_ns"]), pc.is_valid(summaries["by_operator"])))
+        rows = batch.filter(pc.and_(pc.is_valid(batch["end_ns"]), pc.is_valid(batch["by_operator"])))
         spent = _Spent.of(rows)
         span = ints(rows, "end_ns") - ints(rows, "start_ns")
         for at, rank in enumerate(ints(rows, "rank").tolist()):
-            if not spent.known[at] or span[at] <= 0 or rank in heard | self.ranks.keys() or rank not in job.place:
+            told_before = rank in self.ranks or rank in self.unknown
+            if told_before or rank not in job.place or not spent.known[at] or span[at] <= 0:
                 continue
             shapes = []
             for part in spent.parts[at]:
@@ -77,14 +77,14 @@ class Told:
                     known, told = self.channels.get(part.communicator), part.told()
                     self.channels[part.communicator] = told if known is None else known.joined(told)
             program = "; ".join([str(spent.operators[at]), *sorted(shapes)])
-            self.ranks[rank] = RankTold(
+            self.ranks[rank] = RankSummary(
                 int(span[at]),
                 int(span[at] - spent.in_operators[at]),
                 int(span[at] - spent.in_collectives[at]),
                 self.programs.setdefault(program, len(self.programs)),
                 any(part.ops.keys() & set(POINT_TO_POINT) for part in spent.parts[at]),
             )
-        self.unknown |= set(ints(summaries, "rank").tolist()) & job.place.keys() - self.ranks.keys()
+        self.unknown |= set(ints(batch, "rank").tolist()) & job.place.keys() - self.ranks.keys()
 
     def to_state(self) -> dict[str, Any]:
         """A form that JSON can carry."""
@@ -99,9 +99,9 @@ class Told:
     def from_state(cls, state: Mapping[str, Any]) -> Self:
         """What ``to_state`` described."""
         return cls(
-            {rank: RankTold(*told) for rank, told in state["ranks"]},
+            {rank: RankSummary(*told) for rank, told in state["ranks"]},
             set(state["unknown"]),
-            {name: ChannelTold(*told) for name, told in state["channels"]},
+            {name: ChannelSummary(*told) for name, told in state["channels"]},
             {program: number for number, program in enumerate(state["programs"])},
         )
 
@@ -125,10 +125,10 @@ class _Part:
         """Whether there are collectives among them."""
         return bool(self.ops.keys() - set(POINT_TO_POINT))
 
-    def told(self) -> ChannelTold:
+    def told(self) -> ChannelSummary:
         """What that says of the communicator."""
         kind = ", ".join(f"{op} {times}" for op, times in sorted(self.ops.items()))
-        return ChannelTold(self.in_collectives_ns, 1, sum(self.ops.values()), kind)
+        return ChannelSummary(self.in_collectives_ns, 1, sum(self.ops.values()), kind)
 
 
 @dataclass(frozen=True, slots=True)

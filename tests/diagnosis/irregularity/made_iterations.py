@@ -27,7 +27,7 @@ def job(*, hosts: bool = True) -> Job:
 
 
 @dataclass(frozen=True)
-class Told:
+class Made:
     """One iteration. ``compute_ms`` of ranks that differ from the others, ``transfer_ms`` of such channels; ``late_ms``
     of ranks that wait for a pipeline neighbour first, whose send comes as late.
     """
@@ -76,5 +76,5 @@ class Told:
         )
 
 
-EQUAL = Told()
-SLOW_GPU = Told(compute_ms={5: 120.0})
+EQUAL = Made()
+SLOW_GPU = Made(compute_ms={5: 120.0})
