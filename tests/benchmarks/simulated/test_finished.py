@@ -11,6 +11,7 @@ from benchmarks.simulated.finished import Finished, version
 from benchmarks.simulated.plan import Case
 from benchmarks.simulated.scoring import FaultScore, IterationScore, Said
 from benchmarks.simulated.trial import Layout, Score, Traffic
+from diagnosis.irregularity.like_ranks import LikeRanksSettings
 from diagnosis.irregularity.monitor import MonitorSettings
 from offbeat.settings import Settings
 from producers.simulation.scenarios import Story
@@ -88,3 +89,4 @@ def test_without_a_file_scores_are_kept_all_the_same() -> None:
 def test_the_version_follows_the_settings() -> None:
     assert version(Settings()) == version(Settings())
     assert version(Settings()) != version(Settings(monitor=MonitorSettings(delta=1.2)))
+    assert version(Settings()) != version(Settings(like_ranks=LikeRanksSettings(iterations=0)))
