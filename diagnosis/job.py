@@ -41,6 +41,14 @@ class Layout:
             return None
         return rank // (self.world // self.pp)
 
+    def replica(self, rank: int) -> int | None:
+        """Replica of the model that a rank is part of, one a place in data and context; all its stages work on the
+        same sequences. None where the layout has no such rank.
+        """
+        if self.tp is None or self.pp is None or self.world is None or not 0 <= rank < self.world:
+            return None
+        return rank % (self.world // self.pp) // self.tp
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

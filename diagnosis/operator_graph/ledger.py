@@ -170,6 +170,8 @@ class Ledger:
             chosen, times = rows[on], float(weights[on].max())
             members = delays.members(int(chosen[0]), self._logs.job)
             common = self._common("transfer", members)
+            if not delays.operators.ended[chosen].all() and self._logs.job.on_one_host(members):
+                common = max(common, self._of_its_replica(members))
             if self._material("transfer", chosen, common, times=times):
                 late = self._straggler(chosen, members)
                 if late is not None:
@@ -252,8 +254,27 @@ class Ledger:
         the channel in question are no witnesses: they share its transfers. Few others tell nothing.
         """
         known = self._witnesses.compute if kind == "compute" else self._witnesses.transfer
-        sums = [amount for rank, amount in known.items() if rank not in members]
-        return max(0.0, float(np.quantile(sums, 0.25))) if len(sums) >= LEAST_WITNESSES else 0.0
+        return _of_most([amount for rank, amount in known.items() if rank not in members])
+
+    def _of_its_replica(self, members: tuple[int, ...]) -> float:
+        """What three in four of the ranks at hand transferred longer than usual on the other stages of the members'
+        replica. Without ends what is computed until the next call counts as a tensor group's transfers, and sequences
+        that are longer in one replica slow all of its stages, and no other's.
+        """
+        layout = self._logs.job.layout
+        if layout is None:
+            return 0.0
+        replicas = {layout.replica(rank) for rank in members}
+        stages = {layout.pipeline_stage(rank) for rank in members}
+        if len(replicas) > 1 or None in replicas:
+            return 0.0
+        return _of_most(
+            [
+                amount
+                for rank, amount in self._witnesses.transfer.items()
+                if layout.replica(rank) in replicas and layout.pipeline_stage(rank) not in stages
+            ]
+        )
 
     def _material(
         self, kind: Kind, rows: Ints, common: float = 0.0, least: float | None = None, times: float = 1.0
@@ -313,3 +334,8 @@ class Ledger:
         excess = int(np.nansum(delays.transfer[rows]) - common)
         iteration = int(delays.operators.iteration[worst])
         return Leaf(late, None, (late,), excess, iteration, operator, path if path[-1] == late else (*path, late))
+
+
+def _of_most(amounts: Sequence[float]) -> float:
+    """What three in four of the amounts (ns) reach; 0 where they are few, or it is less than nothing."""
+    return max(0.0, float(np.quantile(amounts, 0.25))) if len(amounts) >= LEAST_WITNESSES else 0.0

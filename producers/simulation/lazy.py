@@ -31,8 +31,10 @@ from producers.simulation.totals import family_totals
 
 _KEPT_WHOLE = 4
 _KEPT_CONDITIONS = 32
-_KEPT_BLOCK_BYTES = 400e6
-"""Of when parts ended, for those who look back: 1 to 9 MB an iteration at 8,192 ranks."""
+_KEPT_BLOCK_BYTES = 2500e6
+"""Of when parts ended, for those who look back: 1 to 9 MB an iteration at 8,192 ranks. Searches look back a hundred
+iterations again and again; with room for fewer, each of them would be executed anew every time.
+"""
 _KEPT_PART_BYTES = 1000e6
 _KEPT_RANK_BYTES = 2500e6
 """Of what was asked for: it is asked for again, above all the iterations that others are compared with."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnosis.irregularity.monitor import IterationMonitor
+from diagnosis.job import Job, Layout
 from diagnosis.operator_graph.locate import (
     COMPUTE,
     MIXED,
@@ -112,6 +113,44 @@ def test_what_all_ranks_compute_longer_is_nobodys_fault(pivots: tuple[int, ...])
     training = alike(40)
     location, _ = answered(locate(training.job(), of_training(training, excess_ms=40, pivots=pivots)), training.table())
     assert location.culprits == ()
+
+
+def replicas_without_ends(longer: tuple[int, ...], *, fabric_ms: float = 0) -> tuple[Training, Job, pa.Table]:
+    """Two replicas of two stages, a tensor group of two on each host; some ranks compute 40 ms longer, or the first
+    group's transfers are slow. No ends are logged.
+    """
+    tensors = {f"t{first // 2}": (first, first + 1) for first in range(0, 8, 2)}
+
+    def program(rank: int) -> list[Step]:
+        group, extra = f"t{rank // 2}", 20 if rank in longer else 0
+        layer: list[Step] = [Compute(5), Collective(group, extra_ms=fabric_ms if group == "t0" else 0)]
+        layers = [*layer, Compute(30, extra_ms=extra), *layer, Compute(30, extra_ms=extra), *layer]
+        handed: list[Step] = [Recv(rank - 4)] if rank >= 4 else []
+        passed: list[Step] = [Send(rank + 4)] if rank < 4 else []
+        return [*handed, *layers, *passed, Collective("all")]
+
+    training = Training({rank: program(rank) for rank in range(8)}, {**tensors, "all": tuple(range(8))})
+    places = tuple(replace(place, host=f"h{place.rank // 2}") for place in training.job().places)
+    job = replace(training.job(), places=places, layout=Layout(tp=2, pp=2, dp=2))
+    table = training.table()
+    ends = pa.nulls(len(table), pa.int64())
+    return training, job, table.set_column(table.schema.get_field_index("end_ns"), "end_ns", ends)
+
+
+@pytest.mark.parametrize("pivots", [(0, 3, 5, 6), (0, 4), (1, 5, 7)])
+def test_longer_sequences_of_a_replica_are_no_slow_nvlinks_where_ends_are_not_logged(pivots: tuple[int, ...]) -> None:
+    training, job, table = replicas_without_ends((0, 1, 4, 5))
+    location, _ = answered(locate(job, of_training(training, excess_ms=80, pivots=pivots)), table)
+    assert location.culprits == ()
+
+
+@pytest.mark.parametrize("pivots", [(0, 3, 5, 6), (0, 4), (1, 5, 7)])
+def test_slow_nvlinks_are_told_though_ends_are_not_logged(pivots: tuple[int, ...]) -> None:
+    training, job, table = replicas_without_ends((), fabric_ms=15)
+    location, _ = answered(locate(job, of_training(training, excess_ms=45, pivots=pivots)), table)
+    [culprit] = location.culprits
+    assert (culprit.cause, culprit.ranks) == (NETWORK, (0, 1))
+    assert "nvlink" in {device.kind for device in culprit.devices}
 
 
 @pytest.mark.parametrize("culprit", [2, 5, 6])
