@@ -200,7 +200,7 @@ class Monitor:
                 "pattern_state": "closed" if judgement.closed else "open",
                 "period": run.period,
                 "excess_ns": run.excess_ns,
-                "baseline": list(run.baseline),
+                "baseline": list(run.compared_with),
             }
         return columns
 

@@ -38,8 +38,8 @@ _NOTHING = Location(culprits=(), waits=(), visited=(), coverage=0.0, clock_error
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """``answer_within_ns`` is how long agents may take; ``last_ordinal`` the last irregular iteration of a run that
-    is searched (its baseline must still be in the agents' logs).
+    """``answer_within_ns`` is how long agents may take; ``last_ordinal`` the last irregular iteration of a run, and
+    of a step within it, that is searched (its baseline must still be in the agents' logs).
     """
 
     answer_within_ns: int = 10_000_000_000
@@ -48,12 +48,8 @@ class SearchSettings:
 
     def due(self, row: Mapping[str, Any]) -> bool:
         """Whether a row of analysis.iterations is searched, by its place in its run and on the run's latest step."""
-        ordinal, step_ordinal = row["pattern_ordinal"] or 0, row["step_ordinal"]
-        return (
-            bool(row["irregular"])
-            and ordinal <= self.last_ordinal
-            and (_power_of_two(ordinal) or (step_ordinal is not None and _power_of_two(step_ordinal)))
-        )
+        ordinals = (row["pattern_ordinal"] or 0, row["step_ordinal"] or 0)
+        return bool(row["irregular"]) and any(_power_of_two(n) and n <= self.last_ordinal for n in ordinals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +234,7 @@ class Search:
 
 
 def _power_of_two(number: int) -> bool:
-    return number & (number - 1) == 0
+    return number > 0 and number & (number - 1) == 0
 
 
 def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

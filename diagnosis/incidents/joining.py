@@ -195,13 +195,18 @@ class IncidentJoiner:
 
     def _remember(self, finding: Evidence) -> None:
         oldest = (finding.iteration or 0) - self.settings.window
-        self.recent = [known for known in self.recent if (known.iteration or 0) >= oldest][-_MOST_FINDINGS:]
-        self.recent.append(finding)
+        recent = [known for known in self.recent if (known.iteration or 0) >= oldest][-_MOST_FINDINGS:]
+        self.recent = [*self._latest(oldest), *recent, finding]
         self.incidents = {
             key: incident
             for key, incident in self.incidents.items()
             if incident.state == "open" or incident.last_iteration >= oldest
         }
+
+    def _latest(self, oldest: int) -> list[Evidence]:
+        """The latest finding of each open incident, where it is older: what a long run costs is told by its share."""
+        latest = {incident.findings[-1] for incident in self.incidents.values() if incident.state == "open"}
+        return [known for known in self.recent if known.id in latest and (known.iteration or 0) < oldest]
 
     def _put(self, incident: Incident) -> Incident:
         self.incidents[incident.id] = incident

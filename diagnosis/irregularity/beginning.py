@@ -22,7 +22,7 @@ _AHEAD = 3
 """Iterations that an iteration waits for ranks which have not told of it, while others go on telling of later ones."""
 
 _MOST_PENDING = 8
-"""Iterations that wait; what is furthest ahead is dropped."""
+"""Iterations that wait; of more, those of which fewest ranks have told are dropped, of like ones the earliest."""
 
 _PATIENCE = 4
 """Times as many iterations as are to be compared may pass until that many could be."""
@@ -112,8 +112,6 @@ class Beginning:
         for iteration in pc.unique(of).to_pylist():
             if iteration > self.closed:
                 self.pending.setdefault(iteration, Summaries()).take(batch.filter(pc.equal(of, iteration)), job)
-        for iteration in sorted(self.pending)[_MOST_PENDING:]:
-            del self.pending[iteration]
         for iteration in sorted(self.pending):
             if self.past or not self._complete(iteration, job):
                 break
@@ -124,8 +122,16 @@ class Beginning:
                 if comparison is not None:
                     self.compared += 1
                     yield self._compared(iteration, summaries, comparison, job)
+        self._drop()
         if self.past:
             self.pending.clear()
+
+    def _drop(self) -> None:
+        """Forget what is beyond the bound: one rank with numbers of its own does not keep the others' from being
+        compared, nor do hosts that tell of many iterations one after the other, or one that began before the others.
+        """
+        while len(self.pending) > _MOST_PENDING:
+            del self.pending[min(self.pending, key=lambda iteration: (self.pending[iteration].heard, iteration))]
 
     def _complete(self, iteration: int, job: Job) -> bool:
         """Whether all ranks have told of an iteration, or enough of them of one so far ahead that no more will."""

@@ -1,7 +1,8 @@
 """Irregular iterations: longer than delta times the average of the regular ones before them (Holmes 3.1, 4.2.2).
 
 A windowed mean as the paper words it absorbs a degradation that lasts longer than the window, so irregular
-iterations never enter the baseline; neither do warm-up iterations nor those whose duration a gap in the log hides.
+iterations never enter the baseline; neither do warm-up iterations nor those whose duration a gap in the log hides, nor
+what dips below delta while a run of irregular ones goes on.
 A fluctuation has a smaller delta of its own, which counts only while there is evidence that it recurs
 (``fluctuation``): noise alone exceeds it now and then.
 """
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import ceil
+from statistics import median_low
 from typing import Any
 
 from diagnosis.irregularity.fluctuation import FluctuationSettings, Recurrence, recurrence
@@ -27,12 +29,14 @@ class MonitorSettings:
     a smaller window) are enough to judge by.
 
     ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
-    ``closed_after`` regular ones in a row, and ``quiet_after`` regular ones in a row mean that nothing is left
-    (100 iterations: the span that Holmes correlates over). An iteration longer than ``step_delta`` times what the
-    run's iterations take is on a step above them: something else has come on top. ``least_excess_ns``: an irregular
+    ``closed_after`` regular ones in a row (those that are too long by more than ``plain_share`` of what the run's are
+    count as neither: they belong to it), and ``quiet_after`` regular ones in a row mean that nothing is left (100
+    iterations: the span that Holmes correlates over). An iteration longer than ``step_delta`` times what the run's
+    iterations take is on a step above them: something else has come on top. ``least_excess_ns``: an irregular
     iteration is longer than expected by more than that as well (Pulse 7.2.1: 500 ms, whatever the ``delta``).
     A search compares with regular iterations that are too long by at most ``plain_share`` of what the irregular one
-    is; 1: with all of the window, as the paper.
+    is; 1: with all of the window, as the paper. What came ``reach`` iterations ago may be overwritten in the agents'
+    logs: a step that comes later is compared with the iterations below it.
     """
 
     delta: float = 1.1
@@ -45,6 +49,7 @@ class MonitorSettings:
     quiet_after: int = 100
     step_delta: float = 1.2
     plain_share: float = 0.5
+    reach: int = 100
     fluctuation: FluctuationSettings = field(default_factory=FluctuationSettings)
 
 
@@ -56,7 +61,8 @@ class Run:
     expected on an iteration is one of them.
 
     ``level_length`` of them make its level, ``level_ns`` in all beyond the expected, and ``step_length`` are on a step
-    above it, ``step_ns`` in all, since ``step_first``; ``on_step`` is whether the last one is.
+    above it, ``step_ns`` in all, since ``step_first``; ``on_step`` is whether the last one is. ``below`` are the latest
+    iterations on the level, with which a late step is compared (``below_step``).
     """
 
     first: int
@@ -73,6 +79,8 @@ class Run:
     step_length: int = 0
     step_first: int | None = None
     on_step: bool = False
+    below: tuple[int, ...] = ()
+    below_step: tuple[int, ...] = ()
     period: float | None = None
     recurs_from: float | None = None
 
@@ -90,6 +98,11 @@ class Run:
     def step_excess_ns(self) -> int | None:
         """What the iterations on that step lost."""
         return self.step_ns if self.on_step else None
+
+    @property
+    def compared_with(self) -> tuple[int, ...]:
+        """The iterations that a search of the last one compares with."""
+        return self.below_step if self.on_step and self.below_step else self.baseline
 
     @property
     def pattern(self) -> str:
@@ -145,8 +158,8 @@ class IterationMonitor:
         if duration_ns is None:
             return Judgement(iteration, None, expected, None, delta, self.run)
         if expected is None:
-            if not self._outlier(duration_ns):
-                self._learn(iteration, duration_ns)
+            self._learn(iteration, duration_ns)
+            self._forget_outliers()
             return Judgement(iteration, duration_ns, None, None, delta)
         if duration_ns > max(delta * expected, expected + self.settings.least_excess_ns):
             period, since = (None, None) if recurs is None else recurs
@@ -154,6 +167,9 @@ class IterationMonitor:
             self.run = _with(run, period=period, recurs_from=since)
             self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, delta, self.run)
+        if self.run is not None and self._goes_on(self.run, duration_ns, expected):
+            self.run = _with(self.run, excess_ns=self.run.excess_ns + max(0, duration_ns - expected))
+            return Judgement(iteration, duration_ns, expected, False, delta, self.run)
         self._learn(iteration, duration_ns)
         quiet = self._counts_as_quiet()
         if self.run is None:
@@ -182,7 +198,7 @@ class IterationMonitor:
             settings=settings,
             seen=state["seen"],
             baseline=deque((iteration, duration) for iteration, duration in state["baseline"]),
-            run=Run(**{**run, "baseline": tuple(run["baseline"])}) if run else None,
+            run=_run(run) if run else None,
             regular_in_a_row=state["regular_in_a_row"],
             recent=deque(state["recent"]),
         )
@@ -221,10 +237,17 @@ class IterationMonitor:
         self.regular_in_a_row = None
         return True
 
-    def _outlier(self, duration_ns: int) -> bool:
-        """Whether an iteration too early to be judged is too long to be learned from."""
-        durations = sorted(duration for _, duration in self.baseline)
-        return len(durations) > 2 and duration_ns > self.settings.delta * durations[len(durations) // 2]
+    def _goes_on(self, run: Run, duration_ns: int, expected_ns: int) -> bool:
+        """Whether an iteration within delta is nearer to what the open run's take than to what is usual: a slowdown of
+        about delta dips below it now and then. It is neither learned nor a sign that the run is over.
+        """
+        return duration_ns > expected_ns + self.settings.plain_share * run.level_ns / run.level_length
+
+    def _forget_outliers(self) -> None:
+        """Drop what was learned before anything could be judged and is too long beside the rest of it."""
+        if len(self.baseline) > 2:
+            longest_ns = self.settings.delta * median_low(duration for _, duration in self.baseline)
+            self.baseline = deque(entry for entry in self.baseline if entry[1] <= longest_ns)
 
     def _learn(self, iteration: int, duration_ns: int) -> None:
         if self.seen <= self.settings.warm_up:
@@ -237,9 +260,10 @@ class IterationMonitor:
         run, excess_ns = self.run, duration_ns - expected_ns
         if run is None:
             baseline = self._compared_with(expected_ns + int(self.settings.plain_share * excess_ns))
-            return Run(iteration, iteration, 1, 1, excess_ns, baseline, level_ns=excess_ns, level_length=1)
+            below = (iteration,)
+            return Run(iteration, iteration, 1, 1, excess_ns, baseline, level_ns=excess_ns, level_length=1, below=below)
         in_a_row = run.in_a_row + 1
-        return _with(
+        extended = _with(
             run,
             last=iteration,
             ordinal=run.ordinal + 1,
@@ -249,6 +273,15 @@ class IterationMonitor:
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
             **self._level(run, iteration, duration_ns, expected_ns),
         )
+        return _with(extended, **self._below(extended, iteration))
+
+    def _below(self, run: Run, iteration: int) -> dict[str, tuple[int, ...]]:
+        """What the next step of a run is compared with, and whether this one is already."""
+        if not run.on_step:
+            return {"below": (*run.below, iteration)[-self.settings.window :]}
+        oldest = min(run.compared_with, default=iteration)
+        late = iteration - oldest >= self.settings.reach and len(run.below) >= self.settings.least_baseline
+        return {"below_step": run.below} if late else {}
 
     def _compared_with(self, longest_ns: int) -> tuple[int, ...]:
         """The iterations of the baseline that lasted no longer: of a fault just around delta some pass for regular, and
@@ -274,6 +307,12 @@ class IterationMonitor:
             return {"step_ns": run.step_ns + excess_ns, "step_length": run.step_length + 1, "on_step": True}
         above = {"step_ns": excess_ns, "step_length": 1, "step_first": iteration, "on_step": True}
         return {"level_ns": run.step_ns, "level_length": run.step_length, **above} if run.step_length else above
+
+
+def _run(state: Mapping[str, Any]) -> Run:
+    """What ``asdict`` made of a run, as JSON gives it back; states of earlier builds lack some fields."""
+    fields: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in state.items()}
+    return Run(**fields)
 
 
 def _with(run: Run, **changes: Any) -> Run:

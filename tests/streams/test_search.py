@@ -367,7 +367,8 @@ def test_of_a_run_the_first_second_fourth_and_so_on_are_searched(ordinal: int, i
 
 
 @pytest.mark.parametrize(
-    ("ordinal", "step", "is_searched"), [(9, 1, True), (10, 2, True), (11, 3, False), (63, 4, True), (65, 1, False)]
+    ("ordinal", "step", "is_searched"),
+    [(9, 1, True), (10, 2, True), (11, 3, False), (63, 4, True), (1000, 1, True), (1063, 64, True), (1127, 128, False)],
 )
 def test_what_comes_on_top_of_a_run_is_searched_anew(ordinal: int, step: int, is_searched: bool) -> None:
     searching = Search({A.name: A.job})

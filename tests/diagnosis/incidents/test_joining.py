@@ -310,6 +310,12 @@ def test_who_was_found_before_a_step_began_with_the_run() -> None:
     assert incident.runs == {10: Span(10, 12, 14 * SECOND)}
 
 
+def test_what_a_run_costs_is_told_however_long_it_goes_on_after_its_last_search() -> None:
+    others = [found(i) for i in range(30, 900, 10)]
+    incident = only([*DEGRADED, *others, run_over(901, 10, 899)])
+    assert (incident.state, incident.last_iteration, incident.lost_ns) == ("resolved", 899, 890 * 2 * SECOND)
+
+
 def test_a_step_of_a_later_run_does_not_move_where_an_incident_began() -> None:
     spikes = [found(i, 3) for i in (20, 31)]
     incident = only([*spikes, on_step(45, 43, 44, 3, pattern=SPIKE)])

@@ -92,6 +92,32 @@ def test_a_host_that_tells_late_is_waited_for() -> None:
     assert said(compared) == {4: [((5,), 3)], 5: [((5,), 4)], 6: [((5,), 5)], 7: [((5,), 6)]}
 
 
+def test_a_host_whose_agent_starts_first_keeps_nobody_waiting() -> None:
+    beginning = Beginning(SETTINGS)
+    first = [SLOW_GPU.summaries(at, ranks=(4, 5)) for at in range(12)]
+    then = [SLOW_GPU.summaries(at) for at in range(12, 25)]
+    compared = [one for batch in [*first, *then] for one in beginning.take(batch, JOB)]
+    assert said(compared)[24][0][0] == (5,)
+
+
+def test_hosts_that_tell_of_many_iterations_one_after_the_other_are_compared_where_all_are_at_hand() -> None:
+    beginning = Beginning(replace(SETTINGS, warm_up=0))
+    batches = [EQUAL.summaries(at, ranks=RANKS[host::4]) for host in range(4) for at in range(20)]
+    assert any(one.coverage == 1.0 for batch in batches for one in beginning.take(batch, JOB)) or beginning.past
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.sets(st.sampled_from(RANKS), min_size=1)), max_size=60))
+def test_whatever_hosts_tell_in_whatever_order_nothing_waits_for_ever(told: list[tuple[int, set[int]]]) -> None:
+    beginning = Beginning(SETTINGS)
+    for at, ranks in told:
+        list(beginning.take(EQUAL.summaries(at, ranks=sorted(ranks)), JOB))
+        assert len(beginning.pending) <= 8
+        assert all(iteration > beginning.closed for iteration in beginning.pending)
+    for at in range(41, 100):
+        list(beginning.take(EQUAL.summaries(at), JOB))
+    assert beginning.past
+
+
 def test_an_iteration_that_cannot_be_hides_none() -> None:
     beginning = Beginning(SETTINGS)
     list(beginning.take(EQUAL.summaries(1_000_000, ranks=(2,)), JOB))

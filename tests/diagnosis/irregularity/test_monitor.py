@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,14 @@ def test_an_outlier_before_there_is_a_baseline_does_not_enter_it() -> None:
     assert judgements[-1].expected_ns == 100
 
 
+@pytest.mark.parametrize("at", range(4))
+def test_nor_does_one_that_comes_first(at: int) -> None:
+    settings = MonitorSettings(delta=1.5, window=6, least_baseline=5, warm_up=2)
+    first = [100] * 6
+    first[at] = 500
+    assert judged([100, 100, *first, 100], settings)[-1].expected_ns == 100
+
+
 def test_a_degradation_stays_open_however_long_it_lasts() -> None:
     judgements = judged([*READY, *[200] * 500, 100, 100])
     assert irregular(judgements) == list(range(5, 505))
@@ -64,6 +73,34 @@ def test_a_degradation_stays_open_however_long_it_lasts() -> None:
     assert (run.first, run.last, run.ordinal, run.pattern) == (5, 504, 500, DEGRADATION)
     assert run.excess_ns == 500 * 100
     assert [j.closed for j in judgements[503:]] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("slowdown", [1.12, 1.15, 1.3])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_degradation_that_dips_below_delta_now_and_then_is_neither_learned_nor_over(
+    slowdown: float, seed: int
+) -> None:
+    noise = np.random.default_rng(seed).normal(1, 0.01, 700)
+    slow = np.where((np.arange(700) >= 60) & (np.arange(700) < 600), slowdown, 1.0)
+    judgements = judged((1e9 * noise * slow).astype(int).tolist(), MonitorSettings())
+    assert [j.iteration for j in judgements if j.closed] == [601]
+    run = judgements[601].run
+    assert run is not None
+    assert run.pattern == DEGRADATION
+    assert run.first - 60 < 5
+    lost = 1e9 * (slowdown - 1) * 540
+    assert run.excess_ns == pytest.approx(lost, rel=0.06)
+    assert all(j.expected_ns == pytest.approx(1e9, rel=0.02) for j in judgements[60:])
+
+
+def test_what_dips_below_delta_belongs_to_the_run() -> None:
+    settings = replace(SETTINGS, delta=1.1)
+    judgements = judged([*READY, 112, 107, 112, 108, 111, 110, 109, 108, 100, 105], settings)
+    assert irregular(judgements) == [5, 7, 9]
+    assert {j.expected_ns for j in judgements[5:14]} == {100}
+    assert [j.closed for j in judgements[5:]] == [False] * 9 + [True]
+    [*_, ended] = [j.run for j in judgements if j.run]
+    assert (ended.last, ended.pattern, ended.excess_ns) == (9, DEGRADATION, 12 + 7 + 12 + 8 + 11 + 10 + 9 + 8)
 
 
 def test_a_drift_is_followed() -> None:
@@ -140,6 +177,19 @@ def test_counting_goes_on_when_a_step_comes_again() -> None:
 def test_regular_and_unknown_iterations_between_do_not_end_a_step() -> None:
     assert steps([200, 400, None, 400, 100, 400]) == [0, 1, 2, 3]
     assert steps([200, 400, 100, 100, 400]) == [0, 1, 0]  # that is another run
+
+
+def compared_with(durations: Iterable[int | None]) -> list[tuple[int, ...]]:
+    """What the iterations of a run's step are compared with."""
+    settings = replace(SETTINGS, step_delta=1.5, reach=8)
+    return [j.run.compared_with for j in judged([*READY, *durations], settings) if j.run and j.run.on_step]
+
+
+def test_a_late_step_is_compared_with_what_is_below_it_since_what_was_before_the_run_may_be_overwritten() -> None:
+    assert compared_with([200] * 4 + [400] * 2) == [(2, 3, 4)] * 1 + [(5, 6, 7, 8)]
+    assert compared_with([200] * 9 + [400] * 2) == [(10, 11, 12, 13)] * 2
+    assert compared_with([200] * 9 + [400] + [200] * 12 + [400]) == [(10, 11, 12, 13), (23, 24, 25, 26)]
+    assert compared_with([200, 200, *[None] * 9, 400]) == [(2, 3, 4)], "two are too few"
 
 
 def test_unknown_durations_change_nothing() -> None:
