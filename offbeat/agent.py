@@ -1,6 +1,7 @@
 """The log agent of a host whose processes train now: one thread at the rings, one at Kafka, a spool between them.
 
-Neither Kafka nor a request holds up the reading of the rings: what is told waits in the spool until Kafka has it.
+Kafka never holds up the reading of the rings: what is told waits in the spool until Kafka has it. A request does for as
+long as its rows are read from disk.
 """
 
 from __future__ import annotations

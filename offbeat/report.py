@@ -95,7 +95,7 @@ def _irregular(answer: Mapping[str, Any]) -> str:
     if incidents and not irregular and not hung:
         known = answer["iterations"]["judged"] and all("like_ranks" in one["methods"] for one in incidents)
         return "none beside the first" if known else "not known, as there were too few regular ones before"
-    told = ranges(irregular) if irregular else "none"
+    told = ranges(irregular, "iterations") if irregular else "none"
     return f"{told}; hangs in {hung[0]}" if hung else told
 
 

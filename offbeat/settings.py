@@ -45,12 +45,16 @@ _ABOVE = {"monitor.delta": 1, "like_ranks.delta": 1, "compare.slow.delta": 1}
 _LEAST = {
     "monitor.window": 1,
     "monitor.least_baseline": 1,
+    "monitor.fluctuation.shortest_period": 2,
     "like_ranks.in_a_row": 1,
     "segment.step_ns": 1_000_000,
     "compare.course.recurrences": 2,
     "compare.course.recent": 1,
     "compare.slow.window": 1,
     "compare.slow.least_baseline": 1,
+    "compare.slow.fluctuation.shortest_period": 2,
+    "search.locate.baseline_iterations": 3,
+    "search.locate.large_baseline_iterations": 3,
 }
 """Bounds of the rooms' numbers; of the others 0 is the least."""
 

@@ -37,16 +37,18 @@ Path = tuple[int, ...]
 class Root:
     """Where a search ended: ``cause`` COMPUTE (on ``leaf.rank``) or NETWORK (on ``leaf.communicator``).
 
-    ``leaf.excess_ns`` is how much longer than usual the last abnormal operator of the path took.
+    ``abnormal`` is the last abnormal operator of the path: of NETWORK the leaf's own, of COMPUTE that of the member
+    which waited. ``leaf.excess_ns`` is how much longer than usual it took.
     """
 
     cause: str
     leaf: Leaf
+    abnormal: OperatorRef
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the searches from all pivots found: the roots with the earliest operator, and who waited for whom.
+    """What the searches from all pivots found: the roots with the earliest abnormal operator, and who waited for whom.
 
     Of roots whose times differ by less than ``uncertainty_ns``, the clocks do not tell which came first;
     ``clock_error_ns`` is how far those of the visited ranks may be off. ``bounded``: a search stopped at
@@ -69,7 +71,7 @@ def search(
     detector: Detectors = SigmaDetector,
     length: Length | None = None,
 ) -> Generator[Needs, Answer, Found]:
-    """Search from every pivot by itself; all roots of the one with the earliest root operator count (5.1.1)."""
+    """Search from every pivot by itself; all roots of the one with the earliest abnormal operator count (5.1.1)."""
     searches = []
     if is_tunable(detector()):  # all pivots together tell how far the job has drifted
         yield from logs.fetch_ended(pivots)
@@ -93,7 +95,7 @@ def search(
 
 def first_by_clocks(logs: Logs, roots: Sequence[Root]) -> tuple[list[Root], int]:
     """Of the roots that several pivots found, the earliest on corrected clocks, and the uncertainty of these in ns."""
-    ranks = sorted({root.leaf.operator.rank for root in roots})
+    ranks = sorted({root.abnormal.rank for root in roots})
     clocks = logs.clocks()
     ahead = clocks.correction(logs.clock_of_rank, np.array(ranks, dtype=np.int64))
     of_rank = dict(zip(ranks, ahead.tolist(), strict=True))
@@ -104,11 +106,11 @@ def first_by_clocks(logs: Logs, roots: Sequence[Root]) -> tuple[list[Root], int]
 def earliest(
     roots: Sequence[Root], corrected_call_ns: Callable[[OperatorRef], int], uncertainty_ns: int = 0
 ) -> list[Root]:
-    """Of the roots that several pivots found, those with the earliest operator, as far as that can be told."""
+    """Of the roots that several pivots found, those with the earliest abnormal operator, as far as that can be told."""
     if not roots:
         return []
-    first = min(corrected_call_ns(root.leaf.operator) for root in roots)
-    return [root for root in roots if corrected_call_ns(root.leaf.operator) <= first + uncertainty_ns]
+    first = min(corrected_call_ns(root.abnormal) for root in roots)
+    return [root for root in roots if corrected_call_ns(root.abnormal) <= first + uncertainty_ns]
 
 
 @dataclass
@@ -161,11 +163,13 @@ class Search:
         normal = [view.call(int(at)) for at in others[view.judged[others] & ~view.abnormal[others]]]
         if not normal:
             if (yield from self._all_abnormal(call, members)):
-                self._add(NETWORK, view, row, path, int(view.excess_ns[row]))
+                excess_ns = int(view.excess_ns[row])
+                self._add(NETWORK, view, row, path, reference(view.operators, row), excess_ns)
             return []
         self.waits.extend(_wait(view, row, other.rank) for other in normal)
+        abnormal = reference(view.operators, row), int(view.excess_ns[row])
         yield from self.logs.fetch_ended([other.rank for other in normal])
-        return [ahead for other in normal for ahead in self._backtrack(other, path, int(view.excess_ns[row]))]
+        return [ahead for other in normal for ahead in self._backtrack(other, path, *abnormal)]
 
     def _fetch_part(self, view: Verdicts, call: Call, members: Sequence[int]) -> Generator[Needs, Answer, None]:
         """What the members did in an operator: of a collective just that one, where statistics tell what is usual.
@@ -179,8 +183,9 @@ class Search:
         else:
             yield from self.logs.fetch({call.communicator: members})
 
-    def _backtrack(self, call: Call, path: Path, excess_ns: int) -> list[tuple[Call, Path]]:
-        """What a normal member did before it entered; nothing abnormal there means that it computed slowly.
+    def _backtrack(self, call: Call, path: Path, abnormal: OperatorRef, excess_ns: int) -> list[tuple[Call, Path]]:
+        """What a normal member did before it entered an operator that is ``abnormal`` on another one; nothing abnormal
+        there means that it computed slowly.
 
         Of a collective's the nearest counts, of a send's or recv's all (lines 9-11 and 27-29 of the listing).
         """
@@ -192,7 +197,7 @@ class Search:
         earlier = view.abnormal_before(call.rank, row)
         if not earlier:
             self._ranks[call.rank] = None
-            self._add(COMPUTE, view, row, path, excess_ns)
+            self._add(COMPUTE, view, row, path, abnormal, excess_ns)
         between = view.operators.is_point_to_point(row)
         return [(at, path) for at in (earlier if between else earlier[:1])]
 
@@ -234,13 +239,13 @@ class Search:
             return tuple(sorted({int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}))
         return self.logs.job.members.get(operators.communicators[operators.communicator[row]], ())
 
-    def _add(self, cause: str, view: Verdicts, row: int, path: Path, excess_ns: int) -> None:
+    def _add(self, cause: str, view: Verdicts, row: int, path: Path, abnormal: OperatorRef, excess_ns: int) -> None:
         call = view.call(row)
         network = cause == NETWORK
         members = self._members(view, row) if network else (call.rank,)
         name = call.communicator if network else None
         operator = reference(view.operators, row)
-        root = Root(cause, Leaf(call.rank, name, members, excess_ns, self.iteration, operator, path))
+        root = Root(cause, Leaf(call.rank, name, members, excess_ns, self.iteration, operator, path), abnormal)
         if _place(root) not in map(_place, self.roots):
             self.roots.append(root)
 

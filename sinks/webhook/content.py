@@ -112,8 +112,8 @@ def facts(row: Row, placement: Job | None) -> dict[str, str]:
     return {name: text for name, text in known.items() if text}
 
 
-def ranges(ranks: Sequence[int]) -> str:
-    """Ranks as ``0-7, 12``; of very many scattered ones the first, and how many there are."""
+def ranges(ranks: Sequence[int], what: str = "ranks") -> str:
+    """Ranks, or what else there is, as ``0-7, 12``; of very many scattered ones the first, and how many there are."""
     runs: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if runs and rank == runs[-1][1] + 1:
@@ -121,7 +121,7 @@ def ranges(ranks: Sequence[int]) -> str:
         else:
             runs.append([rank, rank])
     shown = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs[:_MOST_RANGES])
-    return shown if len(runs) <= _MOST_RANGES else f"{shown}, ... ({len(set(ranks))} ranks)"
+    return shown if len(runs) <= _MOST_RANGES else f"{shown}, ... ({len(set(ranks))} {what})"
 
 
 def names(values: Iterable[str]) -> str:

@@ -43,6 +43,8 @@ def dist(monkeypatch: pytest.MonkeyPatch) -> Any:
             if name == "send":  # as in torch
                 c10d.isend(*args, **kwargs)
             called.append((name, (args, kwargs)))
+            if name == "recv":
+                return kwargs["src"]
             return "work" if name.startswith("i") or kwargs.get("async_op") else None
 
         return call

@@ -54,6 +54,16 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
         ("OFFBEAT_MONITOR__DELTA", "-1", "OFFBEAT_MONITOR__DELTA is -1.0; give more than 1"),
         ("OFFBEAT_MONITOR__WINDOW", "0", "OFFBEAT_MONITOR__WINDOW is 0; give 1 or more"),
         ("OFFBEAT_MONITOR__LEAST_BASELINE", "0", "OFFBEAT_MONITOR__LEAST_BASELINE is 0; give 1 or more"),
+        (
+            "OFFBEAT_MONITOR__FLUCTUATION__SHORTEST_PERIOD",
+            "0",
+            "OFFBEAT_MONITOR__FLUCTUATION__SHORTEST_PERIOD is 0.0; give 2 or more",
+        ),
+        (
+            "OFFBEAT_SEARCH__LOCATE__BASELINE_ITERATIONS",
+            "2",
+            "OFFBEAT_SEARCH__LOCATE__BASELINE_ITERATIONS is 2; give 3 or more",
+        ),
         ("OFFBEAT_MONITOR__DELTA", "nan", "OFFBEAT_MONITOR__DELTA: input should be a finite number"),
         ("OFFBEAT_MONITOR__WINDOW", "-1", "OFFBEAT_MONITOR__WINDOW is -1; give 1 or more"),
         ("OFFBEAT_SEARCH__LOCATE__MIXED_SHARE", "-1", "OFFBEAT_SEARCH__LOCATE__MIXED_SHARE is -1.0; give 0 or more"),

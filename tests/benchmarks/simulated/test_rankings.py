@@ -73,8 +73,8 @@ def test_a_slow_group_implicates_all_that_carries_its_traffic(fabric: FabricShap
     scenario = Scenario(seed=3, tp=2, pp=2, dp=4, microbatches=4, layers=4, iterations=12, fabric=fabric)
     job = LazyRun(scenario).job
     leaf = Leaf(5, "dp0", (5, 13), 1, 10, OperatorRef(5, "dp0", 0, "all_reduce"), (5,))
-    assert implicated(job, Root(COMPUTE, leaf)) == (job.gpu(5),)
-    kinds = {device.kind for device in implicated(job, Root(NETWORK, leaf))}
+    assert implicated(job, Root(COMPUTE, leaf, leaf.operator)) == (job.gpu(5),)
+    kinds = {device.kind for device in implicated(job, Root(NETWORK, leaf, leaf.operator))}
     assert kinds >= ({"nic"} if fabric is None else {"nic", "link", "tor", "spine"})
 
 

@@ -441,13 +441,13 @@ def test_several_pivots_and_the_earliest_operator_on_corrected_clocks_wins() -> 
 
 @pytest.mark.parametrize(("iterations", "kept"), [(8, {0, 2}), (13, {0})])
 def test_what_few_meetings_leave_uncertain_is_not_decided(iterations: int, kept: set[int]) -> None:
-    """Two stragglers a millisecond apart: after a few iterations the clocks are not known so well."""
+    """Those who wait for two stragglers call a millisecond apart: after a few iterations clocks are not so certain."""
     training = Training(
         {
             0: [Compute(), Collective("all"), Compute(extra_ms=50), Collective("a")],
             1: [Compute(), Collective("all"), Compute(), Collective("a")],
-            2: [Compute(), Collective("all"), Compute(extra_ms=51), Collective("b")],
-            3: [Compute(), Collective("all"), Compute(), Collective("b")],
+            2: [Compute(), Collective("all"), Compute(extra_ms=50), Collective("b")],
+            3: [Compute(), Collective("all"), Compute(11), Collective("b")],
         },
         {"a": (0, 1), "b": (2, 3), "all": (0, 1, 2, 3)},
         iterations=iterations,
@@ -457,10 +457,29 @@ def test_what_few_meetings_leave_uncertain_is_not_decided(iterations: int, kept:
     assert {root.leaf.rank for root in found.roots} == kept
 
 
+def test_the_earliest_abnormal_operator_counts_not_the_straggler_s_late_one() -> None:
+    """Rank 0 enters "a" 50 ms late, after "b" was slow; but who waited for it called before that."""
+    training = Training(
+        {
+            0: [Compute(), Collective("all"), Compute(extra_ms=50), Collective("a")],
+            1: [Compute(), Collective("all"), Compute(), Collective("a")],
+            2: [Compute(), Collective("all"), Compute(), Collective("b"), Compute(15), Collective("b", extra_ms=50)],
+            3: [Compute(), Collective("all"), Compute(), Collective("b"), Compute(15), Collective("b")],
+        },
+        {"a": (0, 1), "b": (2, 3), "all": (0, 1, 2, 3)},
+    )
+    logs = Logs(training.job(), tuple(range(training.iterations)))
+    found, _ = answered(search(logs, training.irregular, training.baseline, (1, 3)), training.table())
+    assert causes(found.roots) == [(COMPUTE, 0, None)]
+    [root] = found.roots
+    assert (root.abnormal.rank, root.leaf.operator.rank) == (1, 0)
+    assert root.abnormal.call_ns < root.leaf.operator.call_ns
+
+
 def test_roots_closer_than_the_clocks_can_tell_are_all_kept() -> None:
     def root(rank: int, call_ns: int) -> Root:
         operator = OperatorRef(rank, "g", 0, "all_reduce", call_ns=call_ns)
-        return Root(COMPUTE, Leaf(rank, None, (rank,), 0, 0, operator, (rank,)))
+        return Root(COMPUTE, Leaf(rank, None, (rank,), 0, 0, operator, (rank,)), operator)
 
     roots = [root(1, 1000), root(2, 1400), root(3, 2000)]
     assert [r.leaf.rank for r in earliest(roots, lambda o: o.call_ns)] == [1]

@@ -171,4 +171,5 @@ def test_ranges_name_exactly_the_ranks(ranks: list[int]) -> None:
 def test_text_stays_short_however_many_ranks_and_names_there_are() -> None:
     assert len(ranges(range(0, 8192, 2))) < 120
     assert ranges(range(8192)) == "0-8191"
+    assert ranges(range(0, 400, 2), "iterations").endswith(", ... (200 iterations)")
     assert names(f"nic:host{i}" for i in range(1000)).endswith("nic:host15, ... (1000)")
