@@ -85,6 +85,7 @@ WITH
             device.device AS name,
             device.kind AS device_kind,
             groupArray(id) AS ids,
+            count() AS findings_here,
             sum(trillionths) AS trillionths_here,
             max(ifNull(device.downside_nics, 0)) AS below_here,
             max(nics_of_a_tor) AS nics_of_tor_here,
@@ -93,7 +94,7 @@ WITH
             min(notEmpty(nics)) AS with_nics,
             groupArrayIntersect(nics) AS explaining,
             arrayMax(sumMap(names_of_tors, arrayMap(tor -> 1, names_of_tors)).2) AS most_of_a_tor,
-            min(notEmpty(names_of_tors)) AND 3 * most_of_a_tor <= count() AS spread
+            min(notEmpty(names_of_tors)) AND 3 * most_of_a_tor <= findings_here AS spread
         FROM irregularities
         ARRAY JOIN implicated AS device
         GROUP BY job, name, device_kind, irregularity
@@ -112,7 +113,7 @@ WITH
             multiIf(
                 NOT {{coverage:Bool}}, below,
                 device_kind = 'tor' AND min(with_nics) AND 2 * most_explained < count(), 1,
-                device_kind = 'spine' AND 2 * countIf(spread) > count(), 1,
+                device_kind = 'spine' AND 2 * sumIf(findings_here, spread) > sum(findings_here), 1,
                 device_kind = 'spine' AND nics_of_tor > 0,
                 greatest(1, below / nics_of_tor / length(groupUniqArrayArray(tors_here))),
                 greatest(1, below / greatest(length(groupUniqArrayArray(nics_here)), 1))

@@ -30,8 +30,8 @@ class RankingSettings:
     ToRs) for each that the findings name, not all NICs. A slow switch slows what is below it one after the other, and
     is blamed as they are seen; as printed, none of its NICs ever needs a second finding to stay before it. A ToR of
     which no single NIC explains half of the iterations keeps its evidence whole: what the decay asks, whether it is
-    blamed for one of its NICs, these have answered. So does a spine that less than three ToRs explain in less than
-    half of them: two may be slow at once, and of many ToRs a search names but a few.
+    blamed for one of its NICs, these have answered. So does a spine most of whose findings are of iterations that it
+    takes three ToRs to explain: two may be slow at once, and of many ToRs a search names but a few.
     """
 
     alpha: float = 1.0
@@ -135,12 +135,12 @@ class _Gathered:
 
     @property
     def is_more_than_two_tors(self) -> bool:
-        """Whether it is a spine in most of whose iterations no ToR is in more than a third of the findings."""
+        """Whether it is a spine most of whose findings are of iterations in which no ToR is in over a third of them."""
         spread = 0
         for of in self.tors_by_iteration.values():
             named = Counter(tor for tors in of for tor in tors)
-            spread += all(of) and 3 * max(named.values()) <= len(of)
-        return self.kind == "spine" and 2 * spread > len(self.tors_by_iteration)
+            spread += len(of) if all(of) and 3 * max(named.values()) <= len(of) else 0
+        return self.kind == "spine" and 2 * spread > len(self.implicating)
 
     @property
     def shared_by(self) -> float:
