@@ -257,14 +257,23 @@ def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: in
 def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
     """Whether two can be about one fault: the same kind, and one's ranks among the other's.
 
-    Two groups that cannot tell their members apart need only overlap: the culprit is where they do.
+    Two groups that cannot tell their members apart need only overlap: the culprit is where they do. Groups that the
+    same devices carry need not even do that: these are the culprit, as the NVLinks of a host with several groups.
     """
     if one.cause != other.cause and "mixed_slow" not in {one.cause, other.cause}:
         return False
+    if _of_the_same_devices(one, other):
+        return True
     here, there = set(one.ranks), set(other.ranks)
     if one.candidates and other.candidates:
         return bool(here & there)
     return bool(here and there) and (here <= there or there <= here)
+
+
+def _of_the_same_devices(one: Evidence | Incident, other: Evidence | Incident) -> bool:
+    """Whether both are about groups that the same devices carry."""
+    here, there = ({device.device for device in of.devices} for of in (one, other))
+    return bool(here) and here == there and one.level == other.level == "group"
 
 
 def _agreeing(finding: Evidence, recent: list[Evidence]) -> list[Evidence]:
@@ -272,7 +281,9 @@ def _agreeing(finding: Evidence, recent: list[Evidence]) -> list[Evidence]:
     agreeing, common = [finding], set(finding.ranks)
     others = [known for known in recent if known.id != finding.id and compatible(known, finding)]
     for known in sorted(others, key=lambda known: (len(known.ranks), -(known.iteration or 0))):
-        if common & set(known.ranks):
+        if _of_the_same_devices(known, finding):
+            agreeing.append(known)
+        elif common & set(known.ranks):
             agreeing.append(known)
             common &= set(known.ranks)
     return agreeing
@@ -314,12 +325,17 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
     runs, first = dict(incident.runs), _run_of(finding)
     runs[first] = _span(finding, runs.get(first))
     pattern = _pattern(incident, finding)
-    common = tuple(rank for rank in incident.ranks if rank in finding.ranks)
-    narrower = len(common) < len(incident.ranks)
-    changes = _narrowed(incident, finding, common) if narrower else {}
-    # what was said of the wider group says less of each of its members
-    doubt = incident.doubt ** (len(common) / len(incident.ranks))
-    told = narrower or pattern != incident.pattern
+    changes: dict[str, Any] = {}
+    if _of_the_same_devices(incident, finding):
+        about, doubt = tuple(sorted({*incident.ranks, *finding.ranks})), incident.doubt
+        if len(about) > len(incident.ranks):
+            changes = {"ranks": about, "candidates": tuple((rank,) for rank in about)}
+    else:
+        about = tuple(rank for rank in incident.ranks if rank in finding.ranks)
+        changes = _narrowed(incident, finding, about) if len(about) < len(incident.ranks) else {}
+        # what was said of the wider group says less of each of its members
+        doubt = incident.doubt ** (len(about) / len(incident.ranks))
+    told = set(about) != set(incident.ranks) or pattern != incident.pattern
     runs, folded = _folded(runs)
     return replace(
         incident,
@@ -328,7 +344,7 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
         pattern=pattern,
         runs=runs,
         folded=incident.folded + folded,
-        doubt=doubt * _doubt(finding, common),
+        doubt=doubt * _doubt(finding, about),
         methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
         findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
         updated_ns=max(incident.updated_ns, finding.found_ns),

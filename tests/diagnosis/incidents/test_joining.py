@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.incidents.evidence import Evidence, Incident, Span
+from diagnosis.incidents.evidence import DeviceRef, Evidence, Incident, Span
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import (
     DEGRADATION,
@@ -314,6 +314,33 @@ def test_what_a_run_costs_is_told_however_long_it_goes_on_after_its_last_search(
     others = [found(i) for i in range(30, 900, 10)]
     incident = only([*DEGRADED, *others, run_over(901, 10, 899)])
     assert (incident.state, incident.last_iteration, incident.lost_ns) == ("resolved", 899, 890 * 2 * SECOND)
+
+
+def of_nvlinks(iteration: int, *ranks: int, host: str = "h0") -> Evidence:
+    nvlink = (DeviceRef(f"nvlink:{host}", "nvlink", 0),)
+    return found(iteration, *ranks, cause="communication_slow", devices=nvlink)
+
+
+def test_groups_that_one_device_carries_are_one_incident() -> None:
+    told = [of_nvlinks(20, 0, 1), of_nvlinks(21, 2, 3), of_nvlinks(22, 0, 1), of_nvlinks(23, 2, 3)]
+    joiner, records = joined(told)
+    [incident] = joiner.incidents.values()
+    assert (incident.ranks, incident.candidates) == ((0, 1, 2, 3), ((0,), (1,), (2,), (3,)))
+    assert [device.device for device in incident.devices] == ["nvlink:h0"]
+    assert (incident.level, incident.revision, len(incident.findings)) == ("group", 1, 4)
+    assert incident.confidence > 0.9
+    assert [record.ranks for record in records] == [(0, 1, 2, 3)] * 3
+
+
+def test_an_incident_is_told_again_once_its_device_slows_more_ranks() -> None:
+    told = [of_nvlinks(20, 0, 1), of_nvlinks(21, 0, 1), of_nvlinks(22, 2, 3), of_nvlinks(23, 0, 1)]
+    _, records = joined(told)
+    assert [(record.ranks, record.revision) for record in records] == [((0, 1), 1), *[((0, 1, 2, 3), 2)] * 2]
+
+
+def test_groups_of_different_hosts_are_different_incidents() -> None:
+    told = [of_nvlinks(i, *ranks, host=host) for i in (20, 21) for ranks, host in (((0, 1), "h0"), ((2, 3), "h1"))]
+    assert [incident.ranks for incident in joined(told)[0].incidents.values()] == [(0, 1), (2, 3)]
 
 
 def test_a_step_of_a_later_run_does_not_move_where_an_incident_began() -> None:
