@@ -26,8 +26,15 @@ _NEXT = {
 }
 
 
+_NVLINKS_NEXT = "Check their errors and states (nvidia-smi nvlink) and the NVSwitches'; else swap the host."
+_CPUS_TOO = "A busy CPU that launches late looks alike: check its load."
+
+
 def explain(job: Job, incident: Incident) -> str:
     """Who, what, since when, how much, and what to do next."""
+    if (within := _within_host(job, incident)) is not None:
+        subject, advice = within
+        return f"{subject} transfer slowly{_during(incident)} {_when(incident)}{_cost(incident)}. {advice}"
     where = _where(job, incident)
     what = _WHAT.get(incident.cause, incident.cause.replace("_", " "))
     when = _when(incident)
@@ -37,6 +44,16 @@ def explain(job: Job, incident: Incident) -> str:
         doubt = f" The evidence cannot tell these apart: they share every operator that {wrong}."
     advice = f" {_NEXT[incident.cause]}" if incident.cause in _NEXT else ""
     return f"{where} {what}{_during(incident)} {when}{_cost(incident)}.{doubt}{advice}"
+
+
+def _within_host(job: Job, incident: Incident) -> tuple[str, str] | None:
+    """Of a host whose NVLinks are slow, for all that is known: what it is called, and what to do next."""
+    kinds, hosts = {device.kind for device in incident.devices}, _hosts(job, incident)
+    if incident.cause != "communication_slow" or len(hosts) != 1 or not {"nvlink"} <= kinds <= {"nvlink", "cpu"}:
+        return None
+    if "cpu" in kinds:
+        return f"The NVLinks, or the CPUs, of {hosts[0]}", f"{_NVLINKS_NEXT} {_CPUS_TOO}"
+    return f"The NVLinks of {hosts[0]}", _NVLINKS_NEXT
 
 
 def _cost(incident: Incident) -> str:

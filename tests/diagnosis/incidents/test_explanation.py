@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis.incidents.evidence import Incident, Span, Stage
+from diagnosis.incidents.evidence import DeviceRef, Incident, Span, Stage
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import DEGRADATION, FLUCTUATION, IncidentJoiner
 from diagnosis.job import Job, Place
@@ -34,6 +34,20 @@ def test_candidates_are_alternatives() -> None:
     assert text.startswith("Rank 2 on h1 or rank 9 (nic:h2/0, nic:h9/0) transfers slowly")
     assert "The evidence cannot tell these apart: they share every operator that is slow." in text
     assert text.endswith("Check the NIC's rate, errors, cable and PCIe link, and its switch port; else swap it.")
+
+
+def test_slow_nvlinks_are_those_of_a_host() -> None:
+    nvlinks = replace(incident(2, 3, cause="communication_slow"), devices=(DeviceRef("nvlink:h1", "nvlink", 0),))
+    text = explain(JOB, nvlinks)
+    assert text.startswith("The NVLinks of host h1 (ranks 2-3) transfer slowly (mostly in the ")
+    assert text.endswith("Check their errors and states (nvidia-smi nvlink) and the NVSwitches'; else swap the host.")
+    assert "apart" not in text
+    assert "NIC" not in text
+    either = replace(nvlinks, devices=(*nvlinks.devices, DeviceRef("cpu:h1", "cpu", 0)))
+    assert explain(JOB, either).startswith("The NVLinks, or the CPUs, of host h1 (ranks 2-3) transfer slowly")
+    assert explain(JOB, either).endswith("A busy CPU that launches late looks alike: check its load.")
+    unplaced = explain(Job("j", (), ()), nvlinks)
+    assert unplaced.startswith("Rank 2 or rank 3 (nvlink:h1) transfers slowly")
 
 
 def test_candidates_of_a_hang_share_what_hangs() -> None:
