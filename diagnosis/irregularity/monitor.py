@@ -144,7 +144,7 @@ class IterationMonitor:
     @property
     def expected_ns(self) -> int | None:
         """What the next iteration is expected to take; None while too few were seen."""
-        if len(self.baseline) < max(1, min(self.settings.least_baseline, self.settings.window)):
+        if len(self.baseline) < self._enough:
             return None
         return sum(duration for _, duration in self.baseline) // len(self.baseline)
 
@@ -202,6 +202,11 @@ class IterationMonitor:
             regular_in_a_row=state["regular_in_a_row"],
             recent=deque(state["recent"]),
         )
+
+    @property
+    def _enough(self) -> int:
+        """Iterations that are enough to compare with."""
+        return max(1, min(self.settings.least_baseline, self.settings.window))
 
     def _remember(self, duration_ns: int | None) -> None:
         if self.seen > self.settings.warm_up:
@@ -280,7 +285,7 @@ class IterationMonitor:
         if not run.on_step:
             return {"below": (*run.below, iteration)[-self.settings.window :]}
         oldest = min(run.compared_with, default=iteration)
-        late = iteration - oldest >= self.settings.reach and len(run.below) >= self.settings.least_baseline
+        late = iteration - oldest >= self.settings.reach and len(run.below) >= self._enough
         return {"below_step": run.below} if late else {}
 
     def _compared_with(self, longest_ns: int) -> tuple[int, ...]:
