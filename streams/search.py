@@ -49,7 +49,7 @@ class SearchSettings:
     def due(self, row: Mapping[str, Any]) -> bool:
         """Whether a row of analysis.iterations is searched, by its place in its run and on the run's latest step."""
         ordinals = (row["pattern_ordinal"] or 0, row["step_ordinal"] or 0)
-        return bool(row["irregular"]) and any(_power_of_two(n) and n <= self.last_ordinal for n in ordinals)
+        return bool(row["irregular"]) and any(_is_due(n) and n <= self.last_ordinal for n in ordinals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class _JobSearches:
 
 
 class Search:
-    """Searches irregular iterations; of an open run of them the 1st, 2nd, 4th, 8th and so on.
+    """Searches irregular iterations; of an open run of them the 1st, 2nd, 4th, 8th, and every 16th.
 
     Iterations that are longer still than the others of their run are counted by themselves: something has come on top.
     """
@@ -233,8 +233,9 @@ class Search:
         return encode(catalogue.FINDINGS, batch, job=job.job, watermark_ns=task.watermark_ns)
 
 
-def _power_of_two(number: int) -> bool:
-    return number > 0 and number & (number - 1) == 0
+def _is_due(ordinal: int) -> bool:
+    """Whether it is 1, 2, 4, 8 or a multiple of 16: a culprit that takes over from another one is found twice."""
+    return ordinal > 0 and (ordinal & (ordinal - 1) == 0 or ordinal % 16 == 0)
 
 
 def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

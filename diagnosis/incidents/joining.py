@@ -8,6 +8,7 @@ is on a step of it came on top of what else was slow: its incident begins with t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -70,6 +71,7 @@ class IncidentJoiner:
         """Take a finding in; returns the incidents that changed."""
         if finding.iteration is None or any(known.id == finding.id for known in self.recent):
             return []
+        finding = self._since(finding)
         self._remember(finding)
         if not finding.active:
             return self._clear(finding)
@@ -172,7 +174,8 @@ class IncidentJoiner:
     def _cleared(self, incident: Incident, finding: Evidence) -> Incident:
         """An open incident after its run, or all that the method said of it, is over.
 
-        The run's last word counts: not every iteration of it was searched, nor its pattern known from the first.
+        The run's last word counts: not every iteration of it was searched, nor its pattern known from the first. But
+        where others alone explain what searches have found since, the run goes on without the incident's culprit.
         """
         first = finding.first_iteration
         if first is not None:
@@ -184,13 +187,13 @@ class IncidentJoiner:
         return replace(incident, state="resolved", resolved_ns=finding.found_ns, revision=incident.revision + 1)
 
     def _run_told(self, incident: Incident, first: int, finding: Evidence) -> Incident:
-        span = incident.runs[first]
-        lost = span.lost_ns
+        span, runs = incident.runs[first], incident.runs
         of_run = [k for k in self.recent if k.id in incident.findings and k.first_iteration == first]
-        if of_run:
-            lost = max(lost, _lost(replace(finding, share=of_run[-1].share), span.before_ns))
-        last = max(span.last, finding.last_iteration or span.last)
-        runs = {**incident.runs, first: span._replace(last=last, lost_ns=lost)}
+        since = [known for known in self._of_run(of_run[-1]) if _is_later(known, of_run[-1])] if of_run else []
+        if not of_run or not _without(of_run[-1], since):
+            lost = max([span.lost_ns, *(_lost(replace(finding, share=k.share), span.before_ns) for k in of_run[-1:])])
+            last = max(span.last, finding.last_iteration or span.last)
+            runs = {**runs, first: span._replace(last=last, lost_ns=lost)}
         return replace(incident, runs=runs, pattern=_pattern(incident, finding))
 
     def _remember(self, finding: Evidence) -> None:
@@ -203,10 +206,37 @@ class IncidentJoiner:
             if incident.state == "open" or incident.last_iteration >= oldest
         }
 
+    def _since(self, finding: Evidence) -> Evidence:
+        """A finding with where its culprit began within the run: where searches of it have named others alone so far,
+        after the last one that these explain, as if that were a step.
+        """
+        before = [known for known in self._of_run(finding) if _is_later(finding, known)]
+        without = _without(finding, before)
+        if finding.step_from is not None or not without or any(compatible(known, finding) for known in before):
+            return finding
+        last = max(without, key=lambda known: known.iteration or 0)
+        since_ns = max(0, finding.run_excess_ns - last.run_excess_ns)
+        return replace(finding, step_from=(last.iteration or 0) + 1, step_excess_ns=since_ns)
+
+    def _of_run(self, finding: Evidence) -> list[Evidence]:
+        """What the same method has found in the same run, where it names ranks."""
+        if finding.first_iteration is None or not (finding.active and finding.ranks):
+            return []
+        run = finding.method, finding.first_iteration
+        return [k for k in self.recent if k.active and k.ranks and (k.method, k.first_iteration) == run]
+
     def _latest(self, oldest: int) -> list[Evidence]:
-        """The latest finding of each open incident, where it is older: what a long run costs is told by its share."""
-        latest = {incident.findings[-1] for incident in self.incidents.values() if incident.state == "open"}
-        return [known for known in self.recent if known.id in latest and (known.iteration or 0) < oldest]
+        """Of findings that are older, the latest one of each open incident and what was found in its run since: by it
+        a long run is told what it costs, and whom.
+        """
+        ids = {incident.findings[-1] for incident in self.incidents.values() if incident.state == "open"}
+        latest = [known for known in self.recent if known.id in ids]
+        return [
+            known
+            for known in self.recent
+            if (known.iteration or 0) < oldest
+            and any(known is of or (known in self._of_run(of) and _is_later(known, of)) for of in latest)
+        ]
 
     def _put(self, incident: Incident) -> Incident:
         self.incidents[incident.id] = incident
@@ -231,6 +261,18 @@ class IncidentJoiner:
             recent=[evidence_from_state(known) for known in state["recent"]],
             incidents={incident.id: incident for incident in incidents},
         )
+
+
+def _is_later(one: Evidence, other: Evidence) -> bool:
+    return (one.iteration or 0) > (other.iteration or 0)
+
+
+def _without(finding: Evidence, others: list[Evidence]) -> list[Evidence]:
+    """Those of what searches found of others that is of iterations which leave less than half of a culprit's share."""
+    explained: Counter[int] = Counter()  # in thousandths, so that sums depend on no order
+    for known in others:
+        explained[known.iteration or 0] += round(1000 * known.share)
+    return [known for known in others if explained[known.iteration or 0] > 1000 - 500 * finding.share]
 
 
 def _is_about(cleared: Evidence, incident: Incident) -> bool:

@@ -37,6 +37,10 @@ SWITCHED = frozenset({Kind.LINK_SLOW, Kind.TOR_SLOW, Kind.SPINE_SLOW})
 """What only a job with a described fabric has."""
 
 
+_WORST = 1000
+"""How many times slower a device or an iteration may become."""
+
+
 class Pattern(StrEnum):
     """How a fault behaves over time."""
 
@@ -75,8 +79,8 @@ class Fault:
         if (self.slowdown is None) == (self.factor is None):
             raise SettingsError(f"fault on {self.place}: give either a slowdown or a factor")
         size = self.slowdown if self.slowdown is not None else self.factor
-        if size is None or size < 1:
-            raise SettingsError(f"fault on {self.place}: {size} would be a gain; give 1 or more")
+        if size is None or not 1 <= size <= _WORST:
+            raise SettingsError(f"fault on {self.place}: {size} is no slowness; give 1 to {_WORST}")
         if not self.iterations or list(self.iterations) != sorted(set(self.iterations)):
             raise SettingsError(f"fault on {self.place}: its iterations must be given, ascending and once each")
         if self.kind is not Kind.GPU_SLOW and self.part is not Part.ALL:

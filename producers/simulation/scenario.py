@@ -8,6 +8,12 @@ from producers.simulation.faults import SWITCHED, Fault, Kind
 from producers.simulation.noise import DEFAULT, NoiseProfile
 from schemas.errors import SettingsError
 
+_LONGEST_MS = 1e6
+"""What the compute of an iteration may take."""
+
+_OLDEST_DAYS = 3650
+"""For how long a job may have run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Omissions:
@@ -87,10 +93,10 @@ class Scenario:
         if self.layers < self.pp:
             raise SettingsError(f"scenario: {self.layers} layers do not fill {self.pp} stages")
         self._check_experts()
-        if self.compute_ms <= 0:
-            raise SettingsError(f"scenario: compute_ms is {self.compute_ms}; give more than 0")
-        if self.age_days < 0:
-            raise SettingsError(f"scenario: age_days is {self.age_days}; give 0 or more")
+        if not 0 < self.compute_ms <= _LONGEST_MS:
+            raise SettingsError(f"scenario: compute_ms is {self.compute_ms}; give more than 0, to {_LONGEST_MS:.0f}")
+        if not 0 <= self.age_days <= _OLDEST_DAYS:
+            raise SettingsError(f"scenario: age_days is {self.age_days}; give 0 to {_OLDEST_DAYS}")
         for fault in self.faults:
             self._check_fault(fault)
 

@@ -358,7 +358,8 @@ def test_the_offset_of_the_slowest_job_is_held() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ordinal", "is_searched"), [(1, True), (2, True), (3, False), (4, True), (6, False), (64, True), (128, False)]
+    ("ordinal", "is_searched"),
+    [(1, True), (2, True), (3, False), (4, True), (6, False), (24, False), (48, True), (64, True), (128, False)],
 )
 def test_of_a_run_the_first_second_fourth_and_so_on_are_searched(ordinal: int, is_searched: bool) -> None:
     search = step()

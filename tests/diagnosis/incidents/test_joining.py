@@ -316,6 +316,35 @@ def test_what_a_run_costs_is_told_however_long_it_goes_on_after_its_last_search(
     assert (incident.state, incident.last_iteration, incident.lost_ns) == ("resolved", 899, 890 * 2 * SECOND)
 
 
+def test_a_culprit_that_takes_over_from_another_one_within_a_run_ends_its_part_and_begins_another() -> None:
+    first = [in_run(i, 10, 3, share=0.9) for i in (10, 11, 13, 17, 25)]
+    then = [in_run(i, 10, 7, share=0.8) for i in (41, 57)]
+    joiner, _ = joined([*first, *then, run_over(71, 10, 69)])
+    one, other = joiner.incidents.values()
+    assert (one.ranks, one.first_iteration, one.last_iteration) == ((3,), 10, 25)
+    assert one.lost_ns == pytest.approx(0.9 * 16 * 2 * SECOND)
+    assert (other.ranks, other.first_iteration, other.last_iteration) == ((7,), 26, 69)
+    assert other.lost_ns == pytest.approx(0.8 * 44 * 2 * SECOND)
+    assert (one.state, other.state) == ("resolved", "resolved")
+
+
+def test_a_culprit_that_was_not_found_while_much_was_left_to_explain_goes_on() -> None:
+    first = [in_run(i, 10, 3, share=0.6) for i in (10, 11, 13)]
+    others = [in_run(i, 10, 7, share=0.3) for i in (17, 25)]
+    nobody = in_run(41, 10)
+    joiner, _ = joined([*first, *others, nobody, run_over(71, 10, 69)])
+    [incident] = joiner.incidents.values()  # there is too much doubt about rank 7
+    assert (incident.ranks, incident.first_iteration, incident.last_iteration) == ((3,), 10, 69)
+
+
+def test_who_took_over_is_known_however_long_the_run_goes_on() -> None:
+    told = [*(in_run(i, 10, 3) for i in (10, 11, 13)), in_run(41, 10, 7), in_run(42, 10, 7)]
+    others = [found(i) for i in range(50, 900, 10)]
+    joiner, _ = joined([*told, *others, run_over(901, 10, 899)])
+    spans = [(i.ranks, i.first_iteration, i.last_iteration) for i in joiner.incidents.values()]
+    assert spans == [((3,), 10, 13), ((7,), 14, 899)]
+
+
 def of_nvlinks(iteration: int, *ranks: int, host: str = "h0") -> Evidence:
     nvlink = (DeviceRef(f"nvlink:{host}", "nvlink", 0),)
     return found(iteration, *ranks, cause="communication_slow", devices=nvlink)
