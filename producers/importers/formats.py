@@ -49,10 +49,14 @@ class Recognised:
     files: tuple[Path, ...]
 
 
+_ONE = "name the files of one recording"
+
+
 def recognise(paths: Sequence[Path], name: str | None = None) -> Recognised:
     """Find the format of a recording, or take the one named.
 
-    Files that were named themselves must be of the format; what else lies in a folder is left alone.
+    Files that were named themselves must be of the format, and so must something in each folder; what else lies there
+    is left alone.
     Raises ``InputError`` where no format, or more than one, fits.
     """
     if not paths:
@@ -71,7 +75,10 @@ def recognise(paths: Sequence[Path], name: str | None = None) -> Recognised:
         if not fitting:
             raise InputError(f"{paths[0]}: no telemetry as {name}, which is {FORMATS[name].what}")
     if not fitting:
-        strange = next((file for file in given if not any(f.matches(file) for f in FORMATS.values())), paths[0])
+        strange = next((file for file in given if not any(f.matches(file) for f in FORMATS.values())), None)
+        if strange is None and len(given) > 1:
+            raise InputError(f"{given[0]}: of another format than others that are named; {_ONE}")
+        strange = strange or paths[0]
         if (alike := _alike(strange)) is not None:
             known = f"{alike.name}, but is none by its name ({alike.what})"
             raise InputError(f"{strange}:1: begins like {known}: give --format {alike.name}")
@@ -80,7 +87,12 @@ def recognise(paths: Sequence[Path], name: str | None = None) -> Recognised:
     if len(fitting) > 1:
         names = ", ".join(f.format.name for f in fitting)
         raise InputError(f"{paths[0]}: holds files of several formats ({names}); name one with --format")
-    return fitting[0]
+    [recognised] = fitting
+    for folder in (path for path in paths if path.is_dir()):
+        if not any(folder in file.parents for file in recognised.files):
+            others = next(file for file in recognised.files)
+            raise InputError(f"{folder}: holds no {recognised.format.name}, as which {others} is read; {_ONE}")
+    return recognised
 
 
 def _check(named: Format, files: Sequence[Path]) -> None:

@@ -52,6 +52,18 @@ def test_one_strange_file_among_good_ones_is_named(folder: Path) -> None:
         recognise([folder / "rank0.jsonl", folder / "notes.txt"])
 
 
+def test_recordings_in_different_formats_are_not_one(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other") / "other.parquet"
+    pq.write_table(pa.table({"rank": [0], "communicator": ["tp0"], "op": ["all_reduce"], "call_ns": [1]}), other)
+    for given in ([other, folder], [folder, other]):
+        with pytest.raises(
+            InputError, match=r"holds no parquet, as which .*other\.parquet is read; name the files of one"
+        ):
+            recognise(given)
+    with pytest.raises(InputError, match=r"rank0\.jsonl: of another format than others that are named; name the files"):
+        recognise([folder / "rank0.jsonl", other])
+
+
 def test_an_unknown_format_is_refused_with_what_is_known(folder: Path) -> None:
     with pytest.raises(InputError, match="unknown format 'csv'; known are jsonl"):
         recognise([folder], "csv")
