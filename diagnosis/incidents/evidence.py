@@ -114,7 +114,7 @@ class Incident:
     """What a person is paged for.
 
     ``runs`` maps the first iteration of each run to what is affected of it, in order; the oldest one may stand for
-    ``folded`` more.
+    ``folded`` more. ``share`` is the largest share of an iteration's delay that a finding explains by these ranks.
     """
 
     id: str
@@ -135,6 +135,7 @@ class Incident:
     updated_ns: int
     resolved_ns: int | None = None
     folded: int = 0
+    share: float = 0.0
 
     @property
     def first_iteration(self) -> int:
@@ -163,7 +164,7 @@ class Incident:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Incident:
         """The incident that ``to_state`` described."""
-        known = {f.name: state[f.name] for f in fields(cls)}
+        known = {f.name: state[f.name] for f in fields(cls) if f.name in state}
         return cls(
             **{
                 **known,

@@ -31,6 +31,9 @@ _HANG = "hang_"
 _HOSTS = "host_slow"
 _UNEVEN = "imbalance"
 
+_COMPARABLE = 0.5
+"""What explains less of the delay than this part of what another finding does says nothing of that one's ranks."""
+
 _MOST_FINDINGS = 200
 _MOST_RUNS = 200
 
@@ -357,6 +360,7 @@ def _opened(finding: Evidence, identity: str) -> Incident:
         findings=(finding.id,),
         opened_ns=finding.found_ns,
         updated_ns=finding.found_ns,
+        share=finding.share,
     )
 
 
@@ -367,16 +371,7 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
     runs, first = dict(incident.runs), _run_of(finding)
     runs[first] = _span(finding, runs.get(first))
     pattern = _pattern(incident, finding)
-    changes: dict[str, Any] = {}
-    if _of_the_same_devices(incident, finding):
-        about, doubt = tuple(sorted({*incident.ranks, *finding.ranks})), incident.doubt
-        if len(about) > len(incident.ranks):
-            changes = {"ranks": about, "candidates": tuple((rank,) for rank in about)}
-    else:
-        about = tuple(rank for rank in incident.ranks if rank in finding.ranks)
-        changes = _narrowed(incident, finding, about) if len(about) < len(incident.ranks) else {}
-        # what was said of the wider group says less of each of its members
-        doubt = incident.doubt ** (len(about) / len(incident.ranks))
+    about, changes, doubt = _about(incident, finding)
     told = set(about) != set(incident.ranks) or pattern != incident.pattern
     runs, folded = _folded(runs)
     return replace(
@@ -390,7 +385,28 @@ def _supported(incident: Incident, finding: Evidence) -> Incident:
         methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
         findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
         updated_ns=max(incident.updated_ns, finding.found_ns),
+        share=max(incident.share, finding.share) if set(finding.ranks) <= set(about) else incident.share,
     )
+
+
+def _about(incident: Incident, finding: Evidence) -> tuple[Ranks, dict[str, Any], float]:
+    """Whom an incident is about with one more finding, what changes by that, and what doubt is left of before.
+
+    Both name the culprit; but where one of them explains less than half of what the other does, it does not narrow it:
+    of what slows several ranks, each of them alone sometimes shows a part.
+    """
+    here, there = set(incident.ranks), set(finding.ranks)
+    if _of_the_same_devices(incident, finding):
+        about = tuple(sorted(here | there))
+        return about, {"ranks": about, "candidates": tuple((r,) for r in about)} if there - here else {}, incident.doubt
+    if there < here and finding.share < _COMPARABLE * incident.share:
+        return incident.ranks, {}, incident.doubt
+    if here < there and 0 < incident.share < _COMPARABLE * finding.share:
+        return finding.ranks, _narrowed(incident, finding, finding.ranks), incident.doubt
+    about = tuple(rank for rank in incident.ranks if rank in there)
+    # what was said of the wider group says less of each of its members
+    doubt = incident.doubt ** (len(about) / len(incident.ranks))
+    return about, _narrowed(incident, finding, about) if len(about) < len(incident.ranks) else {}, doubt
 
 
 def _run_of(finding: Evidence) -> int:
@@ -422,7 +438,7 @@ def _folded(runs: dict[int, Span]) -> tuple[dict[int, Span], int]:
 
 
 def _narrowed(incident: Incident, finding: Evidence, ranks: Ranks) -> dict[str, Any]:
-    """What an incident says once it is about fewer ranks: of devices, what both sides name."""
+    """What an incident says once it is about other ranks: of devices, what both sides name."""
     if ranks == finding.ranks:
         return {name: getattr(finding, name) for name in ("level", "ranks", "candidates", "devices", "stage")}
     alone = len(ranks) == 1

@@ -106,8 +106,9 @@ def test_a_weak_finding_on_one_of_a_group_does_not_keep_the_group_from_being_nam
         return found(iteration, 1, 2, 3, 4, cause="communication_slow")
 
     weak, strong = (found(21, 1, cause="communication_slow", share=share) for share in (0.29, 1.0))
-    [opened] = joined([of_group(20), weak, of_group(22)])[1]
-    assert (opened.ranks, opened.findings) == ((1, 2, 3, 4), (of_group(20).id, of_group(22).id))
+    records = joined([of_group(20), weak, of_group(22)])[1]
+    assert [record.ranks for record in records] == [(1, 2, 3, 4)] * 2
+    assert records[-1].findings == (of_group(20).id, weak.id, of_group(22).id)
     assert joined([of_group(20), strong])[1][-1].ranks == (1,)
 
 
@@ -343,6 +344,22 @@ def test_who_took_over_is_known_however_long_the_run_goes_on() -> None:
     joiner, _ = joined([*told, *others, run_over(901, 10, 899)])
     spans = [(i.ranks, i.first_iteration, i.last_iteration) for i in joiner.incidents.values()]
     assert spans == [((3,), 10, 13), ((7,), 14, 899)]
+
+
+def transfers(iteration: int, *ranks: int, share: float) -> Evidence:
+    return found(iteration, *ranks, cause="communication_slow", share=share)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 0, 3, 2), (3, 1, 2, 0), (1, 3, 0, 2)])
+def test_a_part_that_one_rank_shows_alone_does_not_narrow_what_explains_all_of_two(order: tuple[int, ...]) -> None:
+    """As of a slow ToR, whose two NICs a job cannot tell apart."""
+    told = [((1, 5), 0.9), ((1,), 0.3), ((1, 5), 0.8), ((1,), 0.26)]
+    joiner, _ = joined(transfers(20 + i, *told[n][0], share=told[n][1]) for i, n in enumerate(order))
+    [incident] = joiner.incidents.values()
+    assert (incident.ranks, incident.level, incident.candidates) == ((1, 5), "group", ((1,), (5,)))
+    assert {device.device for device in incident.devices} == {"nic:h1/0", "nic:h5/0"}
+    narrowed = [transfers(20, 1, 5, share=0.9), transfers(21, 1, share=0.5), transfers(22, 1, 5, share=0.8)]
+    assert only(narrowed).ranks == (1,)
 
 
 def of_nvlinks(iteration: int, *ranks: int, host: str = "h0") -> Evidence:
