@@ -42,7 +42,10 @@ def labelled_recording(
     log = Log.of(recording.job, recording.table)
     parts = [part for part in labelled(log, table) if part.abnormal.any()]
     if not parts:
-        raise InputError(f"{labels}: none of the labelled operators is of an irregular iteration of {paths[0]}")
+        raise InputError(
+            f"{labels}: none of the labels is an operator of an irregular iteration of {paths[0]}: "
+            "rank, communicator, iteration and position together name one"
+        )
     return parts, log.levels()
 
 

@@ -127,7 +127,10 @@ def simulate(
     _write(simulated, out, truth, replace=force)
     _say_written(simulated.job, out, {"operators": rows}, terminal.counted(rows, "operator"), as_json=as_json)
     if (share := job.noise.lost_share) and not as_json:
-        terminal.console().print(f"{share:.1%} of the lines are left out on purpose, as logs have gaps: lost lines")
+        stretch = ", and by some seeds a stretch of one rank's," if job.noise.ring_gap_probability else ""
+        terminal.console().print(
+            f"{share:.1%} of the lines{stretch} are left out on purpose, as logs have gaps: lost lines"
+        )
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def _fault(line: bytes) -> str | None:
     except UnicodeDecodeError:
         return "not UTF-8"
     except json.JSONDecodeError as error:
-        return f"not a JSON object: {error.msg} at character {error.pos + 1}"
+        return f"not a JSON object: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except RecursionError:
         return "nested too deeply"
     except _Twice as error:

@@ -154,7 +154,7 @@ def test_labels_of_regular_iterations_teach_nothing(recording: Path, tmp_path: P
     path = tmp_path / "labels.jsonl"
     row = {**truth(run()).to_pylist()[0], "iteration": 7}
     path.write_text(str(row).replace("'", '"'))
-    with pytest.raises(InputError, match="none of the labelled operators is of an irregular iteration"):
+    with pytest.raises(InputError, match="none of the labels is an operator of an irregular iteration"):
         labels.labelled_recording([recording], path)
 
 
