@@ -29,11 +29,12 @@ class MonitorSettings:
     a smaller window) are enough to judge by.
 
     ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
-    ``closed_after`` regular ones in a row (those that are too long by more than ``plain_share`` of what the run's are
-    count as neither: they belong to it), and ``quiet_after`` regular ones in a row mean that nothing is left (100
-    iterations: the span that Holmes correlates over). An iteration longer than ``step_delta`` times what the run's
-    iterations take is on a step above them: something else has come on top. ``least_excess_ns``: an irregular
-    iteration is longer than expected by more than that as well (Pulse 7.2.1: 500 ms, whatever the ``delta``).
+    ``closed_after`` regular ones in a row, and ``quiet_after`` regular ones in a row mean that nothing is left (100
+    iterations: the span that Holmes correlates over). Those that are too long by more than ``plain_share`` of what an
+    open run's are do not enter the baseline, and of a degradation they count as neither: they belong to it. An
+    iteration longer than ``step_delta`` times what the run's iterations take is on a step above them: something else
+    has come on top. ``least_excess_ns``: an irregular iteration is longer than expected by more than that as well
+    (Pulse 7.2.1: 500 ms, whatever the ``delta``).
     A search compares with regular iterations that are too long by at most ``plain_share`` of what the irregular one
     is; 1: with all of the window, as the paper. What came ``reach`` iterations ago may be overwritten in the agents'
     logs: a step that comes later is compared with the iterations below it.
@@ -167,10 +168,12 @@ class IterationMonitor:
             self.run = _with(run, period=period, recurs_from=since)
             self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, delta, self.run)
-        if self.run is not None and self._goes_on(self.run, duration_ns, expected):
+        belongs = self.run is not None and self._goes_on(self.run, duration_ns, expected)
+        if self.run is not None and belongs and self.run.degraded:
             self.run = _with(self.run, excess_ns=self.run.excess_ns + max(0, duration_ns - expected))
             return Judgement(iteration, duration_ns, expected, False, delta, self.run)
-        self._learn(iteration, duration_ns)
+        if not belongs:
+            self._learn(iteration, duration_ns)
         quiet = self._counts_as_quiet()
         if self.run is None:
             return Judgement(iteration, duration_ns, expected, False, delta, quiet=quiet)
@@ -244,7 +247,7 @@ class IterationMonitor:
 
     def _goes_on(self, run: Run, duration_ns: int, expected_ns: int) -> bool:
         """Whether an iteration within delta is nearer to what the open run's take than to what is usual: a slowdown of
-        about delta dips below it now and then. It is neither learned nor a sign that the run is over.
+        about delta dips below it now and then. It is not learned, nor a sign that a degradation is over.
         """
         return duration_ns > expected_ns + self.settings.plain_share * run.level_ns / run.level_length
 

@@ -93,14 +93,22 @@ def test_a_degradation_that_dips_below_delta_now_and_then_is_neither_learned_nor
     assert all(j.expected_ns == pytest.approx(1e9, rel=0.02) for j in judgements[60:])
 
 
-def test_what_dips_below_delta_belongs_to_the_run() -> None:
+def test_what_dips_below_delta_belongs_to_a_degradation() -> None:
     settings = replace(SETTINGS, delta=1.1)
-    judgements = judged([*READY, 112, 107, 112, 108, 111, 110, 109, 108, 100, 105], settings)
-    assert irregular(judgements) == [5, 7, 9]
-    assert {j.expected_ns for j in judgements[5:14]} == {100}
-    assert [j.closed for j in judgements[5:]] == [False] * 9 + [True]
+    judgements = judged([*READY, 112, 112, 112, 107, 112, 108, 111, 110, 109, 108, 100, 105], settings)
+    assert irregular(judgements) == [5, 6, 7, 9, 11]
+    assert {j.expected_ns for j in judgements[5:16]} == {100}
+    assert [j.closed for j in judgements[5:]] == [False] * 11 + [True]
     [*_, ended] = [j.run for j in judgements if j.run]
-    assert (ended.last, ended.pattern, ended.excess_ns) == (9, DEGRADATION, 12 + 7 + 12 + 8 + 11 + 10 + 9 + 8)
+    assert (ended.last, ended.pattern) == (11, DEGRADATION)
+    assert ended.excess_ns == 4 * 12 + 7 + 8 + 11 + 10 + 9 + 8
+
+
+def test_a_spike_is_over_after_such_dips_but_they_are_not_learned() -> None:
+    judgements = judged([*READY, 112, 107, 108, 100], replace(SETTINGS, delta=1.1))
+    assert [j.closed for j in judgements[5:]] == [False, False, True, False]
+    assert {j.expected_ns for j in judgements[5:]} == {100}
+    assert [j.run.excess_ns for j in judgements if j.run] == [12] * 3
 
 
 def test_a_drift_is_followed() -> None:
