@@ -33,7 +33,8 @@ class Evidence:
     """One finding: a row of analysis.findings without what only people read.
 
     ``step_from``: its iteration was longer still than its run, as others from this one on, which lost
-    ``step_excess_ns`` in all.
+    ``step_excess_ns`` in all. ``since``, which a joiner tells: until then others alone explained the run; from there on
+    it lost ``since_excess_ns``.
     """
 
     id: str
@@ -55,6 +56,8 @@ class Evidence:
     found_ns: int
     step_from: int | None = None
     step_excess_ns: int = 0
+    since: int | None = None
+    since_excess_ns: int = 0
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Evidence:

@@ -192,7 +192,7 @@ class IncidentJoiner:
     def _run_told(self, incident: Incident, first: int, finding: Evidence) -> Incident:
         span, runs = incident.runs[first], incident.runs
         of_run = [k for k in self.recent if k.id in incident.findings and k.first_iteration == first]
-        since = [known for known in self._of_run(of_run[-1]) if _is_later(known, of_run[-1])] if of_run else []
+        since = [known for known in self._of_run(of_run[-1]) if _speaks_against(known, of_run[-1])] if of_run else []
         if not of_run or not _without(of_run[-1], since):
             lost = max([span.lost_ns, *(_lost(replace(finding, share=k.share), span.before_ns) for k in of_run[-1:])])
             last = max(span.last, finding.last_iteration or span.last)
@@ -211,7 +211,7 @@ class IncidentJoiner:
 
     def _since(self, finding: Evidence) -> Evidence:
         """A finding with where its culprit began within the run: where searches of it have named others alone so far,
-        after the last one that these explain, as if that were a step.
+        after the last one that these explain.
         """
         before = [known for known in self._of_run(finding) if _is_later(finding, known)]
         without = _without(finding, before)
@@ -219,7 +219,7 @@ class IncidentJoiner:
             return finding
         last = max(without, key=lambda known: known.iteration or 0)
         since_ns = max(0, finding.run_excess_ns - last.run_excess_ns)
-        return replace(finding, step_from=(last.iteration or 0) + 1, step_excess_ns=since_ns)
+        return replace(finding, since=(last.iteration or 0) + 1, since_excess_ns=since_ns)
 
     def _of_run(self, finding: Evidence) -> list[Evidence]:
         """What the same method has found in the same run, where it names ranks."""
@@ -268,6 +268,14 @@ class IncidentJoiner:
 
 def _is_later(one: Evidence, other: Evidence) -> bool:
     return (one.iteration or 0) > (other.iteration or 0)
+
+
+def _speaks_against(known: Evidence, finding: Evidence) -> bool:
+    """Whether it is later and would tell of a finding's culprit as well: beside what has come on top, on a step, who
+    costs less is not told.
+    """
+    on_top = known.step_from is not None and (finding.step_from is None or known.step_from > finding.step_from)
+    return _is_later(known, finding) and not on_top
 
 
 def _without(finding: Evidence, others: list[Evidence]) -> list[Evidence]:
@@ -417,10 +425,13 @@ def _span(finding: Evidence, known: Span | None = None) -> Span:
     """What is affected of a finding's run, with what was known of it: the first finding tells where it begins."""
     last = finding.last_iteration if finding.last_iteration is not None else finding.iteration or 0
     if known is None:
-        if finding.step_from is None:
+        began, since_ns = finding.step_from, finding.step_excess_ns
+        if began is None:
+            began, since_ns = finding.since, finding.since_excess_ns
+        if began is None:
             return Span(_run_of(finding), last, _lost(finding, 0))
-        before_ns = max(0, finding.run_excess_ns - finding.step_excess_ns)
-        return Span(finding.step_from, last, _lost(finding, before_ns), before_ns)
+        before_ns = max(0, finding.run_excess_ns - since_ns)
+        return Span(began, last, _lost(finding, before_ns), before_ns)
     lost_ns = max(known.lost_ns, _lost(finding, known.before_ns))
     return known._replace(last=max(known.last, last), lost_ns=lost_ns)
 

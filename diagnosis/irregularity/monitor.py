@@ -253,7 +253,7 @@ class IterationMonitor:
 
     def _forget_outliers(self) -> None:
         """Drop what was learned before anything could be judged and is too long beside the rest of it."""
-        if len(self.baseline) > 2:
+        if len(self.baseline) > 3:
             longest_ns = self.settings.delta * median_low(duration for _, duration in self.baseline)
             self.baseline = deque(entry for entry in self.baseline if entry[1] <= longest_ns)
 

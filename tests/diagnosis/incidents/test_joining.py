@@ -524,6 +524,7 @@ def test_revisions_rise_with_every_change_that_a_person_must_hear(
         for before, after in pairwise(history):
             heard = (before.state, before.ranks, before.pattern) != (after.state, after.ranks, after.pattern)
             assert after.revision == before.revision + heard
-            assert set(after.ranks) <= set(before.ranks)
+            here, there = set(before.ranks), set(after.ranks)
+            assert there <= here or here <= there  # it is narrowed, or what explains much more is wider
             assert after.last_iteration >= before.last_iteration
             assert not (before.state == "resolved" and after.state == "open")
