@@ -33,8 +33,8 @@ class Evidence:
     """One finding: a row of analysis.findings without what only people read.
 
     ``step_from``: its iteration was longer still than its run, as others from this one on, which lost
-    ``step_excess_ns`` in all. ``since``, which a joiner tells: until then others alone explained the run; from there on
-    it lost ``since_excess_ns``.
+    ``step_excess_ns`` in all. ``since``, which is told where findings are joined: until then others alone explained
+    the run; from there on it lost ``since_excess_ns``.
     """
 
     id: str
@@ -117,7 +117,7 @@ class Incident:
     """What a person is paged for.
 
     ``runs`` maps the first iteration of each run to what is affected of it, in order; the oldest one may stand for
-    ``folded`` more. ``share`` is the largest share of an iteration's delay that a finding explains by these ranks.
+    ``folded`` more. ``share`` is the largest that a finding on its ranks has of an iteration's delay.
     """
 
     id: str

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diagnosis.incidents.agreement import compatible
 from diagnosis.incidents.evidence import DeviceRef, Evidence, Incident, Span
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import (
@@ -17,7 +18,6 @@ from diagnosis.incidents.joining import (
     IncidentJoiner,
     JoiningSettings,
     Rule,
-    compatible,
     held_back,
 )
 from diagnosis.job import Job
@@ -344,6 +344,14 @@ def test_who_took_over_is_known_however_long_the_run_goes_on() -> None:
     joiner, _ = joined([*told, *others, run_over(901, 10, 899)])
     spans = [(i.ranks, i.first_iteration, i.last_iteration) for i in joiner.incidents.values()]
     assert spans == [((3,), 10, 13), ((7,), 14, 899)]
+
+
+def test_what_is_remembered_of_a_run_without_end_is_bounded() -> None:
+    steps = [on_step(i, 10, i, 100 + i % 50, share=0.3) for i in range(20, 9000, 7)]
+    joiner, _ = joined([*(in_run(i, 10, 3) for i in (10, 11, 13)), *steps])
+    still_open = [incident for incident in joiner.incidents.values() if incident.state == "open"]
+    assert any(known.ranks == (3,) for known in joiner.recent)
+    assert 200 < len(joiner.recent) <= 401 + len(still_open)
 
 
 def transfers(iteration: int, *ranks: int, share: float) -> Evidence:

@@ -1,0 +1,91 @@
+"""Whether findings can be about one fault, and whom they are about together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from diagnosis.incidents.evidence import Evidence, Incident, Ranks
+
+
+class Agreed(NamedTuple):
+    """Whom an incident is about with one more finding, what that changes of it, and what doubt there was of them."""
+
+    ranks: Ranks
+    changes: dict[str, Any]
+    doubt: float
+
+
+def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
+    """Whether two can be about one fault: the same kind, and one's ranks among the other's.
+
+    Two groups that cannot tell their members apart need only overlap: the culprit is where they do. Groups that the
+    same devices carry need not even do that: these are the culprit, as the NVLinks of a host with several groups.
+    """
+    if one.cause != other.cause and "mixed_slow" not in {one.cause, other.cause}:
+        return False
+    if _of_the_same_devices(one, other):
+        return True
+    here, there = set(one.ranks), set(other.ranks)
+    if one.candidates and other.candidates:
+        return bool(here & there)
+    return bool(here and there) and (here <= there or there <= here)
+
+
+def agreeing(finding: Evidence, others: Sequence[Evidence]) -> list[Evidence]:
+    """The findings that can all be about one fault with this one, the narrowest first."""
+    together, common = [finding], set(finding.ranks)
+    known_alike = [known for known in others if known.id != finding.id and compatible(known, finding)]
+    for known in sorted(known_alike, key=lambda known: (len(known.ranks), -(known.iteration or 0))):
+        if _of_the_same_devices(known, finding):
+            together.append(known)
+        elif common & set(known.ranks):
+            together.append(known)
+            common &= set(known.ranks)
+    return together
+
+
+def agreed(incident: Incident, finding: Evidence, comparable: float) -> Agreed:
+    """What both say, where they are compatible: they name the culprit together.
+
+    But where one of them explains less than a comparable part of what the other does, it does not narrow that one: of
+    what slows several ranks, each of them alone sometimes shows a part.
+    """
+    here, there = set(incident.ranks), set(finding.ranks)
+    if _of_the_same_devices(incident, finding):
+        ranks = tuple(sorted(here | there))
+        more = {"ranks": ranks, "candidates": tuple((rank,) for rank in ranks)} if there - here else {}
+        return Agreed(ranks, more, incident.doubt)
+    if there < here and finding.share < comparable * incident.share:
+        return Agreed(incident.ranks, {}, incident.doubt)
+    if here < there and 0 < incident.share < comparable * finding.share:
+        return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
+    ranks = tuple(rank for rank in incident.ranks if rank in there)
+    changes = _about(ranks, incident, finding) if len(ranks) < len(here) else {}
+    # what was said of the wider group says less of each of its members
+    return Agreed(ranks, changes, incident.doubt ** (len(ranks) / len(here)))
+
+
+def doubt(finding: Evidence, about: Ranks) -> float:
+    """What a finding leaves open about some ranks: one about a wider group says less of each of its members."""
+    narrowness = min(1.0, len(about) / len(finding.ranks))
+    return max(0.05, 1.0 - finding.share * finding.coverage * narrowness)
+
+
+def _of_the_same_devices(one: Evidence | Incident, other: Evidence | Incident) -> bool:
+    """Whether both are about groups that the same devices carry."""
+    here, there = ({device.device for device in of.devices} for of in (one, other))
+    return bool(here) and here == there and one.level == other.level == "group"
+
+
+def _about(ranks: Ranks, incident: Incident, finding: Evidence) -> dict[str, Any]:
+    """What an incident says once it is about other ranks: what the finding says of its own, else what both name."""
+    if ranks == finding.ranks:
+        return {name: getattr(finding, name) for name in ("level", "ranks", "candidates", "devices", "stage")}
+    alone = len(ranks) == 1
+    return {
+        "level": "device" if alone else "group",
+        "ranks": ranks,
+        "candidates": () if alone else tuple((rank,) for rank in ranks),
+        "devices": tuple(device for device in incident.devices if device in finding.devices),
+    }
