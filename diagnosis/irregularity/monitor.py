@@ -63,7 +63,7 @@ class Run:
 
     ``level_length`` of them make its level, ``level_ns`` in all beyond the expected, and ``step_length`` are on a step
     above it, ``step_ns`` in all, since ``step_first``; ``on_step`` is whether the last one is. ``below`` are the latest
-    iterations on the level, with which a late step is compared (``below_step``).
+    iterations on the level, ``above`` those on the step; a late step is compared with ``below_step``.
     """
 
     first: int
@@ -81,6 +81,7 @@ class Run:
     step_first: int | None = None
     on_step: bool = False
     below: tuple[int, ...] = ()
+    above: tuple[int, ...] = ()
     below_step: tuple[int, ...] = ()
     period: float | None = None
     recurs_from: float | None = None
@@ -168,11 +169,11 @@ class IterationMonitor:
             self.run = _with(run, period=period, recurs_from=since)
             self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, delta, self.run)
-        belongs = self.run is not None and self._goes_on(self.run, duration_ns, expected)
-        if self.run is not None and belongs and self.run.degraded:
-            self.run = _with(self.run, excess_ns=self.run.excess_ns + max(0, duration_ns - expected))
+        of = self._dips_from(duration_ns, expected)
+        if of is not None and of.degraded:
+            self.run = _with(of, excess_ns=of.excess_ns + max(0, duration_ns - expected))
             return Judgement(iteration, duration_ns, expected, False, delta, self.run)
-        if not belongs:
+        if of is None:
             self._learn(iteration, duration_ns)
         quiet = self._counts_as_quiet()
         if self.run is None:
@@ -245,14 +246,19 @@ class IterationMonitor:
         self.regular_in_a_row = None
         return True
 
-    def _goes_on(self, run: Run, duration_ns: int, expected_ns: int) -> bool:
-        """Whether an iteration within delta is nearer to what the open run's take than to what is usual: a slowdown of
-        about delta dips below it now and then. It is not learned, nor a sign that a degradation is over.
+    def _dips_from(self, duration_ns: int, expected_ns: int) -> Run | None:
+        """The open run that an iteration within delta is nearer to than to what is usual: a slowdown of about delta
+        dips below it now and then. It is not learned, nor a sign that a degradation is over.
         """
-        return duration_ns > expected_ns + self.settings.plain_share * run.level_ns / run.level_length
+        run = self.run
+        if run is None or duration_ns <= expected_ns + self.settings.plain_share * run.level_ns / run.level_length:
+            return None
+        return run
 
     def _forget_outliers(self) -> None:
-        """Drop what was learned before anything could be judged and is too long beside the rest of it."""
+        """Drop what was learned before anything could be judged and is too long beside the rest of it; of three nothing
+        tells which that is.
+        """
         if len(self.baseline) > 3:
             longest_ns = self.settings.delta * median_low(duration for _, duration in self.baseline)
             self.baseline = deque(entry for entry in self.baseline if entry[1] <= longest_ns)
@@ -267,7 +273,7 @@ class IterationMonitor:
     def _extended(self, iteration: int, duration_ns: int, expected_ns: int) -> Run:
         run, excess_ns = self.run, duration_ns - expected_ns
         if run is None:
-            baseline = self._compared_with(expected_ns + int(self.settings.plain_share * excess_ns))
+            baseline = self._plain_baseline(expected_ns + int(self.settings.plain_share * excess_ns))
             below = (iteration,)
             return Run(iteration, iteration, 1, 1, excess_ns, baseline, level_ns=excess_ns, level_length=1, below=below)
         in_a_row = run.in_a_row + 1
@@ -281,17 +287,14 @@ class IterationMonitor:
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
             **self._level(run, iteration, duration_ns, expected_ns),
         )
-        return _with(extended, **self._below(extended, iteration))
+        return _with(extended, below_step=extended.below) if self._is_late(extended) else extended
 
-    def _below(self, run: Run, iteration: int) -> dict[str, tuple[int, ...]]:
-        """What the next step of a run is compared with, and whether this one is already."""
-        if not run.on_step:
-            return {"below": (*run.below, iteration)[-self.settings.window :]}
-        oldest = min(run.compared_with, default=iteration)
-        late = iteration - oldest >= self.settings.reach and len(run.below) >= self._enough
-        return {"below_step": run.below} if late else {}
+    def _is_late(self, run: Run) -> bool:
+        """Whether a run's last iteration is on a step, and what that is compared with may be overwritten by now."""
+        oldest = min(run.compared_with, default=run.last)
+        return run.on_step and run.last - oldest >= self.settings.reach and len(run.below) >= self._enough
 
-    def _compared_with(self, longest_ns: int) -> tuple[int, ...]:
+    def _plain_baseline(self, longest_ns: int) -> tuple[int, ...]:
         """The iterations of the baseline that lasted no longer: of a fault just around delta some pass for regular, and
         nothing is unusual beside these. All of them where that leaves too few.
         """
@@ -299,22 +302,27 @@ class IterationMonitor:
         enough = len(plain) >= min(self.settings.least_baseline, len(self.baseline))
         return plain if enough else tuple(iteration for iteration, _ in self.baseline)
 
-    def _level(self, run: Run, iteration: int, duration_ns: int, expected_ns: int) -> dict[str, int]:
+    def _level(self, run: Run, iteration: int, duration_ns: int, expected_ns: int) -> dict[str, Any]:
         """Where a run's next irregular iteration belongs: to its level, the step above it, or a new one above all.
 
         Counting goes on when a step comes again, so that spikes in a degradation are few steps, not many.
         """
-        excess_ns = duration_ns - expected_ns
+        excess_ns, window = duration_ns - expected_ns, self.settings.window
 
         def beyond(total_ns: int, length: int) -> bool:
             return duration_ns > self.settings.step_delta * (expected_ns + total_ns // length)
 
         if not beyond(run.level_ns, run.level_length):
-            return {"level_ns": run.level_ns + excess_ns, "level_length": run.level_length + 1, "on_step": False}
+            level = {"level_ns": run.level_ns + excess_ns, "level_length": run.level_length + 1}
+            return {**level, "on_step": False, "below": (*run.below, iteration)[-window:]}
         if run.step_length and not beyond(run.step_ns, run.step_length):
-            return {"step_ns": run.step_ns + excess_ns, "step_length": run.step_length + 1, "on_step": True}
-        above = {"step_ns": excess_ns, "step_length": 1, "step_first": iteration, "on_step": True}
-        return {"level_ns": run.step_ns, "level_length": run.step_length, **above} if run.step_length else above
+            step = {"step_ns": run.step_ns + excess_ns, "step_length": run.step_length + 1}
+            return {**step, "on_step": True, "above": (*run.above, iteration)[-window:]}
+        step = {"step_ns": excess_ns, "step_length": 1, "step_first": iteration}
+        above = {**step, "on_step": True, "above": (iteration,), "below_step": ()}
+        if not run.step_length:
+            return above
+        return {"level_ns": run.step_ns, "level_length": run.step_length, "below": run.above, **above}
 
 
 def _run(state: Mapping[str, Any]) -> Run:

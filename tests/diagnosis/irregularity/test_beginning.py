@@ -100,12 +100,6 @@ def test_a_host_whose_agent_starts_first_keeps_nobody_waiting() -> None:
     assert said(compared)[24][0][0] == (5,)
 
 
-def test_hosts_that_tell_of_many_iterations_one_after_the_other_are_compared_where_all_are_at_hand() -> None:
-    beginning = Beginning(replace(SETTINGS, warm_up=0))
-    batches = [EQUAL.summaries(at, ranks=RANKS[host::4]) for host in range(4) for at in range(20)]
-    assert any(one.coverage == 1.0 for batch in batches for one in beginning.take(batch, JOB)) or beginning.past
-
-
 @given(st.lists(st.tuples(st.integers(0, 40), st.sets(st.sampled_from(RANKS), min_size=1)), max_size=60))
 def test_whatever_hosts_tell_in_whatever_order_nothing_waits_for_ever(told: list[tuple[int, set[int]]]) -> None:
     beginning = Beginning(SETTINGS)

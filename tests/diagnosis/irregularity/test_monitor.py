@@ -198,6 +198,8 @@ def test_a_late_step_is_compared_with_what_is_below_it_since_what_was_before_the
     assert compared_with([200] * 9 + [400] * 2) == [(10, 11, 12, 13)] * 2
     assert compared_with([200] * 9 + [400] + [200] * 12 + [400]) == [(10, 11, 12, 13), (23, 24, 25, 26)]
     assert compared_with([200, 200, *[None] * 9, 400]) == [(2, 3, 4)], "two are too few"
+    above = compared_with([200] * 9 + [400] * 12 + [900] * 2)
+    assert above[-2:] == [(22, 23, 24, 25)] * 2, "of a step above a step, the one below it"
 
 
 def test_unknown_durations_change_nothing() -> None:
