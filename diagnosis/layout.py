@@ -94,8 +94,7 @@ class _Place:
 
     @classmethod
     def of(cls, rank: int, layout: Layout) -> _Place:
-        tp, pp, world = layout.tp or 1, layout.pp or 1, layout.world or 1
-        return cls(rank * pp // world, rank % tp, rank % (world // pp) // tp)
+        return cls(layout.pipeline_stage(rank) or 0, rank % (layout.tp or 1), layout.replica(rank) or 0)
 
 
 def _fits(use: CommunicatorUse, layout: Layout) -> bool:

@@ -9,6 +9,7 @@ from diagnosis.incidents.joining import DEGRADATION
 from diagnosis.irregularity.beginning import Compared, Standing
 from diagnosis.irregularity.like_ranks import Slow
 from diagnosis.job import Job
+from streams.doubling import is_doubled
 from streams.findings import cleared, device_rows, shared_evidence
 from streams.identity import identity
 
@@ -40,8 +41,7 @@ def found(job: Job, compared: Compared, now_ns: int) -> list[dict[str, Any]]:
 
 def _is_due(standing: Standing) -> bool:
     """In its first two iterations, as an incident opens once two agree, and in the 4th, 8th, 16th and so on since."""
-    since = standing.count - standing.needed + 1
-    return since > 0 and since & (since - 1) == 0
+    return is_doubled(standing.count - standing.needed + 1)
 
 
 def over(job: str, iteration: int, standing: Standing, now_ns: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import traffic_rows
+from streams.doubling import is_doubled
 from streams.findings import cleared
 
 FORMAT = "compare/7"
@@ -212,11 +213,7 @@ def _told(compared: Compared) -> bool:
     run = compared.judgement.run
     if not compared.judgement.irregular or run is None:
         return bool(compared.verdicts)
-    return _power_of_two(compared.ordinal) or _power_of_two(run.step_ordinal)
-
-
-def _power_of_two(number: int) -> bool:
-    return number > 0 and number & (number - 1) == 0
+    return is_doubled(compared.ordinal) or is_doubled(run.step_ordinal)
 
 
 def _hung(followed: _Followed, job: Job, now_ns: int) -> Iterator[dict[str, Any]]:

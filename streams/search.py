@@ -21,6 +21,7 @@ from schemas import catalogue
 from schemas.errors import ImpossibleValue
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
+from streams.doubling import is_doubled
 from streams.finding_rows import METHOD, located
 from streams.findings import cleared
 from streams.identity import identity
@@ -235,7 +236,7 @@ class Search:
 
 def _is_due(ordinal: int) -> bool:
     """Whether it is 1, 2, 4, 8 or a multiple of 16: a culprit that takes over from another one is found twice."""
-    return ordinal > 0 and (ordinal & (ordinal - 1) == 0 or ordinal % 16 == 0)
+    return is_doubled(ordinal) or (ordinal > 0 and ordinal % 16 == 0)
 
 
 def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

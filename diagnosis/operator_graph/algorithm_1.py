@@ -161,13 +161,12 @@ class Search:
         row = view.row(call)
         others = self._others(view, row)
         normal = [view.call(int(at)) for at in others[view.judged[others] & ~view.abnormal[others]]]
+        abnormal = reference(view.operators, row), int(view.excess_ns[row])
         if not normal:
             if (yield from self._all_abnormal(call, members)):
-                excess_ns = int(view.excess_ns[row])
-                self._add(NETWORK, view, row, path, reference(view.operators, row), excess_ns)
+                self._add(NETWORK, view, row, path, *abnormal)
             return []
         self.waits.extend(_wait(view, row, other.rank) for other in normal)
-        abnormal = reference(view.operators, row), int(view.excess_ns[row])
         yield from self.logs.fetch_ended([other.rank for other in normal])
         return [ahead for other in normal for ahead in self._backtrack(other, path, *abnormal)]
 

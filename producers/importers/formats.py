@@ -90,8 +90,8 @@ def recognise(paths: Sequence[Path], name: str | None = None) -> Recognised:
     [recognised] = fitting
     for folder in (path for path in paths if path.is_dir()):
         if not any(folder in file.parents for file in recognised.files):
-            others = next(file for file in recognised.files)
-            raise InputError(f"{folder}: holds no {recognised.format.name}, as which {others} is read; {_ONE}")
+            others = f"{recognised.format.name}, as which {recognised.files[0]} is read"
+            raise InputError(f"{folder}: holds no {others}; {_ONE}")
     return recognised
 
 
