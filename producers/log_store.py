@@ -75,7 +75,8 @@ class LogStore(Protocol):
     ) -> tuple[pa.Table, str]:
         """Rows of closed iterations, sorted by rank, iteration and call order, and how far they are all:
 
-        ``complete``, ``partial`` (some are known to be missing) or ``overwritten`` (older than what is kept).
+        ``complete``, ``partial`` (some are missing, or may have been: before a live host's first iteration) or
+        ``overwritten`` (older than what is kept).
         Bounds are included.
         """
         ...

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from diagnosis.incidents.evidence import Evidence, Incident, Ranks
 
+_NVLINK = "nvlink"
+
 
 class Agreed(NamedTuple):
     """Whom an incident is about with one more finding, what that changes of it, and what doubt there was of them."""
@@ -21,8 +23,11 @@ def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
 
     Two groups that cannot tell their members apart need only overlap: the culprit is where they do. Groups that the
     same devices carry need not even do that: these are the culprit, as the NVLinks of a host with several groups.
+    NVLinks and what lies beyond a NIC are no one fault.
     """
     if one.cause != other.cause and "mixed_slow" not in {one.cause, other.cause}:
+        return False
+    if one.cause == other.cause and _are_nvlinks_and_wires(one, other):
         return False
     if _of_the_same_devices(one, other):
         return True
@@ -54,8 +59,8 @@ def agreed(incident: Incident, finding: Evidence, comparable: float) -> Agreed:
     here, there = set(incident.ranks), set(finding.ranks)
     if _of_the_same_devices(incident, finding):
         ranks = tuple(sorted(here | there))
-        more = {"ranks": ranks, "candidates": tuple((rank,) for rank in ranks)} if there - here else {}
-        return Agreed(ranks, more, incident.doubt)
+        more = {"level": "group", "ranks": ranks, "candidates": tuple((rank,) for rank in ranks)}
+        return Agreed(ranks, more if there - here else {}, incident.doubt)
     if there < here and finding.share < comparable * incident.share:
         return Agreed(incident.ranks, {}, incident.doubt)
     if here < there and 0 < incident.share < comparable * finding.share:
@@ -73,9 +78,23 @@ def doubt(finding: Evidence, about: Ranks) -> float:
 
 
 def _of_the_same_devices(one: Evidence | Incident, other: Evidence | Incident) -> bool:
-    """Whether both are about groups that the same devices carry."""
-    here, there = ({device.device for device in of.devices} for of in (one, other))
-    return bool(here) and here == there and one.level == other.level == "group"
+    """Whether both are about groups that the same devices carry, or about the same NVLinks, whoever shows it."""
+    here, there = _carriers(one), _carriers(other)
+    alike = one.level == other.level == "group" or set(here.values()) == {_NVLINK}
+    return bool(here) and here == there and alike
+
+
+def _are_nvlinks_and_wires(one: Evidence | Incident, other: Evidence | Incident) -> bool:
+    """Whether one is about NVLinks alone, and the other about devices none of which is an NVLink."""
+    here, there = (set(_carriers(of).values()) for of in (one, other))
+    return bool(here and there) and here.isdisjoint(there) and {_NVLINK} in (here, there)
+
+
+def _carriers(known: Evidence | Incident) -> dict[str, str]:
+    """The devices that carry a channel, with their kinds. A host's CPU that is named with its NVLinks, as it may be
+    slow instead, carries nothing.
+    """
+    return {device.device: device.kind for device in known.devices if device.kind != "cpu"}
 
 
 def _about(ranks: Ranks, incident: Incident, finding: Evidence) -> dict[str, Any]:

@@ -112,17 +112,22 @@ class IncidentJoiner:
             others = [known for known in others if known.id != narrowest.id]
 
     def _judged_together(self, together: list[Evidence]) -> Incident | Rule:
-        """The incident that findings make which agree, or the rule that they do not meet."""
+        """The incident that findings make which agree, or the rule that they do not meet.
+
+        Each agrees with the newest one; one that does not with what those before it say together is left out.
+        """
+        first, *later = sorted(together, key=lambda known: known.iteration or 0)
+        incident, together = _opened(first, self.make_id(first)), [first]
+        for known in later:
+            if compatible(incident, known):
+                incident = self._supported(incident, known)
+                together.append(known)
         iterations = {known.iteration for known in together}
         hangs = any((known.cause or "").startswith(_HANG) for known in together)
         if len(iterations) < self.settings.confirmations and not hangs:  # no other iteration comes to confirm a hang
             return Rule.CONFIRMATIONS
         if len(iterations) < self.settings.agreement * len(self._unexplained(together) | iterations):
             return Rule.AGREEMENT
-        first, *later = sorted(together, key=lambda known: known.iteration or 0)
-        incident = _opened(first, self.make_id(first))
-        for known in later:
-            incident = self._supported(incident, known)
         if incident.confidence < self.settings.least_confidence:
             return Rule.CONFIDENCE
         return Rule.LASTING if self._passing(incident) else incident

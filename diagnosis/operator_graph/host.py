@@ -29,9 +29,13 @@ class HostSettings:
     Each must have computed longer than usual by ``alike`` of what the leaf's rank did, both without what is common.
     Where ends are not logged, each must have gone on late after its operators with other hosts, on average without the
     ``outlying`` least and greatest: beyond ``sigmas``, ``least_slowdown`` of the usual and ``least_share`` of what the
-    leaf's rank lost in each of its operators, and by ``alike`` of the latest. Or each member of the NVLinks
-    must have called later behind the first of them, in the median, beyond ``sigmas``, ``least_share`` and ``alike``:
-    that no clock of another host disturbs. Communicators of more than ``most_members`` would cost too much to ask.
+    leaf's rank lost in each of its operators, and by ``alike`` of the latest. Communicators of more than
+    ``most_members`` would cost too much to ask.
+
+    Or the members of the NVLinks must have called later behind the first of them: that no clock of another host
+    disturbs, and it tells where ends are logged as well. All together, in the median of the operators, beyond
+    ``sigmas`` and by ``least_share`` of what was lost in each, but by no more than that, or they came late from
+    elsewhere; each by ``least_each`` of their mean, or one of them is slow.
     """
 
     most_mates: int = 3
@@ -42,6 +46,7 @@ class HostSettings:
     least_share: float = 0.1
     outlying: float = 0.1
     most_members: int = 64
+    least_each: float = 0.2
 
 
 def slow_hosts(
@@ -52,8 +57,10 @@ def slow_hosts(
     for leaf in leaves:
         mates = _mates(logs.job, leaf.rank, settings.most_mates)
         ended = logs.ended(leaf.rank)
-        if len(mates) < settings.least_mates or (leaf.communicator is not None and ended):
+        if len(mates) < settings.least_mates:
             told.append(False)
+        elif ended and leaf.communicator is not None:  # to split its transfers the walk has seen its members' calls
+            told.append(_members_call_apart(logs, leaf, leaf.communicator, baseline, settings))
         elif ended:
             yield from logs.fetch({None: mates})
             told.append(_compute_alike(logs, leaf, mates, baseline, settings))
@@ -66,12 +73,11 @@ def _without_ends(
     logs: Logs, leaf: Leaf, mates: Sequence[int], baseline: Sequence[int], settings: HostSettings
 ) -> Generator[Needs, Answer, bool | None]:
     """Whether the host of a leaf is slow, by calls alone; None: that cannot be told."""
-    own = logs.part([leaf.rank], ()).operators.of_rank(leaf.rank)
-    a_call_ns = leaf.excess_ns / max(int((own.iteration == leaf.iteration).sum()), 1)
-    if leaf.communicator is not None and not _come_in_parts(logs.job, leaf.members):
+    if leaf.communicator is not None:
         yield from logs.fetch({leaf.communicator: leaf.members})
-        if _call_apart(logs.part((), [leaf.communicator]), leaf, baseline, a_call_ns, settings):
+        if _members_call_apart(logs, leaf, leaf.communicator, baseline, settings):
             return True
+    a_call_ns = _lost_a_call(logs, leaf)
     ranks = (leaf.rank, *mates)
     names = [name for name in _abroad(logs.job, ranks) if len(logs.job.members[name]) <= settings.most_members]
     yield from logs.fetch({name: set(ranks) & {*logs.job.members[name]} for name in names})
@@ -116,27 +122,37 @@ def _compute_alike(
     return len(told) >= settings.least_mates and min(told) >= settings.alike * leaf.excess_ns
 
 
-def _call_apart(logs: Logs, leaf: Leaf, baseline: Sequence[int], a_call_ns: float, settings: HostSettings) -> bool:
-    """Whether the leaf's members, which share a host's clock, all called later behind the first of them than usual.
+def _lost_a_call(logs: Logs, leaf: Leaf) -> float:
+    """What the leaf's rank lost in each of its operators of the iteration, in ns."""
+    own = logs.part([leaf.rank], ()).operators.of_rank(leaf.rank)
+    return leaf.excess_ns / max(int((own.iteration == leaf.iteration).sum()), 1)
 
-    ``logs`` are those of their communicator, of whose operators the leaf's rank lost ``a_call_ns`` in each.
+
+def _members_call_apart(
+    logs: Logs, leaf: Leaf, communicator: str, baseline: Sequence[int], settings: HostSettings
+) -> bool:
+    """Whether the leaf's members, which share a host's clock, called further apart than usual, each of them.
+
+    Of members that come in parts that tells nothing. Looked at is what is at hand of their communicator.
     """
-    if len({logs.job.clock(rank) for rank in leaf.members}) > 1:
+    job = logs.job
+    if len({job.clock(rank) for rank in leaf.members}) > 1 or _come_in_parts(job, leaf.members):
         return False
-    operators, amounts = logs.operators, []
-    behind = _behind_the_first(operators, len(leaf.members))
-    for rank in leaf.members:
-        of_rank = operators.rank == rank
-        now = _median(behind[of_rank & (operators.iteration == leaf.iteration)])
-        medians = [_median(behind[of_rank & (operators.iteration == iteration)]) for iteration in baseline]
-        before = np.array([median for median in medians if median is not None])
-        if now is None or len(before) < 2:
-            return False
-        amount, chance = _beyond_usual(now, before, settings)
-        if amount <= chance:
-            return False
-        amounts.append(amount)
-    return min(amounts) > max(settings.least_share * a_call_ns, settings.alike * max(amounts))
+    operators = logs.part((), [communicator]).operators
+    shared = operators.communicator == operators.communicators.index(communicator)
+    shared &= np.isin(operators.rank, leaf.members)
+    behind, iteration = _behind_the_first(operators.take(shared), len(leaf.members))
+    now, *before = (behind[iteration == each] for each in (leaf.iteration, *baseline))
+    before = [seen for seen in before if len(seen)]
+    if not len(now) or len(before) < 2:
+        return False
+    usual = np.array([np.median(seen.mean(axis=1)) for seen in before])
+    apart, chance = _beyond_usual(float(np.median(now.mean(axis=1))), usual, settings)
+    lost = _lost_a_call(logs, leaf)
+    if not max(chance, settings.least_share * lost) < apart <= lost:
+        return False
+    each = now.mean(axis=0) - np.median([seen.mean(axis=0) for seen in before], axis=0)
+    return bool(each.min() >= settings.least_each * each.mean())
 
 
 def _come_in_parts(job: Job, members: Sequence[int]) -> bool:
@@ -146,18 +162,15 @@ def _come_in_parts(job: Job, members: Sequence[int]) -> bool:
     return any(len(part) > 1 and part < whole for part in parts)
 
 
-def _behind_the_first(operators: Operators, members: int) -> Floats:
-    """How long after the first member each operator was called, in ns; NaN where not all members' calls are known."""
+def _behind_the_first(operators: Operators, members: int) -> tuple[Floats, Ints]:
+    """How long after the first member each called an operator, in ns, of shape (operators, members), and the iterations
+    of those that all were seen to call.
+    """
     keys = operators.meeting_keys + 1  # 0: unknown whom it meets
-    first = np.full(int(keys.max(initial=0)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, keys, operators.call_ns)
-    complete = (keys > 0) & (np.bincount(keys, minlength=len(first))[keys] == members)
-    return np.where(complete, operators.call_ns - first[keys], np.nan)
-
-
-def _median(values: Floats) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else None
+    whole = np.flatnonzero((keys > 0) & (np.bincount(keys)[keys] == members) if len(keys) else keys)
+    rows = whole[np.lexsort((operators.rank[whole], keys[whole]))].reshape(-1, members)
+    calls = operators.call_ns[rows]
+    return (calls - calls.min(axis=1, keepdims=True)).astype(np.float64), operators.iteration[rows[:, 0]]
 
 
 def _go_on_late(

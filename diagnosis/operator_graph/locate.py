@@ -30,6 +30,9 @@ NETWORK = "communication_slow"
 MIXED = "mixed_slow"
 HOST = "host_slow"
 
+_ON_A_HOST = {"gpu", "nvlink"}
+"""Kinds of devices that a host's CPU has to do with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Irregularity:
@@ -179,7 +182,8 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     slowed = yield from slow_hosts(logs, local, baseline, settings.host)
     of_host = dict(zip(local, slowed, strict=True))
     culprits = [_culprit(logs.job, leaf, excess_ns, apart.get(leaf), of_host.get(leaf, False)) for leaf in leaves]
-    return _decisive(_merged(culprits, settings.mixed_share), settings), found
+    named = _without_their_hosts(_merged(culprits, settings.mixed_share), settings.comparable_share)
+    return _decisive(named, settings), found
 
 
 def _as_published(logs: Logs, irregularity: Irregularity, detector: OperatorDetector) -> Steps:
@@ -283,6 +287,21 @@ def _with_its_links(one: Culprit, other: Culprit) -> Culprit:
         return max(one, other, key=lambda culprit: culprit.excess_ns)
     share = min(1.0, host.share + links.share)
     return replace(host, excess_ns=host.excess_ns + links.excess_ns, share=share)
+
+
+def _without_their_hosts(culprits: Sequence[Culprit], comparable: float) -> list[Culprit]:
+    """Without the GPUs and NVLinks of hosts that are slow: their ranks are slow with them, unless they lost so much
+    that their host explains little of it.
+    """
+    hosts = [culprit for culprit in culprits if culprit.cause == HOST]
+
+    def is_explained(culprit: Culprit) -> bool:
+        local = {device.kind for device in culprit.devices} <= _ON_A_HOST
+        return local and any(
+            {*culprit.ranks} < {*host.ranks} and host.share >= comparable * culprit.share for host in hosts
+        )
+
+    return [culprit for culprit in culprits if not is_explained(culprit)]
 
 
 def _decisive(culprits: Sequence[Culprit], settings: LocateSettings) -> list[Culprit]:

@@ -144,11 +144,12 @@ class LiveStore:
         found = (self._readable_rows(i, asked) for i in iterations)
         table = _sorted([_chosen(rows, communicator, seqs) for rows in found if rows is not None])
         iterations = [i for i in iterations if i in self._kept]
-        if self.forgotten and iteration_to < min(self._kept, default=self.closed + 1):
+        oldest = min(self._kept, default=self.closed + 1)
+        if self.forgotten and iteration_to < oldest:
             return table.slice(0, 0), OVERWRITTEN
         seen = sum(int(np.isin(asked, self._kept[i].spans.rank).sum()) for i in iterations)
         whole = (
-            (not self.forgotten or iteration_from >= min(self._kept))
+            iteration_from >= oldest  # of what was before the first one nothing is known
             and iteration_to <= self.closed
             and seen == len(asked) * len(iterations)
             and table.num_rows <= self._max_rows

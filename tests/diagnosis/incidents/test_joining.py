@@ -45,6 +45,17 @@ DEGRADED = [in_run(i, 10, 3, pattern=SPIKE if i < 14 else DEGRADATION) for i in 
 """As a search tells a degradation: its irregular iterations 1, 2, 4, 8."""
 
 
+def of_nvlinks(iteration: int, *ranks: int, host: str = "h0") -> Evidence:
+    nvlink = (DeviceRef(f"nvlink:{host}", "nvlink", 0),)
+    return found(iteration, *ranks, cause="communication_slow", devices=nvlink)
+
+
+def over_nvlinks(iteration: int, *ranks: int) -> Evidence:
+    """A channel between hosts, one of which has several of its ranks."""
+    wide = found(iteration, *ranks, cause="communication_slow")
+    return replace(wide, devices=(*wide.devices, DeviceRef("nvlink:h0", "nvlink", 0)))
+
+
 def test_one_fault_is_one_incident_from_its_first_iteration_to_its_last() -> None:
     incident = only([*DEGRADED, run_over(26, 10, 24)])
     assert (incident.first_iteration, incident.last_iteration, incident.pattern) == (10, 24, DEGRADATION)
@@ -227,6 +238,9 @@ def test_what_was_said_of_a_wider_group_says_less_of_each_member() -> None:
         (found(1, 2, 3), found(2, 3, 4), True),
         (found(1, 2, 3, candidates=()), found(2, 3, 4), False),
         (found(1, 3), found(2), False),
+        (of_nvlinks(1, 2, 3), found(2, 3, 9, cause="communication_slow"), False),
+        (of_nvlinks(1, 2, 3), over_nvlinks(2, 2, 3, 9), True),
+        (found(1, 3, cause="communication_slow"), over_nvlinks(2, 2, 3, 9), True),
     ],
 )
 def test_what_can_be_about_one_fault(one: Evidence, other: Evidence, together: bool) -> None:
@@ -370,11 +384,6 @@ def test_a_part_that_one_rank_shows_alone_does_not_narrow_what_explains_all_of_t
     assert only(narrowed).ranks == (1,)
 
 
-def of_nvlinks(iteration: int, *ranks: int, host: str = "h0") -> Evidence:
-    nvlink = (DeviceRef(f"nvlink:{host}", "nvlink", 0),)
-    return found(iteration, *ranks, cause="communication_slow", devices=nvlink)
-
-
 def test_groups_that_one_device_carries_are_one_incident() -> None:
     told = [of_nvlinks(20, 0, 1), of_nvlinks(21, 2, 3), of_nvlinks(22, 0, 1), of_nvlinks(23, 2, 3)]
     joiner, records = joined(told)
@@ -384,6 +393,22 @@ def test_groups_that_one_device_carries_are_one_incident() -> None:
     assert (incident.level, incident.revision, len(incident.findings)) == ("group", 1, 4)
     assert incident.confidence > 0.9
     assert [record.ranks for record in records] == [(0, 1, 2, 3)] * 3
+
+
+def test_a_channel_that_shares_a_rank_with_nvlinks_is_another_fault() -> None:
+    """Chance named it first; the host's NVLinks are told with all of their groups."""
+    chance = found(19, 1, 9, cause="communication_slow", share=0.6)
+    groups = [of_nvlinks(i, *ranks) for i in (20, 21) for ranks in ((4, 5), (6, 7), (0, 1))]
+    incident = only([chance, *groups])
+    assert (incident.ranks, [device.device for device in incident.devices]) == ((0, 1, 4, 5, 6, 7), ["nvlink:h0"])
+
+
+def test_what_is_said_of_the_same_nvlinks_is_one_incident_whoever_shows_it() -> None:
+    cpu = DeviceRef("cpu:h0", "cpu", 0)
+    with_cpu = [replace(known, devices=(*known.devices, cpu)) for known in (of_nvlinks(21, 2, 3), of_nvlinks(22, 0, 1))]
+    incident = only([of_nvlinks(20, 6), of_nvlinks(20, 2, 3), *with_cpu, of_nvlinks(23, 6), of_nvlinks(23, 4, 5)])
+    assert (incident.level, incident.ranks) == ("group", (0, 1, 2, 3, 4, 5, 6))
+    assert incident.candidates == tuple((rank,) for rank in incident.ranks)
 
 
 def test_an_incident_is_told_again_once_its_device_slows_more_ranks() -> None:
@@ -501,6 +526,30 @@ def test_replays_change_nothing(
         for repeated in findings[max(0, place + 1 - again) : place + 1]:
             assert joiner.take(repeated) == []
     assert records == joined(findings)[1]
+
+
+_groups = st.tuples(
+    st.sampled_from([(0, 1), (2, 3), (1, 2), (0, 1, 2, 3), (1,), (3,)]), st.sampled_from(["a", "b", "c"])
+)
+_overlapping = st.lists(
+    st.tuples(st.integers(1, 12), st.sets(_groups, max_size=4), st.sampled_from([1.0, 0.6, 0.4])), max_size=14
+)
+
+
+@given(_overlapping)
+def test_whatever_overlaps_an_incident_names_somebody(
+    told: list[tuple[int, set[tuple[tuple[int, ...], str]], float]],
+) -> None:
+    iteration, findings = 10, []
+    for step, groups, share in told:
+        iteration += step
+        for ranks, name in sorted(groups):
+            what = {"cause": "communication_slow", "devices": (DeviceRef(name, "tor", 0),)}
+            findings.append(found(iteration, *ranks, share=share, id=f"{iteration}/{ranks}/{name}", **what))
+    ranks_of = {finding.id: set(finding.ranks) for finding in findings}
+    for incident in joined(findings)[1]:
+        assert incident.ranks
+        assert set(incident.ranks) <= set().union(*(ranks_of[finding] for finding in incident.findings))
 
 
 _apart = st.lists(

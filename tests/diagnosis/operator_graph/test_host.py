@@ -11,7 +11,8 @@ from diagnosis.operator_graph.host import HostSettings, slow_hosts
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef
 from diagnosis.operator_graph.locate import COMPUTE, HOST, NETWORK
 from diagnosis.operator_graph.logs import Logs
-from producers.simulation import Fault, Kind
+from producers.simulation import Fault, Kind, Omissions, Scenario, simulate
+from producers.simulation.noise import PROFILES
 from tests.diagnosis.answering import answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Step, Training
 from tests.diagnosis.operator_graph.small_jobs import FAULTY, gpu_slow, located, run
@@ -102,12 +103,17 @@ def test_a_slow_gpu_is_told_from_its_host_though_all_go_on_a_little_late(mates_m
 
 
 def calls_apart(
-    extra: Callable[[int, int], float], transfer_ms: float = 0.0, parts: Sequence[tuple[int, ...]] = ()
+    extra: Callable[[int, int], float],
+    transfer_ms: float = 0.0,
+    parts: Sequence[tuple[int, ...]] = (),
+    *,
+    lost_ms: float = 12.0,
+    ends: bool = False,
 ) -> bool | None:
     """What is said of a host whose ranks' NVLinks seem slow, and that no rank elsewhere tells of.
 
-    ``extra`` ms are computed by a rank before an operator of the group, ``transfer_ms`` longer than usual it takes.
-    ``parts``: ranks that are groups of their own.
+    ``extra`` ms are computed by a rank before an operator of the group, ``transfer_ms`` longer than usual it takes, and
+    ``lost_ms`` what the walk says of each. ``parts``: ranks that are groups of their own.
     """
     ranks = (0, 1, 2, 3)
     programs: dict[int, Sequence[Step]] = {
@@ -121,16 +127,22 @@ def calls_apart(
     training = Training(programs, {"tp": ranks, **{f"part{part[0]}": part for part in parts}})
     job = replace(training.job(), places=tuple(Place(rank, "h0", rank) for rank in ranks))
     operator = OperatorRef(0, "tp", 0, "all_reduce")
-    leaf = Leaf(0, "tp", ranks, 24 * 12 * MS, training.irregular, operator, (0,))
+    leaf = Leaf(0, "tp", ranks, int(24 * lost_ms * MS), training.irregular, operator, (0,))
     logs = Logs(job, tuple(range(training.iterations)))
-    table = without_ends(training.table())
-    answered(logs.fetch({None: [0]}), table)
+    table = training.table() if ends else without_ends(training.table())
+    answered(logs.fetch({None: ranks} if ends else {None: [0]}), table)
     [told], _ = answered(slow_hosts(logs, [leaf], training.baseline, HostSettings()), table)
     return told
 
 
-def test_a_host_that_delays_each_process_by_itself_is_slow() -> None:
-    assert calls_apart(lambda rank, number: 4.0 * ((rank + number) % 4)) is True
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
+def test_a_host_that_delays_each_process_by_itself_is_slow(ends: bool) -> None:
+    assert calls_apart(lambda rank, number: 4.0 * ((rank + number) % 4), ends=ends) is True
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
+def test_members_that_call_further_apart_than_was_lost_came_late_from_elsewhere(ends: bool) -> None:
+    assert not calls_apart(lambda rank, number: 4.0 * ((rank + number) % 4), lost_ms=4.0, ends=ends)
 
 
 def test_members_that_met_in_parts_before_call_apart_by_slow_links_as_well() -> None:
@@ -150,7 +162,36 @@ def test_members_that_met_in_parts_before_call_apart_by_slow_links_as_well() -> 
     ],
     ids=["slow links", "all are delayed alike", "one GPU"],
 )
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
 def test_members_that_call_as_far_apart_as_usual_or_for_one_of_them_do_not_tell_of_their_host(
-    extra: Callable[[int, int], float], transfer_ms: float
+    extra: Callable[[int, int], float], transfer_ms: float, ends: bool
 ) -> None:
-    assert calls_apart(extra, transfer_ms) is None
+    assert calls_apart(extra, transfer_ms, ends=ends) is (False if ends else None)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
+@pytest.mark.parametrize("tp", [2, 4])
+def test_a_busy_cpu_is_told_from_nvlinks_in_hard_noise(tp: int, ends: bool) -> None:
+    """It launches what the tensor parallel groups send late as well; of what its ranks lose nothing else is named."""
+    scenario = Scenario(
+        seed=41,
+        tp=tp,
+        pp=2,
+        dp=8 // tp,
+        microbatches=4,
+        layers=4,
+        iterations=18,
+        gpus_per_host=8,
+        noise=PROFILES["hard"],
+        faults=(slow(Kind.CPU_SLOW, 3),),
+        omissions=Omissions(ends=not ends),
+    )
+    for iteration in FAULTY:
+        location, _ = located(simulate(scenario), iteration)
+        assert [(culprit.cause, culprit.ranks) for culprit in location.culprits] == [(HOST, tuple(range(8)))]
+
+
+def test_a_gpu_that_loses_far_more_than_its_slow_host_is_named_beside_it() -> None:
+    faults = Fault(Kind.CPU_SLOW, 4, FAULTY, slowdown=1.15), gpu_slow(5, slowdown=1.7)
+    location, _ = located(run(*faults, **HOSTS_OF_FOUR))
+    assert (COMPUTE, (5,)) in {(culprit.cause, culprit.ranks) for culprit in location.culprits}

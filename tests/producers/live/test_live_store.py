@@ -109,6 +109,16 @@ def test_operators_outside_of_iterations_are_passed_over(tmp_path: Path) -> None
         assert seqs(store, 0, 9) == ([1, 2, 3], "partial")
 
 
+def test_of_what_was_before_the_first_iteration_nothing_is_known(tmp_path: Path) -> None:
+    with rank_log(tmp_path) as log:
+        store = opened(tmp_path)
+        train(log, 5, 6, 7)
+        assert closing(store) == [5, 6]
+        assert seqs(store, 0, 4) == ([], "partial")
+        assert seqs(store, 4, 5) == ([0, 1, 2], "partial")
+        assert seqs(store, 5, 6) == ([0, 1, 2, 3, 4, 5], "complete")
+
+
 def test_an_iteration_longer_than_the_ring_is_whole(tmp_path: Path) -> None:
     with rank_log(tmp_path, capacity=16) as log:
         store = opened(tmp_path)
