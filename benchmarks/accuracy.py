@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import typer
 
 from offbeat import terminal
+from schemas.errors import SettingsError
 
 if TYPE_CHECKING:  # heavy: loaded when runs begin
+    from benchmarks.large.plan import LargeCase
+    from benchmarks.large.trial import LargeScore
     from benchmarks.simulated.finished import Score
+    from benchmarks.simulated.plan import Case
+    from benchmarks.simulated.trial import Score as SmallScore
+    from benchmarks.traffic.plan import Case as TrafficCase
+    from benchmarks.traffic.trial import Score as TrafficScore
     from offbeat.settings import Settings
 
 _Case = TypeVar("_Case", bound=Hashable)
@@ -78,6 +85,10 @@ def run(
         int | None, typer.Option(min=0, help="The first seed; without it that of the system's reported figures.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="A file that keeps finished runs; taken up again.")] = None,
+    finished: Annotated[
+        bool,
+        typer.Option("--finished", help="Only figures of what the file of --resume holds, whoever made it."),
+    ] = False,
     processes: Annotated[int, typer.Option(min=1, max=2, help="Runs at the same time.")] = 2,
 ) -> dict[str, Any]:
     """Count how often culprits of simulated runs are named.
@@ -87,41 +98,64 @@ def run(
     from offbeat.settings import Settings
 
     first = REPORTED_SEEDS[system] if seeds is None else seeds
-    without = _HEALTHY[system] if healthy is None else healthy
-    told: dict[str, Any] = {
-        "system": system.value,
-        "seeds": {"from": first, "reported": first == REPORTED_SEEDS[system]},
-    }
+    counts = (runs, _HEALTHY[system] if healthy is None else healthy, noise.profiles, first)
     settings = Settings.load()
     if system is System.HOLMES:
-        from benchmarks.large import figures as large_figures
-        from benchmarks.large import plan as large_plan
-        from benchmarks.large import trial as large_trial
+        series: Series[Any, Any] = _of_large_jobs(*counts, settings, ranks, iterations, all_logs)
+    elif system is System.PULSE:
+        series = _of_traffic(repeats, *counts[1:], settings, only or (), untuned)
+    else:
+        series = _of_small_jobs(system, *counts, settings)
+    if finished:
+        return {"system": system.value, "noise": series.finished(resume)}
+    return {
+        "system": system.value,
+        "seeds": {"from": first, "reported": first == REPORTED_SEEDS[system]},
+        **({"untuned": untuned} if system is System.PULSE else {}),
+        "noise": series.figures(noise.profiles, settings, resume, processes),
+    }
 
-        size = {"ranks": ranks, "iterations": iterations}
-        large = large_plan.cases(runs, without, noise.profiles, first, **size, all_logs=all_logs)
-        work = partial(large_trial.run_case, settings=settings)
-        series = Series(system, large, work, large_trial.LargeScore, large_figures.summarise)
-        return {**told, "noise": series.figures(noise.profiles, settings, resume, processes)}
-    if system is System.PULSE:
-        from benchmarks.traffic import figures as traffic_figures
-        from benchmarks.traffic import plan as traffic_plan
-        from benchmarks.traffic import trial as traffic_trial
 
-        traffic = Series(
-            system,
-            traffic_plan.cases(repeats, without, noise.profiles, first, only or (), untuned),
-            partial(traffic_trial.run_case, settings=settings),
-            traffic_trial.Score,
-            traffic_figures.summarise,
-        )
-        return {**told, "untuned": untuned, "noise": traffic.figures(noise.profiles, settings, resume, processes)}
+def _of_large_jobs(
+    runs: int,
+    healthy: int,
+    noises: Sequence[str],
+    seeds: int,
+    settings: Settings,
+    ranks: int,
+    iterations: int,
+    all_logs: int,
+) -> Series[LargeCase, LargeScore]:
+    from benchmarks.large import figures, plan, trial
+
+    cases = plan.cases(runs, healthy, noises, seeds, ranks=ranks, iterations=iterations, all_logs=all_logs)
+    work = partial(trial.run_case, settings=settings)
+    return Series(System.HOLMES, cases, work, trial.LargeScore, figures.summarise)
+
+
+def _of_traffic(
+    repeats: int,
+    healthy: int,
+    noises: Sequence[str],
+    seeds: int,
+    settings: Settings,
+    only: Sequence[str],
+    untuned: bool,
+) -> Series[TrafficCase, TrafficScore]:
+    from benchmarks.traffic import figures, plan, trial
+
+    cases = plan.cases(repeats, healthy, noises, seeds, only, untuned)
+    return Series(System.PULSE, cases, partial(trial.run_case, settings=settings), trial.Score, figures.summarise)
+
+
+def _of_small_jobs(
+    system: System, runs: int, healthy: int, noises: Sequence[str], seeds: int, settings: Settings
+) -> Series[Case, SmallScore]:
     from benchmarks.simulated import figures, plan, trial
 
     stories = plan.FROM_THE_BEGINNING if system is System.LIKE_RANKS else plan.STORIES
-    cases = plan.cases(runs, without, noise.profiles, first, stories)
-    small = Series(system, cases, partial(trial.run_case, settings=settings), trial.Score, figures.summarise)
-    return {**told, "noise": small.figures(noise.profiles, settings, resume, processes)}
+    cases = plan.cases(runs, healthy, noises, seeds, stories)
+    return Series(system, cases, partial(trial.run_case, settings=settings), trial.Score, figures.summarise)
 
 
 @dataclass(frozen=True)
@@ -148,7 +182,18 @@ class Series(Generic[_Case, _Score]):
             for score in workers.results(self.work, to_do, processes):
                 finished.add(score)
                 shown.advance(len(finished.of(self.cases)))
-        scores = finished.of(self.cases)
+        return self._by_noise(finished.of(self.cases), noises)
+
+    def finished(self, file: Path | None) -> dict[str, Mapping[str, Any]]:
+        """Figures of the runs that a file holds, by profile of noise; raises ``SettingsError`` where it holds none."""
+        from benchmarks.simulated.finished import Finished
+
+        scores = list(Finished(file, None, self.kind).scores.values())
+        if not scores:
+            raise SettingsError(f"--finished: no runs in {file or 'no file'}: name one that has some with --resume")
+        return self._by_noise(scores, sorted({score.noise for score in scores}))
+
+    def _by_noise(self, scores: Sequence[_Score], noises: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         return {name: self.summarise([score for score in scores if score.noise == name]) for name in noises}
 
     def _announce(self, to_do: int, outdated: int, processes: int) -> None:

@@ -47,12 +47,12 @@ _Score = TypeVar("_Score", bound=Score)
 class Finished(Generic[_Score]):
     """Scores by run; with a file also those of earlier calls, as far as the same code and settings made them.
 
-    ``kind`` is what scores of these runs are.
+    ``version`` tells these, None: whoever made them. ``kind`` is what scores of these runs are.
 
     Raises ``InputError`` for a file that holds anything else.
     """
 
-    def __init__(self, file: Path | None, version: str, kind: type[_Score]) -> None:
+    def __init__(self, file: Path | None, version: str | None, kind: type[_Score]) -> None:
         self.scores: dict[Hashable, _Score] = {}
         self.outdated = 0
         """Scores in the file that other code or settings made."""
@@ -80,7 +80,7 @@ class Finished(Generic[_Score]):
         for number, line in enumerate(text.splitlines(), start=1):
             try:
                 row = json.loads(line)
-                if row["version"] != self._version:
+                if self._version not in (None, row["version"]):
                     self.outdated += 1
                     continue
                 score = self._kind.from_json(row["score"])

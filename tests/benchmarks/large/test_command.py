@@ -13,7 +13,7 @@ from benchmarks.large.plan import LargeCase
 from benchmarks.large.trial import LargeScore
 from offbeat.settings import Settings
 from tests.benchmarks.large.runs import FAULT, SCORE
-from tests.offbeat.command_line import offbeat
+from tests.offbeat.command_line import offbeat, refusal
 
 
 @pytest.fixture
@@ -47,3 +47,20 @@ def test_another_size_and_all_logs_are_other_runs(done: list[LargeCase], tmp_pat
         result = offbeat("bench", "accuracy", "--system", "holmes", *options, *more, "--json")
         assert result.exit_code == 0, result.output
     assert [case.all_logs for case in done] == [False] * 4 + [True] + [False] * 4
+
+
+def test_figures_of_finished_runs_are_told_whatever_code_made_them(done: list[LargeCase], tmp_path: Path) -> None:
+    file = tmp_path / "f.jsonl"
+    options = ("--system", "holmes", "--runs", 2, "--healthy", 1, "--processes", 1, "--resume", file, "--json")
+    told = json.loads(offbeat("bench", "accuracy", *options).stdout)
+    rows = [{**json.loads(line), "version": "another"} for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    finished = offbeat("bench", "accuracy", "--system", "holmes", "--finished", "--resume", file, "--json")
+    assert json.loads(finished.stdout) == {"system": "holmes", "noise": told["noise"]}
+    assert len(done) == 6
+
+
+def test_of_no_finished_runs_no_figures_are_told(tmp_path: Path) -> None:
+    for options in ((), ("--resume", tmp_path / "none.jsonl")):
+        result = offbeat("bench", "accuracy", "--system", "holmes", "--finished", *options)
+        assert "name one that has some with --resume" in refusal(result)
