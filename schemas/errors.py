@@ -9,7 +9,8 @@
     │   ├── UndecodableMessage   not an Arrow IPC stream holding one record batch
     │   ├── WrongSchema          a column or header is missing or has another type
     │   ├── ImpossibleValue      a value that cannot be (a negative rank, an end before its call)
-    │   └── UnknownJob           a record of a job that control.jobs does not know
+    │   ├── UnknownJob           a record of a job that control.jobs does not know
+    │   └── Unprocessable        nothing is wrong with it, but a processor fails on it
     ├── TooMuchPoison            so many bad messages in a row that going on would hide a failure
     ├── DeliveryError            the message bus did not take what was sent
     ├── BusError                 the message bus is not as the catalogue says, or cannot be reached
@@ -61,6 +62,10 @@ class UnknownJob(MessageError, KeyError):
     """A record of a job that control.jobs does not know; what a look-up of the job raises."""
 
     __str__ = Exception.__str__  # a KeyError would quote the message
+
+
+class Unprocessable(MessageError):
+    """A message that passed every check, and that a processor failed on: the fault is the processor's."""
 
 
 class TooMuchPoison(OffbeatError):

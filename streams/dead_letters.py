@@ -1,10 +1,10 @@
 """What happens to a bad message: it goes to dead_letters, whole and with the reason, and the stream goes on.
 
-The one path for every processor under both runners: a ``MessageError`` becomes a record of dead_letters,
-delivered before the offsets are committed. Too many in a row of one input raise ``TooMuchPoison``, however good the
-processor's other inputs are: then the fault is not the messages', and going on would empty a topic into dead_letters.
-How many there were in a row is saved beside the states (checkpoints.py), or a worker that is started again and again
-would do so bit by bit.
+The one path for every processor under both runners: a ``MessageError``, or a failure of the processor's own
+(``FAILURES``), becomes a record of dead_letters, delivered before the offsets are committed. Too many in a row of one
+input raise ``TooMuchPoison``, however good the processor's other inputs are: then the fault is not the messages', and
+going on would empty a topic into dead_letters. How many there were in a row is saved beside the states
+(checkpoints.py), or a worker that is started again and again would do so bit by bit.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from schemas import catalogue
 from schemas.errors import MessageError, MessageTooLarge, TooMuchPoison
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
+
+FAILURES = (ValueError, ArithmeticError, LookupError)
+"""What a processor raises where telemetry that no check foresaw is too much for it. It must not stop the other jobs; it
+would be met again at each restart.
+"""
 
 MOST_IN_A_ROW = 50
 """Bad messages of one input, however many restarts, commits and messages of other inputs lie between them."""

@@ -21,6 +21,7 @@ from schemas import catalogue
 from schemas.errors import ImpossibleValue
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
+from streams.dead_letters import FAILURES
 from streams.doubling import is_doubled
 from streams.finding_rows import METHOD, located
 from streams.findings import cleared
@@ -32,7 +33,6 @@ if TYPE_CHECKING:  # in process nobody asks for metrics
 
 log = logging.getLogger(__name__)
 
-_FAILURES = (ValueError, ArithmeticError, LookupError)
 _NOTHING = Location(culprits=(), waits=(), visited=(), coverage=0.0, clock_error_ns=0, last_record_ns=0)
 """What a failed search found: nobody, and nothing is known."""
 
@@ -210,8 +210,7 @@ class Search:
         except StopIteration as ended:
             yield self._ended(searches, running, ended.value, now_ns)
             return
-        except _FAILURES:
-            # Telemetry that no check foresaw must not stop the other jobs; it would be met again at each restart.
+        except FAILURES:  # the answer is no more to blame than those before it; the next search must begin
             log.exception("the search of iteration %d of %s failed", irregularity.iteration, searches.job.job)
             yield self._ended(searches, running, _NOTHING, now_ns)
             return

@@ -5,13 +5,16 @@ Skip what a saved state has counted in, process, dead-letter the poison, and kno
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
-from schemas.errors import MessageError
+from schemas.errors import MessageError, Unprocessable
 from schemas.message import Message
 from schemas.processor import Processor, SavedState, Sink, Stateful, Waiting
 from streams.checkpoints import counted_record, skipped_below, state_record, tombstone
-from streams.dead_letters import MOST_IN_A_ROW, DeadLetters
+from streams.dead_letters import FAILURES, MOST_IN_A_ROW, DeadLetters
+
+log = logging.getLogger(__name__)
 
 
 class Step:
@@ -49,9 +52,10 @@ class Step:
             self._stateful.restore(self._saved)
 
     def take(self, message: Message) -> list[Message]:
-        """Process a message; what is to be published, a record of dead_letters where the message was bad.
+        """Process a message; what is to be published, a record of dead_letters where the message was bad or too much
+        for the processor.
 
-        Raises ``TooMuchPoison``, and whatever the processor raises that is not the message's fault.
+        Raises ``TooMuchPoison``, and whatever else the processor raises.
         """
         self._restart.setdefault(message.topic, message.offset)
         self.dead_letters.meet(message)
@@ -123,12 +127,16 @@ class Step:
 
     def _processed(self, message: Message) -> list[Message]:
         try:
-            outputs = self._declared(list(self.processor.process(message)))
+            outputs = list(self.processor.process(message))
         except MessageError as error:
             return [self.dead_letters.bury(message, error)]
+        except FAILURES as error:
+            what = f"{self.processor.name} failed on it: {type(error).__name__}: {error}"
+            log.exception("%s partition %d offset %d: %s", message.topic, message.partition, message.offset, what)
+            return [self.dead_letters.bury(message, Unprocessable(what))]
         self.dead_letters.good(message)
         self._last_good[message.topic] = message.offset
-        return outputs
+        return self._declared(outputs)
 
     def _declared(self, outputs: list[Message]) -> list[Message]:
         for output in outputs:

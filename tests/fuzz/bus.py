@@ -14,7 +14,7 @@ import pyarrow as pa
 from offbeat import wiring
 from producers.log_agent import LogAgent
 from schemas import catalogue
-from schemas.errors import MessageError
+from schemas.errors import MessageError, Unprocessable
 from schemas.message import Message, decode
 from schemas.processor import SavedState
 from schemas.tables import TABLES
@@ -143,10 +143,22 @@ def _dead_letters(_: Path) -> Trial:
     return Trial([letter.value or b"", plain.value or b""], feed)
 
 
+class StrictStep(Step):
+    """A step that does not go on where its processor fails on what passed every check."""
+
+    def take(self, message: Message) -> list[Message]:
+        outputs = super().take(message)
+        for letter in outputs:
+            if letter.topic == catalogue.DEAD_LETTERS.name:
+                [row] = decode(letter, catalogue.DEAD_LETTERS).to_pylist()
+                assert row["error"] != Unprocessable.__name__, row["reason"]
+        return outputs
+
+
 @cache
 def _first_question() -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """What leads a search to its first request, and what answers that."""
-    searching = Step(wiring.steps(jobs_of_run(), SETTINGS)["search"])
+    searching = StrictStep(wiring.steps(jobs_of_run(), SETTINGS)["search"])
     before = []
     for message in of(catalogue.ITERATIONS):
         before.append(message)
@@ -203,7 +215,7 @@ def _requests(_: Path) -> Trial:
     seeds = [line_of(catalogue.LOG_REQUESTS, each, {}) for each in rows] + [_plain(asked[0])]
 
     def feed(data: bytes) -> None:
-        step = Step(LogAgent(agent._store, agent.host, ()))
+        step = StrictStep(LogAgent(agent._store, agent.host, ()))
         messages = messages_of(data) if data.startswith(b"{") else [record(catalogue.LOG_REQUESTS, data)]
         for message in messages:
             step.take(message)
@@ -230,7 +242,7 @@ def _step(name: str, topic: Topic, _: Path) -> Trial:
     jobs = jobs_of_run()
 
     def feed(data: bytes) -> None:
-        step = Step(wiring.steps(jobs, SETTINGS)[name])
+        step = StrictStep(wiring.steps(jobs, SETTINGS)[name])
         for message in messages_of(data):
             step.take(message)
         step.changed_states()
@@ -246,7 +258,7 @@ def _search(_: Path) -> Trial:
 
     def feed(data: bytes) -> None:
         searching = wiring.steps(jobs, SETTINGS)["search"]
-        step = Step(searching)
+        step = StrictStep(searching)
         if data.startswith(b"{"):
             for message in messages_of(data):
                 step.take(message)
@@ -307,7 +319,7 @@ def _page(_: Path) -> Trial:
         messages = list(messages_of(data))
         for receiver in receivers:
             sink = WebhookSink(receiver, _Posted(), refused, jobs=jobs, now_ns=lambda: 10**18)
-            step = Step(sink)
+            step = StrictStep(sink)
             for message in messages:
                 step.take(message)
             step.flush()

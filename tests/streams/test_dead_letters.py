@@ -1,6 +1,7 @@
 """What happens to a bad message."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,8 @@ from schemas.message import Message, decode
 from schemas.processor import SavedState
 from streams.checkpoints import Checkpoints, counted_record
 from streams.dead_letters import DeadLetters, dead_letter, revived
+from streams.step import Step
+from tests.streams.examples import TOPICS, Sums, number, value_of
 
 texts = st.text(max_size=20)
 messages = st.builds(
@@ -172,6 +175,33 @@ def test_what_builds_saved_that_counted_over_all_inputs_is_passed_over() -> None
     worker.checkpoints.take(replace(counted_record("monitor", "numbers", 3, over_all), key="monitor#3"))
     assert worker.checkpoints.bad_in_a_row(3) == {}
     assert worker.checkpoints.of(3) == {}
+
+
+class Surprised(Sums):
+    """Fails on threes, with which nothing is wrong."""
+
+    def process(self, message: Message) -> Iterable[Message]:
+        yield from super().process(message)
+        if value_of(message, TOPICS.numbers) == 3:
+            raise ZeroDivisionError("division by zero")
+
+
+def test_what_a_processor_fails_on_is_buried_and_the_stream_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    step = Step(Surprised())
+    told = [step.take(replace(number(TOPICS.numbers, "a", value), offset=value)) for value in (1, 2, 3, 4)]
+    [letter] = [message for messages in told for message in messages if message.topic == catalogue.DEAD_LETTERS.name]
+    [row] = decode(letter, catalogue.DEAD_LETTERS).to_pylist()
+    assert (row["error"], row["offset"]) == ("Unprocessable", 3)
+    assert row["reason"] == "sums failed on it: ZeroDivisionError: division by zero"
+    assert "Traceback" in caplog.text
+    assert step.offsets() == {TOPICS.numbers.name: 5}
+
+
+def test_a_processor_that_fails_on_everything_stops() -> None:
+    step = Step(Surprised(), most_in_a_row=2)
+    step.take(replace(number(TOPICS.numbers, "a", 3), offset=0))
+    with pytest.raises(TooMuchPoison, match="Unprocessable: sums failed on it"):
+        step.take(replace(number(TOPICS.numbers, "a", 3), offset=1))
 
 
 def test_partitions_and_topics_with_like_names_are_told_apart() -> None:
