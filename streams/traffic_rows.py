@@ -25,7 +25,7 @@ def found(
     """A row a verdict; one row without ranks where nobody could be named. ``columns`` are the iteration's own.
 
     Whose fault it is the comparison tells, not how much of it: what was lost is shared equally, by those who only have
-    more to do where nobody is at fault.
+    more to do where nobody is at fault. Of what hangs nothing is to be shared: each verdict stands for itself.
     """
     sharing = [verdict for verdict in verdicts if verdict.cause != "imbalance"] or verdicts
     return [
@@ -36,10 +36,16 @@ def found(
             "iteration": iteration,
             "waits": [],
             **columns,
-            **_named(job, verdict, 1.0 / len(sharing) if verdict in sharing else 0.0),
+            **_named(job, verdict, _share(verdict, sharing)),
         }
         for ordinal, verdict in enumerate(verdicts or (None,))
     ]
+
+
+def _share(verdict: Verdict | None, sharing: Sequence[Verdict]) -> float:
+    if verdict is not None and verdict.cause.startswith("hang_"):
+        return 1.0
+    return 1.0 / len(sharing) if verdict in sharing else 0.0
 
 
 def columns_of(compared: Compared, found_ns: int) -> dict[str, Any]:

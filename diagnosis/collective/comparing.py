@@ -78,6 +78,8 @@ class Comparer:
         at_fault = bool(_at_fault(verdicts))
         # what is slow from the beginning is not usual, and must not become so
         judgement = self.monitor.judge(iteration.number, None if at_fault else duration)
+        if at_fault:
+            self.monitor.await_quiet()
         if judgement.irregular and duration is not None and judgement.expected_ns is not None:
             excess = duration - judgement.expected_ns
             usual = merged(self.usual)

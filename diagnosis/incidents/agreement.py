@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from diagnosis.incidents.evidence import Evidence, Incident, Ranks
 
 _NVLINK = "nvlink"
+_EITHER_WAY = ({"mixed_slow", "compute_slow"}, {"mixed_slow", "communication_slow"})
 
 
 class Agreed(NamedTuple):
@@ -19,13 +20,15 @@ class Agreed(NamedTuple):
 
 
 def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
-    """Whether two can be about one fault: the same kind, and one's ranks among the other's.
+    """Whether two can be about one fault: the same kind, and one's ranks among the other's. What is slow in both ways
+    may show as either.
 
     Two groups that cannot tell their members apart need only overlap: the culprit is where they do. Groups that the
-    same devices carry need not even do that: these are the culprit, as the NVLinks of a host with several groups.
+    same devices carry need not even do that: these are the culprit, as the NVLinks of a host with several groups. So is
+    the NIC of several ranks.
     NVLinks and what lies beyond a NIC are no one fault.
     """
-    if one.cause != other.cause and "mixed_slow" not in {one.cause, other.cause}:
+    if one.cause != other.cause and {one.cause, other.cause} not in _EITHER_WAY:
         return False
     if one.cause == other.cause and _are_nvlinks_and_wires(one, other):
         return False
@@ -78,10 +81,13 @@ def doubt(finding: Evidence, about: Ranks) -> float:
 
 
 def _of_the_same_devices(one: Evidence | Incident, other: Evidence | Incident) -> bool:
-    """Whether both are about groups that the same devices carry, or about the same NVLinks, whoever shows it."""
+    """Whether both are about groups, or different ranks, that the same devices carry; of NVLinks whoever shows it."""
     here, there = _carriers(one), _carriers(other)
-    alike = one.level == other.level == "group" or set(here.values()) == {_NVLINK}
-    return bool(here) and here == there and alike
+    if not here or here != there:
+        return False
+    ranks, others = set(one.ranks), set(other.ranks)
+    different = one.level == other.level == "group" or not (ranks <= others or others <= ranks)
+    return different or set(here.values()) == {_NVLINK}
 
 
 def _are_nvlinks_and_wires(one: Evidence | Incident, other: Evidence | Incident) -> bool:
@@ -100,7 +106,8 @@ def _carriers(known: Evidence | Incident) -> dict[str, str]:
 def _about(ranks: Ranks, incident: Incident, finding: Evidence) -> dict[str, Any]:
     """What an incident says once it is about other ranks: what the finding says of its own, else what both name."""
     if ranks == finding.ranks:
-        return {name: getattr(finding, name) for name in ("level", "ranks", "candidates", "devices", "stage")}
+        names = ("cause", "level", "ranks", "candidates", "devices", "stage")
+        return {name: getattr(finding, name) for name in names}
     alone = len(ranks) == 1
     return {
         "level": "device" if alone else "group",

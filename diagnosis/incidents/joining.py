@@ -170,8 +170,10 @@ class IncidentJoiner:
         """Whether it says something only if it lasts. All ranks are slow together for a moment: a burst of other
         traffic is no fault of theirs. Some have more to do for a moment: so has each now and then.
 
-        Slow hosts are told by what the network does not explain.
+        Slow hosts are told by what the network does not explain, and what hangs does not pass.
         """
+        if incident.cause.startswith(_HANG):
+            return False
         return (self._of_all(incident) or incident.cause == _UNEVEN) and incident.pattern != DEGRADATION
 
     def _of_all(self, known: Evidence | Incident) -> bool:

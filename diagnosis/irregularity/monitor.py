@@ -184,6 +184,10 @@ class IterationMonitor:
         self.run = None if ended else run
         return Judgement(iteration, duration_ns, expected, False, delta, run, closed=ended, quiet=quiet)
 
+    def await_quiet(self) -> None:
+        """Somebody was named though nothing is known to be irregular: a long quiet is to be told after this as well."""
+        self.regular_in_a_row = 0
+
     def to_state(self) -> dict[str, Any]:
         """What a restart needs to judge as if there had been none."""
         return {

@@ -22,7 +22,7 @@ Silenced = Callable[[Row], bool]
 class RateLimit:
     """At most so many incidents of a job get a page of their own in a window; the others share a summary.
 
-    The window is in the messages' time.
+    The window is in the messages' time. A hang has a page of its own, however many there are.
     """
 
     pages: int = 5
@@ -37,8 +37,10 @@ class RateLimit:
 def judge(job: str, ledger: Ledger, silenced: Silenced, limit: RateLimit) -> dict[str, Verdict]:
     """Decide on every incident of a job that nobody was told of yet; what was decided anew, by incident."""
     decided: dict[str, Verdict] = {}
-    # The widest first: what it brought about may have come in the same record.
-    for incident, known in sorted(ledger.incidents.items(), key=lambda item: -len(item[1].row["ranks"])):
+    # Hangs first, then the widest: what it brought about may have come in the same record.
+    for incident, known in sorted(
+        ledger.incidents.items(), key=lambda item: (not _hangs(item[1]), -len(item[1].row["ranks"]))
+    ):
         if known.verdict in {Verdict.TOLD, Verdict.SUMMARISED}:
             continue
         held = known.verdict is not Verdict.UNDECIDED
@@ -99,10 +101,15 @@ def _explained(ledger: Ledger, known: Known) -> bool:
     return False
 
 
+def _hangs(known: Known) -> bool:
+    """Whether the job stands still."""
+    return str(known.row["cause"]).startswith("hang_")
+
+
 def _admitted(ledger: Ledger, known: Known, limit: RateLimit) -> bool:
     now_ns = max([*ledger.admitted, known.row["updated_ns"]])
     ledger.admitted = [at_ns for at_ns in ledger.admitted if now_ns - at_ns < limit.window_ns]
-    if len(ledger.admitted) >= limit.pages:
+    if len(ledger.admitted) >= limit.pages and not _hangs(known):
         return False
     ledger.admitted.append(now_ns)
     return True

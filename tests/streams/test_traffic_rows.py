@@ -21,6 +21,11 @@ def test_who_has_more_to_do_shares_what_was_lost_only_where_nobody_is_at_fault()
     assert nobody["ranks"] == []
 
 
+def test_what_hangs_has_nothing_to_share() -> None:
+    hangs = [Verdict("hang_hardware", "machine", (0, 1), "silence"), Verdict("hang_not_entered", "machine", (2,), "x")]
+    assert [row["evidence"]["share"] for row in found(job(), 7, hangs, {}, "hang")] == [1.0, 1.0]
+
+
 def test_devices_that_are_not_told_apart_have_equal_parts_of_what_they_are_ranked_by() -> None:
     nic = Verdict("communication_slow", "device", (5,), "actual_time", coverage=0.75)
     rows = found(job(), 7, (SLOW, nic, UNEVEN), {})

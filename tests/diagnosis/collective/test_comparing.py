@@ -81,6 +81,19 @@ def test_what_a_job_is_slow_in_from_its_beginning_is_not_usual() -> None:
     assert known.monitor.expected_ns is None
 
 
+def test_who_was_slow_from_the_beginning_is_over_after_a_long_quiet() -> None:
+    known = comparer()
+    quiet = []
+    for number in range(120):
+        told = Told(PER_HOST)
+        for rank in range(HOSTS * PER_HOST):
+            sends = SENDING_MS if rank == 2 and number < 3 else SENDING_MS // 3
+            told.tell(f"dp{rank % PER_HOST}", number, rank, 0, USUALLY_MS * MS, sends * MS)
+        if known.judge(Iteration(number, 100 * MS if number else None, told.table), JOB).judgement.quiet:
+            quiet.append(number)
+    assert len(quiet) == 1
+
+
 @pytest.mark.parametrize(("past", "told"), [(1, False), (2, False), (3, True)])
 def test_rates_are_usual_from_three_iterations_on(past: int, told: bool) -> None:
     usual = merged([Usual.of(grids(_exchanges())) for _ in range(past)])

@@ -105,6 +105,13 @@ def test_a_hang_needs_no_other_finding_for_no_other_iteration_comes() -> None:
     assert joined([replace(hang, share=0.2)])[1] == []
 
 
+def test_a_hang_of_all_ranks_does_not_pass() -> None:
+    halves = ((0, 2), (1, 3))
+    hang = replace(found(10, 0, 1, 2, 3, cause="hang_hardware"), candidates=halves)
+    [opened] = joined([hang], world=4)[1]
+    assert (opened.cause, opened.candidates) == ("hang_hardware", halves)
+
+
 def test_findings_that_leave_doubt_open_nothing() -> None:
     weak = [found(20, 3, share=0.4, coverage=0.5), found(21, 3, share=0.4)]
     assert joined(weak)[1] == []
@@ -234,6 +241,8 @@ def test_what_was_said_of_a_wider_group_says_less_of_each_member() -> None:
         (found(1, 3), found(2, 4), False),
         (found(1, 3), found(2, 3, cause="communication_slow"), False),
         (found(1, 3), found(2, 3, cause="mixed_slow"), True),
+        (found(1, 3, cause="hang_hardware"), found(2, 3, cause="mixed_slow"), False),
+        (found(1, 3, cause="host_slow"), found(2, 3, cause="mixed_slow"), False),
         (found(1, 3), found(2, 2, 3), True),
         (found(1, 2, 3), found(2, 3, 4), True),
         (found(1, 2, 3, candidates=()), found(2, 3, 4), False),
@@ -409,6 +418,20 @@ def test_what_is_said_of_the_same_nvlinks_is_one_incident_whoever_shows_it() -> 
     incident = only([of_nvlinks(20, 6), of_nvlinks(20, 2, 3), *with_cpu, of_nvlinks(23, 6), of_nvlinks(23, 4, 5)])
     assert (incident.level, incident.ranks) == ("group", (0, 1, 2, 3, 4, 5, 6))
     assert incident.candidates == tuple((rank,) for rank in incident.ranks)
+
+
+def test_ranks_that_share_a_nic_are_one_incident_about_it() -> None:
+    nic = (DeviceRef("nic:h0/0", "nic", 0),)
+    told = [found(20 + i, i % 4, cause="communication_slow", devices=nic) for i in range(8)]
+    incident = only(told)
+    assert (incident.level, incident.ranks) == ("group", (0, 1, 2, 3))
+    assert [device.device for device in incident.devices] == ["nic:h0/0"]
+
+
+def test_a_narrower_culprit_brings_its_own_cause() -> None:
+    group = [found(i, 0, 1, 2, 3, cause="communication_slow") for i in (20, 21)]
+    incident = only([*group, found(22, 3, cause="mixed_slow"), found(23, 3, cause="mixed_slow")])
+    assert (incident.ranks, incident.cause) == ((3,), "mixed_slow")
 
 
 def test_an_incident_is_told_again_once_its_device_slows_more_ranks() -> None:

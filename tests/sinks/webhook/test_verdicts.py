@@ -148,6 +148,19 @@ def test_beyond_the_limit_one_summary_tells_of_the_others() -> None:
     assert (summary.id, summary.revision, summary.count, len(summary.titles)) == ("more-c", 2, 2, 2)
 
 
+def test_a_hang_has_a_page_of_its_own_whatever_was_told_before_or_comes_with_it() -> None:
+    judged = Judged()
+    slow = [incident(name) for name in "abc"]
+    hang = incident("hang") | {"cause": "hang_hardware"}
+    assert judged.take(*slow, hang) == {
+        "hang": Verdict.TOLD,
+        "a": Verdict.TOLD,
+        "b": Verdict.SUMMARISED,
+        "c": Verdict.SUMMARISED,
+    }
+    assert judged.take(incident("another") | {"cause": "hang_not_entered"}) == {"another": Verdict.TOLD}
+
+
 def test_a_summary_is_told_at_once_then_once_a_window_and_at_its_end() -> None:
     judged = Judged()
     judged.take(*(incident(name) for name in "abc"))
