@@ -37,6 +37,9 @@ _WORTH = 0.5
 _LEAST_MIDDLES = 4
 """Fewer iterations with bounds on both sides do not show by how much their middles scatter."""
 
+ONE_SIDED = ("broadcast", "reduce")
+"""Of these, as of a send, some are done before others have come: the root of the one, all but it of the other."""
+
 Floats = npt.NDArray[np.float64]
 
 Moments = Mapping[int, int]
@@ -100,8 +103,7 @@ def causal_bounds(operators: Operators, clock: Ints) -> dict[tuple[int, int], Bo
     known = (operators.meeting_keys != UNKNOWN) & (clock != UNKNOWN)
     left, right = meetings(np.where(known, operators.meeting_keys, UNKNOWN), clock)
     following = np.where(operators.ended, operators.end_ns, next_calls(operators))
-    # a sender may be done before its receiver has come, so only a receiver's end proves anything
-    proves = (following != UNKNOWN) & ~operators.is_op("send")
+    proves = (following != UNKNOWN) & ~operators.is_op("send", *ONE_SIDED)
     found = {}
     for pair, rows in _grouped(clock[left], clock[right]).items():
         a, b = left[rows], right[rows]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -19,7 +19,17 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.clock_pairs import Bounds, Moments, Pairs, at_moments, by_causality, by_ends, causal_bounds, meetings
+from diagnosis.clock_pairs import (
+    ONE_SIDED,
+    Bounds,
+    Moments,
+    Pairs,
+    at_moments,
+    by_causality,
+    by_ends,
+    causal_bounds,
+    meetings,
+)
 from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
 
 _SET_NS = 50_000_000
@@ -27,6 +37,11 @@ _SET_NS = 50_000_000
 
 _SELDOM = 0.25
 """Of the iterations that are compared, a clock is set amid no more."""
+
+_IN_QUESTION = 2
+"""The newest iterations, which are searched since they were slow: where ends are not logged, and calls may only queue
+operators, whoever is late in them looks as if its clock had been set.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +137,7 @@ def estimate(operators: Operators, clock_of_rank: Mapping[int, str], reference: 
     names = sorted({reference, *clock_of_rank.values()})
     clock = _numbers(operators, clock_of_rank, {}, names)
     bounds = causal_bounds(operators, clock)
-    epochs = _epochs(bounds, names)
+    epochs = _epochs(bounds, names, _certain(operators))
     if epochs:
         names += [name for of_clock in epochs.values() for name in of_clock.names[:-1]]
         clock = _numbers(operators, clock_of_rank, epochs, names)
@@ -199,13 +214,21 @@ def _numbers(
     return _of_rows(clock_of_rank, epochs, operators.rank, operators.iteration, lambda name: number.get(name, UNKNOWN))
 
 
-def _epochs(bounds: Mapping[tuple[int, int], Bounds], names: Sequence[str]) -> dict[str, Epochs]:
+def _certain(operators: Operators) -> frozenset[int]:
+    """The iterations of which causality can be believed that a clock was set."""
+    iterations = np.unique(operators.iteration)
+    return frozenset(iterations.tolist() if operators.ended.any() else iterations[:-_IN_QUESTION].tolist())
+
+
+def _epochs(
+    bounds: Mapping[tuple[int, int], Bounds], names: Sequence[str], certain: Collection[int]
+) -> dict[str, Epochs]:
     """The clocks that were set: what causality says of them contradicts itself.
 
     Of two clocks that part, the one is taken to have been set that parts from more others; both, where that does not
     tell.
     """
-    parted = {pair: steps for pair, of in bounds.items() if of.crossed_ns > _SET_NS and (steps := _steps(of))}
+    parted = {pair: steps for pair, of in bounds.items() if of.crossed_ns > _SET_NS and (steps := _steps(of, certain))}
     found: dict[str, Epochs] = {}
     while parted:
         parts_from = Counter(index for pair in parted for index in pair)
@@ -215,13 +238,13 @@ def _epochs(bounds: Mapping[tuple[int, int], Bounds], names: Sequence[str]) -> d
     return found
 
 
-def _steps(bounds: Bounds) -> set[tuple[int, int]]:
-    """Between which iterations, or amid which, the bounds contradict each other.
+def _steps(bounds: Bounds, certain: Collection[int]) -> set[tuple[int, int]]:
+    """Between which of the certain iterations, or amid which, the bounds contradict each other.
 
     A clock is seldom set: where the bounds of many iterations contradict each other, calls that only queue operators
     prove nothing, and neither does this.
     """
-    seen = np.union1d(bounds.most_in, bounds.least_in).tolist()
+    seen = [each for each in np.union1d(bounds.most_in, bounds.least_in).tolist() if each in certain]
     here = {iteration: bounds.of(iteration) for iteration in seen}
     amid = {iteration for iteration in seen if here[iteration].crossed_ns > _SET_NS}
     if len(amid) > _SELDOM * len(seen):
@@ -250,7 +273,8 @@ def _pairs(
     moments: Moments,
 ) -> Pairs[str]:
     """Each pair of clocks that meet, by name."""
-    by_end = (operators.meeting_keys != UNKNOWN) & (clock != UNKNOWN) & operators.ended & ~operators.point_to_point
+    by_end = (operators.meeting_keys != UNKNOWN) & (clock != UNKNOWN) & operators.ended
+    by_end &= ~operators.point_to_point & ~operators.is_op(*ONE_SIDED)
     left, right = meetings(np.where(by_end, operators.meeting_keys, UNKNOWN), clock)
     found = by_causality(bounds, moments) | by_ends(left, right, clock, operators, moments)
     amid = frozenset[str]().union(*(of_clock.amid for of_clock in epochs.values()))

@@ -346,3 +346,37 @@ def test_calls_that_only_queue_say_of_no_clock_that_it_was_set() -> None:
         for late in [(rank + seq // 3) % 3]
     ]
     assert not estimate(operators(rows), own_clocks(3), "h0").epochs
+
+
+@pytest.mark.parametrize("irregular", [1, 2])
+def test_who_is_late_where_calls_only_queue_has_no_clock_that_was_set(irregular: int) -> None:
+    """The others go on long before it has come, in the newest iterations alone: those that are searched."""
+    rows = [
+        {"rank": rank, "seq": seq, "iteration": seq // 6, "call_ns": STARTED_NS + seq * 10 * MS + late * 600 * MS}
+        for seq in range(72)
+        for rank in range(4)
+        for late in [rank == 3 and seq // 6 >= 12 - irregular]
+    ]
+    clocks = estimate(operators(rows), own_clocks(4), "h0")
+    assert not clocks.epochs
+    assert abs(clocks.offset_ns["h3"]) < 600 * MS
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
+@pytest.mark.parametrize("op", ["broadcast", "reduce"])
+def test_of_a_broadcast_or_reduce_some_are_done_before_others_have_come(op: str, ends: bool) -> None:
+    """Rank 2 is the last of the broadcast, and the root that waits for nobody is long done; of the reduce it is one
+    that is late for a root that waits.
+    """
+    rows: list[Row] = []
+    for seq, row in enumerate(collectives([0] * 3, 60, ends=ends)):
+        rows.append({**row, "seq": 2 * row["seq"], "iteration": seq // 3 // 6})
+    for seq in range(60):
+        at, late = STARTED_NS + seq * 10 * MS + 3 * MS, 400 * MS * (seq // 6 == 5)
+        for rank in range(3):
+            call = at + late * (rank == 2)
+            end = {"broadcast": call, "reduce": at + late if rank == 0 else call}[op] + MS // 2
+            told = {"rank": rank, "seq": 2 * seq + 1, "iteration": seq // 6, "op": op}
+            rows.append({**told, "call_ns": call, "end_ns": end if ends else None})
+    rows.sort(key=lambda row: (row["rank"], row["seq"]))
+    assert not estimate(operators(rows), own_clocks(3), "h0").epochs
