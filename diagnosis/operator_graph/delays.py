@@ -182,7 +182,7 @@ def _meet(logs: Logs, clocks: Clocks) -> _Met:
     complete &= _alike(keys, clocks.islands(logs.clock_of_rank, operators.rank, operators.iteration))
     following = next_calls(operators)
     following = np.where(following == UNKNOWN, UNKNOWN, following - shift)
-    end = _ends(operators, keys, shift, entered, complete)
+    end = np.where(_alone(operators, logs.job), call, _ends(operators, keys, shift, entered, complete))
     amid = clocks.amid(logs.clock_of_rank, operators.rank, operators.iteration)
     return _Met(keys, call, following, end, last, entered, complete, amid)
 
@@ -237,6 +237,11 @@ def _channels(operators: Operators) -> Ints:
     low = np.where(between, np.minimum(operators.rank, operators.peer), UNKNOWN)
     high = np.where(between, np.maximum(operators.rank, operators.peer), UNKNOWN)
     return numbered(operators.communicator, low + 1, high + 1)
+
+
+def _alone(operators: Operators, job: Job) -> Bools:
+    """Which operators, whose end is not known, have a single member: that waits for nobody, and transfers nothing."""
+    return np.asarray(~operators.ended & (_expected_members(operators, job) == 1), dtype=np.bool_)
 
 
 def _expected_members(operators: Operators, job: Job) -> Ints:

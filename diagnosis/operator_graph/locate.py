@@ -30,8 +30,8 @@ NETWORK = "communication_slow"
 MIXED = "mixed_slow"
 HOST = "host_slow"
 
-_ON_A_HOST = {"gpu", "nvlink"}
-"""Kinds of devices that a host's CPU has to do with."""
+_ON_A_HOST = {"gpu", "nvlink", "cpu"}
+"""Kinds of devices on a host, the CPU among them that is named with NVLinks which it may slow instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
     for culprit in sorted(culprits, key=lambda c: (c.level == "group", -c.excess_ns)):
         known = named.get(culprit.ranks)
         if known is None:
-            by_network = {r for c in named.values() if c.cause != COMPUTE for r in c.ranks}
+            by_network = {r for c in named.values() if c.cause in {NETWORK, MIXED} for r in c.ranks}
             if culprit.level != "group" or not by_network & set(culprit.ranks):
                 named[culprit.ranks] = culprit
         elif HOST in {known.cause, culprit.cause}:
@@ -285,23 +285,27 @@ def _with_its_links(one: Culprit, other: Culprit) -> Culprit:
     host, links = (one, other) if one.cause == HOST else (other, one)
     if links.cause == HOST:
         return max(one, other, key=lambda culprit: culprit.excess_ns)
+    whole = round(host.excess_ns / host.share) if host.share else 0
     share = min(1.0, host.share + links.share)
-    return replace(host, excess_ns=host.excess_ns + links.excess_ns, share=share)
+    return replace(host, excess_ns=min(whole, host.excess_ns + links.excess_ns), share=share)
 
 
 def _without_their_hosts(culprits: Sequence[Culprit], comparable: float) -> list[Culprit]:
-    """Without the GPUs and NVLinks of hosts that are slow: their ranks are slow with them, unless they lost so much
-    that their host explains little of it.
+    """Without the GPUs and NVLinks of hosts that are slow, and the groups that one of their ranks is in: they are slow
+    with their hosts, unless they lost so much that these explain little of it.
     """
     hosts = [culprit for culprit in culprits if culprit.cause == HOST]
 
-    def is_explained(culprit: Culprit) -> bool:
+    def follows(culprit: Culprit, host: Culprit) -> bool:
+        if culprit.level == "group":
+            return not {*culprit.ranks}.isdisjoint(host.ranks)
         local = {device.kind for device in culprit.devices} <= _ON_A_HOST
-        return local and any(
-            {*culprit.ranks} < {*host.ranks} and host.share >= comparable * culprit.share for host in hosts
-        )
+        return local and {*culprit.ranks} < {*host.ranks}
 
-    return [culprit for culprit in culprits if not is_explained(culprit)]
+    def is_explained(culprit: Culprit) -> bool:
+        return any(follows(culprit, host) and host.share >= comparable * culprit.share for host in hosts)
+
+    return [culprit for culprit in culprits if culprit.cause == HOST or not is_explained(culprit)]
 
 
 def _decisive(culprits: Sequence[Culprit], settings: LocateSettings) -> list[Culprit]:
