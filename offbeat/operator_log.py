@@ -95,6 +95,7 @@ class OperatorLog:
         self._known: dict[str, tuple[int, Iterator[int]]] = {}
         self._point_to_point: dict[tuple[str, int], Iterator[int]] = {}
         self._iteration = -1
+        self._told_stride = False
         self._silent = self._refused = False
         self._presence: Presence | None = None
         rings = folder or Path(os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER))
@@ -113,7 +114,8 @@ class OperatorLog:
         """Tell of a communicator: its members in its own order, and what it is for (``tensor``, ``data`` ...).
 
         The name must be the same on all members and no other communicator's. One that was not told of becomes known
-        with its first operator; who its members are is then inferred. Raises ``ValueError`` for an empty name.
+        with its first operator; who its members are is then inferred. Raises ``ValueError`` for an empty name, and
+        for a rank that is listed twice.
         """
         with self._growing:
             groups = list(self._registration.groups)
@@ -128,10 +130,17 @@ class OperatorLog:
     def iteration(self, number: int) -> None:
         """Begin a training iteration: the operators that follow, of all threads, are its.
 
-        Numbers rise; those of a job that goes back to a checkpoint go on rising. Raises ``ValueError`` otherwise.
+        Numbers rise by one; those of a job that goes back to a checkpoint go on rising. Raises ``ValueError`` where
+        they do not rise. Where they leave numbers out, of which agents cannot know that nothing is to come, that is
+        told once.
         """
         if number <= self._iteration:
             raise ValueError(f"iteration {number} follows {self._iteration}: numbers must rise")
+        if number > self._iteration + 1 and self._iteration >= 0 and not self._told_stride:
+            self._told_stride = True
+            log.warning(
+                "iteration %d follows %d: number them one by one, or slow ones are missed", number, self._iteration
+            )
         self._iteration = number
 
     def begin(

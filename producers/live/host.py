@@ -93,6 +93,7 @@ class LiveJob:
         self._source: JobSource | None = None
         self._over: _Over | None = None
         self._told_waiting = False
+        self._dead_since: float | None = None
 
     def add(self, rank_log: RankLog) -> None:
         """Take a process that has appeared."""
@@ -120,6 +121,7 @@ class LiveJob:
                     self._tell_waiting()
                 for rank_log in self.logs:
                     rank_log.relieve()
+                self._give_up()
                 return
             self._begin(job, pivots, host)
         if self._agent is None:
@@ -166,6 +168,25 @@ class LiveJob:
         for rank_log in self.logs:
             rank_log.remove()
         self.logs, self._store, self._agent, self._source = [], None, None, None
+
+    def _give_up(self) -> None:
+        """End a job whose processes are all gone before it has begun: at once where they logged nothing, in time where
+        nobody has described it.
+        """
+        if not self.logs or any(rank_log.alive for rank_log in self.logs):
+            self._dead_since = None
+            return
+        now = time.monotonic()
+        self._dead_since = now if self._dead_since is None else self._dead_since
+        operators = sum(rank_log.appended for rank_log in self.logs)
+        if operators and now - self._dead_since <= ANSWERED_FOR_S:
+            return
+        if operators:
+            log.warning("%s: over, and nobody has described it: what it logged here is let go", self.name)
+        self.ended_at = now
+        for rank_log in self.logs:
+            rank_log.remove()
+        self.logs = []
 
     def _was_begun(self) -> bool:
         """Whether an agent before this one has kept iterations of the job."""
@@ -288,6 +309,8 @@ class Host:
     def _tidy(self) -> None:
         """Let go of what an agent before this one kept of jobs that are over."""
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():
+            if not folder.is_dir():
+                continue
             old = time.time() - max((path.stat().st_mtime for path in folder.iterdir()), default=0) > ANSWERED_FOR_S
             if old and unquote(folder.name) not in self._jobs:
                 shutil.rmtree(folder, ignore_errors=True)

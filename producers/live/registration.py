@@ -108,6 +108,9 @@ class Registration:
             >= MOST_RANKS
         ):
             raise ValueError(f"a job has at most {MOST_RANKS} ranks")
+        for group in self.groups:
+            if len(set(group.ranks)) < len(group.ranks):
+                raise ValueError(f"communicator {group.communicator} lists a rank twice")
         if not set(self.layout) <= set(DEGREES) or 0 in self.layout.values():
             raise ValueError(f"the layout is {dict(self.layout)}; give degrees of {', '.join(DEGREES)} from 1")
         names = [self.job, self.start_id, *(group.communicator for group in self.groups)]

@@ -59,7 +59,8 @@ class RingReader(SlotReader):
         fence()
         copied: Records = self._slots.copy()
         fence()
-        whole = (number > self.tail) & (number <= self.tail + self.capacity)
+        tail = self.told_tail
+        whole = (number > tail) & (number - self.capacity <= tail)
         whole &= (number - 1) % self.capacity == np.arange(self.capacity)
         copied["start_ns"][done != number] = 0
         copied["end_ns"][done != number] = 0

@@ -40,13 +40,20 @@ class SlotReader:
         if found != magic or record_bytes != record.itemsize or self.capacity < 1 or not whole:
             raise InputError(f"{path} is no ring of this version: is the training process of another one?")
         self._words = np.frombuffer(self._memory, dtype=np.int64, count=HEADER_BYTES // 8)
-        if not 0 <= self.tail <= MOST:
-            raise InputError(f"{path} is damaged: {self.tail} is no record's number")
+        self._tail = self.told_tail
+        if not 0 <= self._tail <= MOST:
+            raise InputError(f"{path} is damaged: {self._tail} is no record's number")
         self._slots: Records = np.frombuffer(self._memory, dtype=record, offset=HEADER_BYTES)
-        self._head = self.tail
+        self._head = self._tail
 
     @property
     def tail(self) -> int:
+        """The next number that is needed, as this reader knows it: what is in the memory others may write over."""
+        return self._tail
+
+    @property
+    def told_tail(self) -> int:
+        """The same as the memory has it, where somebody else reads the ring."""
         return int(self._words[TAIL_AT // 8])
 
     @property
@@ -78,7 +85,8 @@ class SlotReader:
 
     def release(self, number: int) -> None:
         """Let the writer have the slots of all records before a number."""
-        self._words[TAIL_AT // 8] = min(max(number, self.tail), self._head)
+        self._tail = min(max(number, self._tail), self._head)
+        self._words[TAIL_AT // 8] = self._tail
 
     def _kept(self, slots: NDArray[Any]) -> NDArray[Any]:
         """What slots hold from tail to head."""

@@ -157,8 +157,8 @@ def test_what_is_not_known_is_refused(log: OperatorLog, op: str, phase: str | No
 
 
 def test_names_that_cannot_be_are_refused_and_forgotten(log: OperatorLog, tmp_path: Path) -> None:
-    for name, ranks in (("", [0]), ("tp", [-1])):
-        with pytest.raises(ValueError, match=r"is not text|is not a whole number"):
+    for name, ranks in (("", [0]), ("tp", [-1]), ("tp", [0, 1, 0])):
+        with pytest.raises(ValueError, match=r"is not text|is not a whole number|lists a rank twice"):
             log.communicator(name, ranks)
     log.begin("tp", "all_reduce")
     assert registration(tmp_path).groups == (Group("tp"),)
@@ -167,6 +167,14 @@ def test_names_that_cannot_be_are_refused_and_forgotten(log: OperatorLog, tmp_pa
     for layout in ({"vp": 2}, {"tp": 0}):
         with pytest.raises(ValueError, match="degrees of tp, cp"):
             OperatorLog(rank=0, job="j", folder=tmp_path, layout=layout)
+
+
+def test_numbers_that_leave_some_out_are_told_of_once(log: OperatorLog, caplog: pytest.LogCaptureFixture) -> None:
+    for number in (7, 8, 18, 28):
+        log.iteration(number)
+    assert [record.getMessage() for record in caplog.records] == [
+        "iteration 18 follows 8: number them one by one, or slow ones are missed"
+    ]
 
 
 def test_iterations_must_rise(log: OperatorLog) -> None:
@@ -324,6 +332,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path: Path, put: Callable[[Path
         '{"job":"j","rank":0,"start_id":"s","world":1048577,"groups":[]}',
         '{"job":"j","rank":1048576,"start_id":"s","groups":[]}',
         '{"job":"j","rank":0,"start_id":"s","groups":[{"communicator":"c","ranks":[1048576],"kind":null}]}',
+        '{"job":"j","rank":0,"start_id":"s","groups":[{"communicator":"c","ranks":[0,0],"kind":null}]}',
         pytest.param("[" * 100_000, id="nested deeply"),
     ],
 )

@@ -24,6 +24,7 @@ from producers.live import rank_log
 from producers.live.host import Host
 from producers.live.live_store import LiveStore
 from producers.live.registration import Registration, folders
+from producers.live.ring import TAIL_AT
 from producers.live.ring_reader import RingReader
 from producers.spool import Spool
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS
@@ -424,3 +425,52 @@ def test_processes_that_died_before_they_logged_are_not_awaited(tmp_path: Path) 
     with log_of(tmp_path, 0, world=1) as log:
         train(log, 0, 1)
         assert [s["iteration"] for s in rows(step(host), ITERATION_SUMMARIES)] == [0]
+
+
+def test_a_job_that_ended_before_it_logged_is_let_go(tmp_path: Path) -> None:
+    host = host_at(tmp_path)
+    for start in range(3):
+        log_of(tmp_path, 0, job=f"job.{start}", world=1).close()
+        assert step(host) == []
+    assert host.ended
+    assert list(folders(tmp_path / "rings")) == []
+
+
+def test_a_job_that_nobody_described_is_let_go_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=4) as log:
+        train(log, 0, 1, 2)
+        monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
+        step(host)
+        assert not host.ended
+    monkeypatch.setattr(host_module, "ANSWERED_FOR_S", 3600.0)
+    step(host)
+    assert not host.ended
+    monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
+    step(host)
+    assert "nobody has described it" in caplog.text
+    assert list(folders(tmp_path / "rings")) == []
+    step(host)
+    assert list(host.jobs) == []
+
+
+def test_a_file_among_the_kept_jobs_ends_no_agent(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "note.txt").write_text("mine")
+    assert step(host_at(tmp_path)) == []
+
+
+@pytest.mark.parametrize("tail", [1_000_000_000, -1_000_000, 1 << 62])
+def test_a_tail_that_was_written_over_ends_no_agent(tmp_path: Path, tail: int) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1)
+        assert step(host)
+        for ring in (tmp_path / "rings").glob("*/ring-*"):
+            with ring.open("r+b") as file:
+                file.seek(TAIL_AT)
+                file.write(tail.to_bytes(8, "little", signed=True))
+        train(log, 2, 3)
+        assert [s["iteration"] for s in rows(step(host), ITERATION_SUMMARIES)]
