@@ -32,6 +32,9 @@ Pivots = Callable[[Job], Collection[int]]
 ANSWERED_FOR_S = 3600.0
 """How long the logs of a job that is over are kept, for whoever still asks."""
 
+ASKED_AGAIN_S = 60.0
+"""How long it is known where these logs are on disk: a search asks several times."""
+
 _LONGEST_NAME = 255
 """Of a folder, in bytes."""
 
@@ -92,6 +95,8 @@ class LiveJob:
         self._agent: LogAgent | None = None
         self._source: JobSource | None = None
         self._over: _Over | None = None
+        self._answering: LogAgent | None = None
+        self._asked_at = 0.0
         self._told_waiting = False
         self._dead_since: float | None = None
 
@@ -109,6 +114,8 @@ class LiveJob:
         before it was safe.
         """
         if self.ended_at is not None:
+            if time.monotonic() - self._asked_at > ASKED_AGAIN_S:
+                self._answering = None
             return
         begins = self._agent is None
         if self._agent is None:
@@ -143,10 +150,12 @@ class LiveJob:
         if self._over is None or message.job != self.name:
             return ()
         try:
-            return self._over.agent().process(message)
+            self._answering = self._answering or self._over.agent()
         except (OSError, InputError) as error:
             log.warning("%s: what is kept of the job cannot be read: %s", self.name, error)
             return ()
+        self._asked_at = time.monotonic()
+        return self._answering.process(message)
 
     def figures(self) -> JobFigures:
         """Counts so far."""

@@ -129,6 +129,14 @@ def test_the_memory_of_a_job_goes_with_it(tmp_path: Path, monkeypatch: pytest.Mo
     [answer] = host.process(request())
     assert len(rows([answer], COMM_OPS)) == 2
     assert [answer.value] == [each.value for each in before]
+    [store] = stores
+    assert list(host.process(request()))
+    assert list(stores) == [store], "a search asks several times"
+    del store
+    monkeypatch.setattr(host_module, "ASKED_AGAIN_S", -1.0)
+    step(host)
+    gc.collect()
+    assert len(stores) == 0
 
 
 def test_what_is_kept_of_a_job_that_is_over_may_be_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
