@@ -21,10 +21,6 @@ from schemas.topic import Topic
 Asked = Mapping[str, Any]
 """A row of control.log_requests."""
 
-MOST_STRETCHES = 4
-"""Stretches of iterations of which a rank's whole log is held at once."""
-
-
 @dataclass(frozen=True, slots=True)
 class LogAnswer:
     """Records of ``topic`` for those of the asked ranks of whom they are equally complete."""
@@ -65,17 +61,20 @@ def _of_rank(store: LogStore, rank: int, request: Sequence[Asked]) -> Iterator[_
     once for all that is asked of a stretch of iterations.
     """
 
-    @lru_cache(maxsize=MOST_STRETCHES)
+    @lru_cache(maxsize=1)
     def whole(first: int, last: int) -> pa.Table:
         return with_next_calls(store.rows([rank], first, last)[0])
 
-    for asked in request:
-        if rank in (asked["ranks"] or ()):
-            table, outcome = _rows(store, asked, rank)
-            if lacks_ends(table):
-                stretch = asked["iteration_from"], asked["iteration_to"]
-                table = with_next_calls(table) if _is_whole(asked) else _only(whole(*stretch), asked)
-            yield _Part([table], {rank: outcome})
+    own = [asked for asked in request if rank in (asked["ranks"] or ())]
+    for asked in sorted(own, key=_stretch):  # a whole log is large: one at a time
+        table, outcome = _rows(store, asked, rank)
+        if lacks_ends(table):
+            table = with_next_calls(table) if _is_whole(asked) else _only(whole(*_stretch(asked)), asked)
+        yield _Part([table], {rank: outcome})
+
+
+def _stretch(asked: Asked) -> tuple[int, int]:
+    return asked["iteration_from"], asked["iteration_to"]
 
 
 def _is_whole(asked: Asked) -> bool:
