@@ -21,6 +21,7 @@ from schemas.topic import Topic
 Asked = Mapping[str, Any]
 """A row of control.log_requests."""
 
+
 @dataclass(frozen=True, slots=True)
 class LogAnswer:
     """Records of ``topic`` for those of the asked ranks of whom they are equally complete."""

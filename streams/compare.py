@@ -47,7 +47,8 @@ class CompareSettings:
 
 @dataclass
 class _Followed:
-    """One job; ``hung``: the iteration that hangs. Messages below ``counted`` are in the state but for their rows.
+    """One job; ``hung``: the iteration that hangs, for the ``hangs``th time, by ``hang_cause`` if somebody is named.
+    Messages below ``counted`` are in the state but for their rows.
 
     ``held``: messages whose rows are still needed, by offset, with the newest call in each. ``needed``: the first
     offset that a restart needs, as was last saved. ``heard_ns``: when the last host told anything.
@@ -56,6 +57,8 @@ class _Followed:
     course: Course
     comparer: Comparer
     hung: int | None = None
+    hangs: int = 0
+    hang_cause: str | None = None
     counted: int = 0
     held: dict[int, int] = field(default_factory=dict)
     needed: int | None = None
@@ -77,6 +80,8 @@ class _Followed:
             "course": self.course.to_state(),
             "comparer": self.comparer.to_state(),
             "hung": self.hung,
+            "hangs": self.hangs,
+            "hang_cause": self.hang_cause,
             "counted": message.offset + 1,
             "heard_ns": self.heard_ns,
         }
@@ -174,8 +179,10 @@ class Compare:
         return _Followed(
             Course.from_state(settings.course, state["course"]),
             Comparer.from_state(settings.rules, settings.metric, settings.slow, state["comparer"]),
-            state["hung"],
-            state["counted"],
+            hung=state["hung"],
+            hangs=state.get("hangs", 0),
+            hang_cause=state.get("hang_cause"),
+            counted=state["counted"],
             heard_ns=state["heard_ns"],
         )
 
@@ -220,10 +227,13 @@ def _hung(followed: _Followed, job: Job, now_ns: int) -> Iterator[dict[str, Any]
     """What hangs, once; and that it is over."""
     table = followed.course.hanging()
     if table is None:
-        if followed.hung is not None:
-            yield cleared(job.job, traffic_rows.METHOD, "hang over", {"iteration": followed.hung, "found_ns": now_ns})
-        followed.hung = None
+        if followed.hung is not None and followed.hang_cause is not None:
+            columns = {"iteration": followed.hung, "cause": followed.hang_cause, "found_ns": now_ns}
+            yield cleared(job.job, traffic_rows.METHOD, f"hang {followed.hangs} over", columns)
+        followed.hung = followed.hang_cause = None
     elif followed.hung is None:
-        followed.hung = followed.course.newest
+        followed.hung, followed.hangs = followed.course.newest, followed.hangs + 1
         columns = {"first_iteration": followed.hung, "last_iteration": followed.hung, "found_ns": now_ns}
-        yield from traffic_rows.found(job, followed.hung, followed.comparer.hang(table, job), columns, "hang")
+        verdicts = followed.comparer.hang(table, job)
+        followed.hang_cause = verdicts[0].cause if verdicts else None
+        yield from traffic_rows.found(job, followed.hung, verdicts, columns, f"hang {followed.hangs}")

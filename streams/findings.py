@@ -11,7 +11,8 @@ from streams.identity import identity
 
 def cleared(job: str, method: str, what: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     """The row that ends what a method said: of one run, or (without ``first_iteration``) of everything; with ``ranks``
-    only what it said of these. ``what`` makes its id, beside the iteration that ended it.
+    only what it said of these, with the ``cause`` of a hang only what it said of hangs. ``what`` makes its id, beside
+    the iteration that ended it.
     """
     return {
         "id": identity(job, method, what, columns["iteration"]),

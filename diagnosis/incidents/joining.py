@@ -258,7 +258,11 @@ class IncidentJoiner:
 
 
 def _is_about(cleared: Evidence, incident: Incident) -> bool:
-    """Whether a cleared finding is about an incident: what names ranks is about theirs alone."""
+    """Whether a cleared finding is about an incident: what names ranks is about theirs alone, and a hang that is over
+    about hangs.
+    """
+    if (cleared.cause or "").startswith(_HANG) and not incident.cause.startswith(_HANG):
+        return False
     return not cleared.ranks or not set(cleared.ranks).isdisjoint(incident.ranks)
 
 
@@ -279,10 +283,16 @@ def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: in
 
 
 def _concerns(incident: Incident, finding: Evidence) -> bool:
-    """Whether a finding belongs to an incident that is open, or to the span of one that was."""
+    """Whether a finding belongs to an incident that is open, or to the span of one that was. What hangs again does so
+    anew, within the iteration that hung as well.
+    """
     return compatible(incident, finding) and (
         incident.state == "open"
-        or (finding.iteration is not None and incident.first_iteration <= finding.iteration <= incident.last_iteration)
+        or (
+            not incident.cause.startswith(_HANG)
+            and finding.iteration is not None
+            and incident.first_iteration <= finding.iteration <= incident.last_iteration
+        )
     )
 
 

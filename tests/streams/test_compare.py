@@ -7,16 +7,19 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
 from producers.job_source import job_message
 from schemas import catalogue
 from schemas.message import Message, decode
 from streams import in_process
-from streams.compare import Compare
+from streams.compare import Compare, _Followed, _hung
 from streams.control_view import Jobs
 from streams.segment import Segment
+from tests.diagnosis.collective.made_metrics import job as traffic_job
 from tests.streams.examples import Listener
 from tests.streams.traffic_cases import runs
 
@@ -86,3 +89,34 @@ def test_of_jobs_that_run_or_are_not_followed_or_known_any_more_nothing_is_given
         del jobs[job.job]
     assert compare.next_deadline_ns() is None
     assert not list(compare.tick(10**19))
+
+
+class Hanging:
+    """The course of a job in which something hangs now and then, all within one iteration."""
+
+    newest = 7
+
+    def __init__(self) -> None:
+        self.table: pa.Table | None = None
+
+    def hanging(self) -> pa.Table | None:
+        return self.table
+
+    def hang(self, table: pa.Table, job: Job) -> list[Verdict]:
+        """Whom a comparison names: the first NIC, then the second."""
+        return [Verdict("hang_hardware", "device", (table.num_rows,), "silence")]
+
+
+def test_what_hangs_again_within_an_iteration_is_told_again() -> None:
+    course, told = Hanging(), []
+    followed = _Followed(course, course)  # type: ignore[arg-type]
+    for rows in (1, 1, 0, 2, 0):
+        course.table = pa.table({"rank": [0] * rows}) if rows else None
+        told += list(_hung(followed, traffic_job(), 1))
+    assert [(row["active"], row["cause"], row["ranks"], row["iteration"]) for row in told] == [
+        (True, "hang_hardware", [1], 7),
+        (False, "hang_hardware", [], 7),
+        (True, "hang_hardware", [2], 7),
+        (False, "hang_hardware", [], 7),
+    ]
+    assert len({row["id"] for row in told}) == 4

@@ -112,6 +112,15 @@ def test_a_hang_of_all_ranks_does_not_pass() -> None:
     assert (opened.cause, opened.candidates) == ("hang_hardware", halves)
 
 
+def test_a_hang_that_is_over_ends_hangs_alone_and_the_next_one_is_another() -> None:
+    hang = found(11, 5, cause="hang_hardware")
+    over = replace(all_over(11), id="over", cause="hang_hardware")
+    joiner, _ = joined([found(10, 3), found(11, 3), hang, over])
+    assert [(i.ranks, i.state) for i in joiner.incidents.values()] == [((3,), "open"), ((5,), "resolved")]
+    [again] = joiner.take(replace(hang, id="hang 2"))
+    assert (again.ranks, again.state, again.revision) == ((5,), "open", 1)
+
+
 def test_findings_that_leave_doubt_open_nothing() -> None:
     weak = [found(20, 3, share=0.4, coverage=0.5), found(21, 3, share=0.4)]
     assert joined(weak)[1] == []
