@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from diagnosis.incidents.evidence import hangs
 from offbeat.terminal import counted
 from sinks.webhook.content import names, ranges
 
@@ -91,7 +92,7 @@ def _measures(incident: Mapping[str, Any]) -> str:
 def _irregular(answer: Mapping[str, Any]) -> str:
     """Which iterations are irregular, beside what is known of them where it is none."""
     irregular, incidents = answer["iterations"]["irregular"], answer["incidents"]
-    hung = [one["iterations"][0] for one in incidents if one["cause"].startswith("hang_")]
+    hung = [one["iterations"][0] for one in incidents if hangs(one["cause"])]
     if incidents and not irregular and not hung:
         known = answer["iterations"]["judged"] and all("like_ranks" in one["methods"] for one in incidents)
         return "none beside the first" if known else "not known, as there were too few regular ones before"

@@ -7,6 +7,7 @@ from typing import Any
 
 from diagnosis.collective.comparing import Compared
 from diagnosis.collective.verdict import Verdict
+from diagnosis.incidents.evidence import hangs
 from diagnosis.irregularity.monitor import Run
 from diagnosis.job import Job
 from diagnosis.topology import Device
@@ -43,7 +44,7 @@ def found(
 
 
 def _share(verdict: Verdict | None, sharing: Sequence[Verdict]) -> float:
-    if verdict is not None and verdict.cause.startswith("hang_"):
+    if verdict is not None and hangs(verdict.cause):
         return 1.0
     return 1.0 / len(sharing) if verdict in sharing else 0.0
 

@@ -9,6 +9,11 @@ from typing import Any, NamedTuple
 Ranks = tuple[int, ...]
 
 
+def hangs(cause: str | None) -> bool:
+    """Whether it is the cause of iterations that never end."""
+    return (cause or "").startswith("hang_")
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceRef:
     """A device by name and kind; ``downside_nics`` as in ``diagnosis.job.Device``."""

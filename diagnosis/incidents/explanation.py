@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagnosis.incidents.evidence import Incident
+from diagnosis.incidents.evidence import Incident, hangs
 from diagnosis.job import Job
 
 _WHAT = {
@@ -40,7 +40,7 @@ def explain(job: Job, incident: Incident) -> str:
     when = _when(incident)
     doubt = ""
     if incident.candidates:
-        wrong = "hangs" if incident.cause.startswith("hang_") else "is slow"
+        wrong = "hangs" if hangs(incident.cause) else "is slow"
         doubt = f" The evidence cannot tell these apart: they share every operator that {wrong}."
     advice = f" {_NEXT[incident.cause]}" if incident.cause in _NEXT else ""
     return f"{where} {what}{_during(incident)} {when}{_cost(incident)}.{doubt}{advice}"
@@ -57,7 +57,7 @@ def _within_host(job: Job, incident: Incident) -> tuple[str, str] | None:
 
 
 def _cost(incident: Incident) -> str:
-    if incident.cause.startswith("hang_"):
+    if hangs(incident.cause):
         return ": the job does not go on"
     return f": the job lost {incident.lost_ns / 1e9:.3g} s" if incident.lost_ns else ""
 

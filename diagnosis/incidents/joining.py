@@ -15,13 +15,10 @@ from typing import Any
 
 from diagnosis.incidents import spans
 from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt
-from diagnosis.incidents.evidence import Evidence, Incident, evidence_from_state, evidence_to_state
+from diagnosis.incidents.evidence import Evidence, Incident, evidence_from_state, evidence_to_state, hangs
 
 DEGRADATION = "persistent_degradation"
 FLUCTUATION = "performance_fluctuation"
-_HANG = "hang_"
-"""What causes of iterations begin with that never end."""
-
 _HOSTS = "host_slow"
 _UNEVEN = "imbalance"
 
@@ -123,8 +120,10 @@ class IncidentJoiner:
                 incident = self._supported(incident, known)
                 together.append(known)
         iterations = {known.iteration for known in together}
-        hangs = any((known.cause or "").startswith(_HANG) for known in together)
-        if len(iterations) < self.settings.confirmations and not hangs:  # no other iteration comes to confirm a hang
+        any_hangs = any(hangs(known.cause) for known in together)
+        if (
+            len(iterations) < self.settings.confirmations and not any_hangs
+        ):  # no other iteration comes to confirm a hang
             return Rule.CONFIRMATIONS
         if len(iterations) < self.settings.agreement * len(self._unexplained(together) | iterations):
             return Rule.AGREEMENT
@@ -172,7 +171,7 @@ class IncidentJoiner:
 
         Slow hosts are told by what the network does not explain, and what hangs does not pass.
         """
-        if incident.cause.startswith(_HANG):
+        if hangs(incident.cause):
             return False
         return (self._of_all(incident) or incident.cause == _UNEVEN) and incident.pattern != DEGRADATION
 
@@ -261,7 +260,7 @@ def _is_about(cleared: Evidence, incident: Incident) -> bool:
     """Whether a cleared finding is about an incident: what names ranks is about theirs alone, and a hang that is over
     about hangs.
     """
-    if (cleared.cause or "").startswith(_HANG) and not incident.cause.startswith(_HANG):
+    if hangs(cleared.cause) and not hangs(incident.cause):
         return False
     return not cleared.ranks or not set(cleared.ranks).isdisjoint(incident.ranks)
 
@@ -289,7 +288,7 @@ def _concerns(incident: Incident, finding: Evidence) -> bool:
     return compatible(incident, finding) and (
         incident.state == "open"
         or (
-            not incident.cause.startswith(_HANG)
+            not hangs(incident.cause)
             and finding.iteration is not None
             and incident.first_iteration <= finding.iteration <= incident.last_iteration
         )

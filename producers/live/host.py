@@ -173,10 +173,14 @@ class LiveJob:
     def _end(self, agent: LogAgent) -> None:
         """Let go of the memory and of what the processes left; what was closed stays on disk for whoever still asks."""
         self._over = _Over(self._folder, self._keep_bytes, agent.ranks, agent.host, self.figures())
+        self._store, self._agent, self._source = None, None, None
+        self._let_go()
+
+    def _let_go(self) -> None:
         self.ended_at = time.monotonic()
         for rank_log in self.logs:
             rank_log.remove()
-        self.logs, self._store, self._agent, self._source = [], None, None, None
+        self.logs = []
 
     def _give_up(self) -> None:
         """End a job whose processes are all gone before it has begun: at once where they logged nothing, in time where
@@ -192,10 +196,7 @@ class LiveJob:
             return
         if operators:
             log.warning("%s: over, and nobody has described it: what it logged here is let go", self.name)
-        self.ended_at = now
-        for rank_log in self.logs:
-            rank_log.remove()
-        self.logs = []
+        self._let_go()
 
     def _was_begun(self) -> bool:
         """Whether an agent before this one has kept iterations of the job."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from diagnosis.incidents.evidence import hangs
 from sinks.webhook.content import Row, headline
 from sinks.webhook.inhibition import explains
 from sinks.webhook.ledger import Known, Ledger, Summary, Verdict
@@ -39,7 +40,7 @@ def judge(job: str, ledger: Ledger, silenced: Silenced, limit: RateLimit) -> dic
     decided: dict[str, Verdict] = {}
     # Hangs first, then the widest: what it brought about may have come in the same record.
     for incident, known in sorted(
-        ledger.incidents.items(), key=lambda item: (not _hangs(item[1]), -len(item[1].row["ranks"]))
+        ledger.incidents.items(), key=lambda item: (not hangs(item[1].row["cause"]), -len(item[1].row["ranks"]))
     ):
         if known.verdict in {Verdict.TOLD, Verdict.SUMMARISED}:
             continue
@@ -101,15 +102,10 @@ def _explained(ledger: Ledger, known: Known) -> bool:
     return False
 
 
-def _hangs(known: Known) -> bool:
-    """Whether the job stands still."""
-    return str(known.row["cause"]).startswith("hang_")
-
-
 def _admitted(ledger: Ledger, known: Known, limit: RateLimit) -> bool:
     now_ns = max([*ledger.admitted, known.row["updated_ns"]])
     ledger.admitted = [at_ns for at_ns in ledger.admitted if now_ns - at_ns < limit.window_ns]
-    if len(ledger.admitted) >= limit.pages and not _hangs(known):
+    if len(ledger.admitted) >= limit.pages and not hangs(known.row["cause"]):
         return False
     ledger.admitted.append(now_ns)
     return True
