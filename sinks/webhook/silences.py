@@ -21,8 +21,8 @@ _ANY = "*"
 class Silence:
     """No pages about a ``job``, about a ``device``, or (both) about a device as far as it concerns a job.
 
-    Both may hold ``*`` and ``?``, as in ``gpu:host7/*``. Times are nanoseconds since the epoch. Raises
-    ``SettingsError`` where neither is given: nobody silences everything.
+    Both may hold ``*`` and ``?``, as in ``gpu:host7/*``; ``*:host7/*`` is the whole host, its CPU and NVLinks too. Times
+    are nanoseconds since the epoch. Raises ``SettingsError`` where neither is given: nobody silences everything.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Silence:
         """
         devices = [device["device"] for device in row["devices"]]
         return (not self.job or _matches(job, self.job)) and (
-            not self.device or (bool(devices) and all(_matches(device, self.device) for device in devices))
+            not self.device or (bool(devices) and all(_is_of(device, self.device) for device in devices))
         )
 
     def to_message(self) -> Message:
@@ -66,6 +66,13 @@ class Silence:
 def _matches(name: str, pattern: str) -> bool:
     """``*`` and ``?`` alone are wild: a job may bear brackets, which ``fnmatch`` takes for a choice of characters."""
     return fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+def _is_of(device: str, pattern: str) -> bool:
+    """Whether a pattern is about a device: what ends in ``/*`` is so about a host's parts and about what is the host's
+    as a whole, ``cpu:host7`` and ``nvlink:host7``.
+    """
+    return _matches(device, pattern) or _matches(f"{device}/", pattern)
 
 
 class Silences:

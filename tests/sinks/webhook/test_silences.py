@@ -41,6 +41,14 @@ def test_brackets_are_a_name_s_own() -> None:
     assert silence(job="run[[*]").covers("run[[4]", incident())
 
 
+@pytest.mark.parametrize("device", ["gpu:host7/2", "nic:host7/mlx5_0", "cpu:host7", "nvlink:host7"])
+def test_a_whole_host_is_silenced_with_what_is_no_part_of_it(device: str) -> None:
+    of_it = incident(devices=[{"device": device, "kind": device.partition(":")[0], "downside_nics": 0}])
+    assert silence(device="*:host7/*").covers("llama", of_it)
+    assert not silence(device="*:host/*").covers("llama", of_it)
+    assert not silence(device="*:host77/*").covers("llama", of_it)
+
+
 def test_an_incident_is_covered_only_where_all_its_devices_are() -> None:
     two = [{"device": f"gpu:host0/{number}", "kind": "gpu", "downside_nics": 0} for number in (2, 3)]
     assert not silence(device="gpu:host0/2").covers("llama", incident(devices=two))
