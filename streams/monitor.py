@@ -6,12 +6,14 @@ Of a job's first iterations, in which nothing is usual yet, it compares like ran
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnosis.irregularity.beginning import Beginning
 from diagnosis.irregularity.like_ranks import LikeRanksSettings
@@ -23,6 +25,8 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import beginning_rows
+
+log = logging.getLogger(__name__)
 
 FORMAT = "monitor/6"
 
@@ -72,7 +76,7 @@ class Monitor:
     The job's ranks move in lockstep, so the median of the pivots' durations is the iteration's: a gap in one
     pivot's log does not blind the job. An iteration during which a pivot's clock was set forward is not known. A
     report that comes after its iteration was judged does not change what was judged. What comes of a job whose log
-    has ended is passed over.
+    has ended is passed over; that another run bears its name is told once.
     """
 
     name = "monitor"
@@ -91,12 +95,14 @@ class Monitor:
         self._like_ranks = like_ranks or LikeRanksSettings()
         self._pivot_count = pivot_count
         self._watched: dict[str, _Watched] = {}
-        self._ended: set[str] = set()
+        self._ended: dict[str, int | None] = {}
         self._changed: dict[str, Mapping[str, int] | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
         batch = decode(message, catalogue.ITERATION_SUMMARIES)
         job = self._jobs[message.job]
+        if message.job in self._ended:
+            self._tell_of_another_run(message.job, batch)
         if not job.monitoring or message.job in self._ended:
             return
         watched = self._watched.setdefault(
@@ -163,6 +169,13 @@ class Monitor:
             for row in beginning_rows.found(job, compared, message.timestamp_ns)
         ]
 
+    def _tell_of_another_run(self, job: str, batch: pa.RecordBatch) -> None:
+        """Say that iterations began after the job was over."""
+        over_ns = self._ended[job]
+        if over_ns is not None and (pc.max(batch["start_ns"]).as_py() or 0) > over_ns:
+            self._ended[job] = None
+            log.warning("%s is over, but runs again: that is passed over; give another run a name of its own", job)
+
     def _judged(self, message: Message, watched: _Watched, iteration: int) -> Message:
         reports = watched.pending.pop(iteration)
         durations = [duration for _, duration, _ in reports.values() if duration is not None]
@@ -170,7 +183,7 @@ class Monitor:
         watched.closed, watched.reporters = iteration, set(reports)
         last = all(last for _, _, last in reports.values())
         if last:
-            self._ended.add(message.job)
+            self._ended[message.job] = max(start + (duration or 0) for start, duration, _ in reports.values())
         rows = [
             {"pivot": pivot, "start_ns": start, "duration_ns": duration, **self._columns(judgement, last)}
             for pivot, (start, duration, _) in sorted(reports.items())

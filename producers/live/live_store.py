@@ -63,6 +63,7 @@ class LiveStore:
         self._segments = segments
         self._max_rows = max_rows
         self._logs: list[RankLog] = []
+        self._starting: list[RankLog] = []
         self._losses = Losses()
         self._kept: dict[int, _Kept] = {}
         self._damaged: set[int] = set()
@@ -96,7 +97,12 @@ class LiveStore:
         return len(self._kept)
 
     def add(self, rank_log: RankLog) -> None:
-        """Take the log of a process of this job; what it holds of closed iterations is passed over."""
+        """Take the log of a process of this job; what it holds of closed iterations is passed over.
+
+        Of a process that began after these, that is told once: it is of another run under this one's name.
+        """
+        if self.closed >= 0 and (rank_log.registration.started_ns or 0) > self.watermark_ns:
+            self._starting.append(rank_log)
         rank_log.look()
         rank_log.release(self.closed)
         self._logs.append(rank_log)
@@ -108,6 +114,7 @@ class LiveStore:
         """
         for rank_log in self._logs:
             rank_log.look()
+        self._tell_of_another_run()
         iteration = self._due()
         if iteration is None:
             for rank_log in self._logs:
@@ -157,6 +164,22 @@ class LiveStore:
             and not self._losses.hit(asked, (iteration_from, iteration_to), communicator, seqs)
         )
         return table.slice(0, self._max_rows), COMPLETE if whole else PARTIAL
+
+    def _tell_of_another_run(self) -> None:
+        for rank_log in self._starting:
+            earliest = rank_log.earliest
+            if earliest is not None and earliest <= self.closed:
+                log.warning(
+                    "%s: rank %d begins with iteration %d, but this job has ended its iteration %d, and what comes up "
+                    "to that is passed over: give a run that begins anew a name of its own",
+                    self.job.job,
+                    rank_log.rank,
+                    earliest,
+                    self.closed,
+                )
+                self._starting = []
+                return
+        self._starting = [rank_log for rank_log in self._starting if rank_log.earliest is None]
 
     def _due(self) -> int | None:
         """The iteration to be closed now."""

@@ -21,7 +21,7 @@ _ANY = "*"
 class Silence:
     """No pages about a ``job``, about a ``device``, or (both) about a device as far as it concerns a job.
 
-    Both may hold ``*`` and ``?``, as in ``gpu:host7/*``; ``*:host7/*`` is the whole host, its CPU and NVLinks too. Times
+    Both may hold ``*`` and ``?``, as in ``gpu:host7/*``; ``*:host7/*`` is a whole host, its CPU and NVLinks too. Times
     are nanoseconds since the epoch. Raises ``SettingsError`` where neither is given: nobody silences everything.
     """
 

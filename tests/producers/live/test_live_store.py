@@ -194,6 +194,33 @@ def test_an_agent_that_starts_again_knows_what_it_kept_and_misses_nothing(tmp_pa
         assert [span.tolist() for span in vars_of(second, 1)] == [span.tolist() for span in vars_of(first, 1)]
 
 
+def test_a_run_under_the_name_of_one_before_it_is_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with rank_log(tmp_path) as before:
+        train(before, 0, 1, 2)
+    assert closing(opened(tmp_path)) == [0, 1, 2]
+    with rank_log(tmp_path) as another:
+        store = opened(tmp_path)
+        assert closing(store) == []
+        train(another, 0, 1)
+        assert closing(store) == []
+        assert closing(store) == []
+    [record] = caplog.records
+    assert record.message.startswith("job: rank 0 begins with iteration 0, but this job has ended its iteration 2")
+
+
+def test_a_process_that_goes_on_with_a_job_is_no_other_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with rank_log(tmp_path) as before:
+        train(before, 0, 1, 2)
+        assert closing(opened(tmp_path)) == [0, 1]
+    with rank_log(tmp_path) as following:
+        store = opened(tmp_path)
+        train(following, 3, 4)
+        assert closing(store) == [2, 3]
+    assert not caplog.records
+
+
 def vars_of(store: LiveStore, iteration: int) -> list[Any]:
     spans = store.spans(iteration)
     return [spans.rank, spans.start_ns, spans.end_ns, spans.lost]
