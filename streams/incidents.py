@@ -16,7 +16,7 @@ from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams.identity import identity
 
-FORMAT = "incidents/3"
+FORMAT = "incidents/4"
 
 
 class Incidents:

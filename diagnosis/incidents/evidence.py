@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
@@ -105,24 +106,35 @@ _PLAIN = (
 )
 
 
+class Run(NamedTuple):
+    """An irregular run by its first iteration, as a method numbers them."""
+
+    method: str
+    first: int
+
+
 class Span(NamedTuple):
     """What an incident has of an irregular run: its iterations from ``began`` on, and what they cost.
 
-    It may begin within the run, with a step; ``before_ns`` is what the run had lost to others by then.
+    It may begin within the run, with a step; ``before_ns`` is what the run had lost to others by then. ``share`` is
+    what findings explain together of ``at``, the newest iteration that there are any on.
     """
 
     began: int
     last: int
     lost_ns: int
     before_ns: int = 0
+    at: int = 0
+    share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
     """What a person is paged for.
 
-    ``runs`` maps the first iteration of each run to what is affected of it, in order; the oldest one may stand for
-    ``folded`` more. ``share`` is the largest that a finding on its ranks has of an iteration's delay.
+    ``runs`` tells what is affected of each run, as each of the ``methods`` sees it; the oldest one of a method may
+    stand for more, that of the method that opened the incident for ``folded`` more. ``share`` is the largest that a
+    finding on its ranks has of an iteration's delay.
     """
 
     id: str
@@ -135,7 +147,7 @@ class Incident:
     devices: tuple[DeviceRef, ...]
     stage: Stage
     pattern: str | None
-    runs: Mapping[int, Span]
+    runs: Mapping[Run, Span]
     doubt: float
     methods: tuple[str, ...]
     findings: tuple[str, ...]
@@ -147,18 +159,31 @@ class Incident:
 
     @property
     def first_iteration(self) -> int:
-        """First affected iteration."""
-        return min(span.began for span in self.runs.values())
+        """First affected iteration, as the method that opened the incident numbers them."""
+        return min(span.began for span in self._opening)
 
     @property
     def last_iteration(self) -> int:
-        """Last affected iteration so far."""
-        return max(span.last for span in self.runs.values())
+        """Last affected iteration so far, numbered alike."""
+        return max(span.last for span in self._opening)
+
+    @property
+    def occasions(self) -> int:
+        """Runs that it was seen in, by the method that opened it."""
+        return len(self._opening) + self.folded
 
     @property
     def lost_ns(self) -> int:
-        """Time that the job lost so far; 0 where that is not known."""
-        return sum(span.lost_ns for span in self.runs.values())
+        """Time that the job lost so far, by the method that saw most of it; 0 where that is not known."""
+        lost: Counter[str] = Counter()
+        for run, span in self.runs.items():
+            lost[run.method] += span.lost_ns
+        return max(lost.values())
+
+    @property
+    def _opening(self) -> list[Span]:
+        """The runs of the method that opened the incident."""
+        return [span for run, span in self.runs.items() if run.method == self.methods[0]]
 
     @property
     def confidence(self) -> float:
@@ -167,7 +192,7 @@ class Incident:
 
     def to_state(self) -> dict[str, Any]:
         """A form that JSON can carry."""
-        return {**asdict(self), "runs": [[first, *span] for first, span in self.runs.items()]}
+        return {**asdict(self), "runs": [[*run, *span] for run, span in self.runs.items()]}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Incident:
@@ -180,7 +205,7 @@ class Incident:
                 "candidates": tuple(tuple(c) for c in state["candidates"]),
                 "devices": tuple(DeviceRef(**d) for d in state["devices"]),
                 "stage": Stage(**state["stage"]),
-                "runs": {first: Span(*span) for first, *span in state["runs"]},
+                "runs": {Run(method, first): Span(*span) for method, first, *span in state["runs"]},
                 "methods": tuple(state["methods"]),
                 "findings": tuple(state["findings"]),
             }

@@ -106,7 +106,7 @@ def _during(incident: Incident) -> str:
 
 
 def _when(incident: Incident) -> str:
-    first, last, runs = incident.first_iteration, incident.last_iteration, len(incident.runs) + incident.folded
+    first, last, runs = incident.first_iteration, incident.last_iteration, incident.occasions
     if incident.pattern == "persistent_degradation":
         return f"since iteration {first}" if incident.state == "open" else f"from iteration {first} to {last}"
     if incident.pattern == "performance_fluctuation":

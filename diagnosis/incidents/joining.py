@@ -15,7 +15,7 @@ from typing import Any
 
 from diagnosis.incidents import spans
 from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt
-from diagnosis.incidents.evidence import Evidence, Incident, evidence_from_state, evidence_to_state, hangs
+from diagnosis.incidents.evidence import Evidence, Incident, Run, evidence_from_state, evidence_to_state, hangs
 
 DEGRADATION = "persistent_degradation"
 FLUCTUATION = "performance_fluctuation"
@@ -136,8 +136,8 @@ class IncidentJoiner:
         if finding.id in incident.findings:
             return incident
         ranks, changes, before = agreed(incident, finding, self.settings.comparable_share)
-        first, pattern = spans.run_of(finding), _pattern(incident, finding)
-        runs, folded = spans.folded({**incident.runs, first: spans.span(finding, incident.runs.get(first))})
+        run, pattern = spans.run_of(finding), _pattern(incident, finding)
+        runs, folded = spans.folded({**incident.runs, run: spans.span(finding, incident.runs.get(run))}, run.method)
         told = set(ranks) != set(incident.ranks) or pattern != incident.pattern
         return replace(
             incident,
@@ -145,7 +145,7 @@ class IncidentJoiner:
             revision=incident.revision + int(told),
             pattern=pattern,
             runs=runs,
-            folded=incident.folded + folded,
+            folded=incident.folded + (folded if run.method == incident.methods[0] else 0),
             doubt=before * doubt(finding, ranks),
             methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
             findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
@@ -202,21 +202,21 @@ class IncidentJoiner:
         The run's last word counts: not every iteration of it was searched, nor its pattern known from the first. But
         where others alone explain what searches have found since, the run goes on without the incident's culprit.
         """
-        first = finding.first_iteration
-        if first is not None:
-            if first not in incident.runs:
+        if finding.first_iteration is not None:
+            run = spans.run_of(finding)
+            if run not in incident.runs:
                 return incident
-            incident = self._run_told(incident, first, finding)
-        if first is not None and finding.pattern != DEGRADATION:
-            return incident
+            incident = self._run_told(incident, run, finding)
+            if finding.pattern != DEGRADATION:
+                return incident
         return replace(incident, state="resolved", resolved_ns=finding.found_ns, revision=incident.revision + 1)
 
-    def _run_told(self, incident: Incident, first: int, over: Evidence) -> Incident:
-        of_run = [k for k in self.recent if k.id in incident.findings and k.first_iteration == first]
+    def _run_told(self, incident: Incident, run: Run, over: Evidence) -> Incident:
+        of_run = [known for known in self.recent if known.id in incident.findings and spans.run_of(known) == run]
         latest = of_run[-1] if of_run else None
         runs = dict(incident.runs)
         if latest is None or not spans.is_taken_over(latest, self.recent, self.settings.comparable_share):
-            runs[first] = spans.whole(runs[first], over, latest)
+            runs[run] = spans.whole(runs[run], over)
         return replace(incident, runs=runs, pattern=_pattern(incident, over))
 
     def _remember(self, finding: Evidence) -> None:

@@ -12,37 +12,43 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from diagnosis.incidents.agreement import compatible
-from diagnosis.incidents.evidence import Evidence, Span
+from diagnosis.incidents.evidence import Evidence, Run, Span
 
 _MOST_RUNS = 200
 _MOST_SINCE = 200
 
 
-def run_of(finding: Evidence) -> int:
-    """The first iteration of a finding's run."""
-    return finding.first_iteration if finding.first_iteration is not None else _at(finding)
+def run_of(finding: Evidence) -> Run:
+    """The run of a finding; one that is of none is a run by itself."""
+    first = finding.first_iteration
+    return Run(finding.method, _at(finding) if first is None else first)
 
 
 def span(finding: Evidence, known: Span | None = None) -> Span:
-    """What is affected of a finding's run, with what was known of it: the first finding tells where it begins."""
+    """What is affected of a finding's run, with what was known of it: the first finding tells where it begins.
+
+    What several findings on one iteration are about, they explain together.
+    """
     last = finding.last_iteration if finding.last_iteration is not None else _at(finding)
     if known is not None:
-        return known._replace(last=max(known.last, last), lost_ns=max(known.lost_ns, _lost(finding, known.before_ns)))
+        at, share = known.at, finding.share
+        if _at(finding) == at:
+            share = min(1.0, known.share + finding.share)
+        lost_ns = max(known.lost_ns, _lost(finding, known.before_ns, share))
+        later = (_at(finding), share) if _at(finding) >= at else (at, known.share)
+        return Span(known.began, max(known.last, last), lost_ns, known.before_ns, *later)
     began, since_ns = finding.step_from, finding.step_excess_ns
     if began is None:
         began, since_ns = finding.since, finding.since_excess_ns
-    if began is None:
-        return Span(run_of(finding), last, _lost(finding, 0))
-    before_ns = max(0, finding.run_excess_ns - since_ns)
-    return Span(began, last, _lost(finding, before_ns), before_ns)
+    before_ns = 0 if began is None else max(0, finding.run_excess_ns - since_ns)
+    began = run_of(finding).first if began is None else began
+    return Span(began, last, _lost(finding, before_ns, finding.share), before_ns, _at(finding), finding.share)
 
 
-def whole(known: Span, over: Evidence, latest: Evidence | None) -> Span:
-    """A span to the end of its run, which is ``over``; what it cost, if the ``latest`` finding is known, whose share it
-    takes.
-    """
-    share = 0.0 if latest is None else latest.share
-    return span(replace(over, share=share, last_iteration=over.last_iteration or known.last), known)
+def whole(known: Span, over: Evidence) -> Span:
+    """A span to the end of its run, which is ``over``: what it cost is the share that the newest findings had."""
+    last = max(known.last, over.last_iteration or known.last)
+    return known._replace(last=last, lost_ns=max(known.lost_ns, _lost(over, known.before_ns, known.share)))
 
 
 def with_since(finding: Evidence, recent: Sequence[Evidence], comparable: float) -> Evidence:
@@ -71,7 +77,7 @@ def lasting(recent: Sequence[Evidence], latest: Collection[str], oldest: int) ->
     incident, by id, and the latest of what was found in their runs since. By these a long run is told what it costs,
     and whom.
     """
-    since: dict[tuple[str, int], int] = {}
+    since: dict[Run, int] = {}
     for known in recent:
         if known.id in latest and (run := _run(known)) is not None:
             since[run] = min(since.get(run, _at(known)), _at(known))
@@ -85,27 +91,28 @@ def lasting(recent: Sequence[Evidence], latest: Collection[str], oldest: int) ->
     return [known for known in old if known.id in kept]
 
 
-def folded(runs: Mapping[int, Span]) -> tuple[Mapping[int, Span], int]:
-    """Runs without more than are kept apart, and how many the oldest took in: a state must not grow for months."""
-    beyond = len(runs) - _MOST_RUNS
+def folded(runs: Mapping[Run, Span], method: str) -> tuple[Mapping[Run, Span], int]:
+    """Runs without more of a method than are kept apart, and how many its oldest took in: a state must not grow for
+    months.
+    """
+    ordered = sorted(run for run in runs if run.method == method)
+    beyond = len(ordered) - _MOST_RUNS
     if beyond <= 0:
         return runs, 0
-    ordered = sorted(runs.items())
     oldest = ordered[: beyond + 1]
-    spans = [of for _, of in oldest]
-    together = Span(spans[0].began, max(of.last for of in spans), sum(of.lost_ns for of in spans))
-    return {oldest[0][0]: together, **dict(ordered[beyond + 1 :])}, beyond
+    of = [runs[run] for run in oldest]
+    together = of[-1]._replace(began=of[0].began, last=max(s.last for s in of), lost_ns=sum(s.lost_ns for s in of))
+    kept = {run: span for run, span in runs.items() if run not in oldest}
+    return {oldest[0]: together, **kept}, beyond
 
 
 def _at(finding: Evidence) -> int:
     return finding.iteration or 0
 
 
-def _run(finding: Evidence) -> tuple[str, int] | None:
-    """The run of a finding that names somebody, as its method knows it; None: it names nobody, or is of no run."""
-    if finding.first_iteration is None or not (finding.active and finding.ranks):
-        return None
-    return finding.method, finding.first_iteration
+def _run(finding: Evidence) -> Run | None:
+    """The run of a finding that names somebody; None: it names nobody, or is of no run."""
+    return run_of(finding) if finding.first_iteration is not None and finding.active and finding.ranks else None
 
 
 def _same_run(finding: Evidence, recent: Sequence[Evidence]) -> list[Evidence]:
@@ -126,6 +133,6 @@ def _explained_without(finding: Evidence, others: Sequence[Evidence], comparable
     return [known for known in others if math.fsum(shares[_at(known)]) > 1.0 - comparable * finding.share]
 
 
-def _lost(finding: Evidence, before_ns: int) -> int:
-    """What the culprit cost its run, which had lost ``before_ns`` to others when it came."""
-    return int(max(0, finding.run_excess_ns - before_ns) * finding.share)
+def _lost(finding: Evidence, before_ns: int, share: float) -> int:
+    """What a share cost a finding's run, which had lost ``before_ns`` to others when the culprit came."""
+    return int(max(0, finding.run_excess_ns - before_ns) * share)

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from diagnosis.incidents.evidence import DeviceRef, Incident, Span, Stage
+from diagnosis.incidents.evidence import DeviceRef, Incident, Run, Span, Stage
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import DEGRADATION, FLUCTUATION, IncidentJoiner
 from diagnosis.job import Job, Place
 from tests.diagnosis.incidents.findings import SECOND, found
 
+RUN = Run("operator_graph", 20)
 JOB = Job("j", tuple(Place(rank, f"h{rank // 2}" if rank < 8 else None, rank % 2) for rank in range(10)), ())
 
 
@@ -63,14 +64,14 @@ def test_many_ranks_are_counted() -> None:
 @pytest.mark.parametrize(
     ("changes", "when"),
     [
-        ({"pattern": DEGRADATION, "runs": {20: Span(20, 28, SECOND)}}, "since iteration 20: the job lost 1 s."),
+        ({"pattern": DEGRADATION, "runs": {RUN: Span(20, 28, SECOND)}}, "since iteration 20: the job lost 1 s."),
         (
-            {"pattern": DEGRADATION, "runs": {20: Span(20, 28, SECOND)}, "state": "resolved"},
+            {"pattern": DEGRADATION, "runs": {RUN: Span(20, 28, SECOND)}, "state": "resolved"},
             "from iteration 20 to 28: the job",
         ),
         ({"pattern": FLUCTUATION}, "again and again between iterations 20 and 31: the job lost 4 s."),
-        ({"runs": {20: Span(20, 22, SECOND // 3)}}, "in iterations 20 to 22: the job lost 0.333 s."),
-        ({"runs": {20: Span(20, 20, SECOND)}}, "in iteration 20: the job lost 1 s."),
+        ({"runs": {RUN: Span(20, 22, SECOND // 3)}}, "in iterations 20 to 22: the job lost 0.333 s."),
+        ({"runs": {RUN: Span(20, 20, SECOND)}}, "in iteration 20: the job lost 1 s."),
     ],
 )
 def test_when(changes: dict[str, Any], when: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.incidents.agreement import compatible
-from diagnosis.incidents.evidence import DeviceRef, Evidence, Incident, Span
+from diagnosis.incidents.evidence import DeviceRef, Evidence, Incident, Run, Span
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import (
     DEGRADATION,
@@ -39,6 +39,11 @@ def joined(findings: Iterable[Evidence], world: int | None = None) -> tuple[Inci
 def only(findings: Iterable[Evidence]) -> Incident:
     [incident] = joined(findings)[0].incidents.values()
     return incident
+
+
+def run(first: int) -> Run:
+    """The run of the made findings that began with an iteration."""
+    return Run("operator_graph", first)
 
 
 DEGRADED = [in_run(i, 10, 3, pattern=SPIKE if i < 14 else DEGRADATION) for i in (10, 11, 13, 17)]
@@ -73,7 +78,7 @@ def test_one_fault_is_one_incident_from_its_first_iteration_to_its_last() -> Non
 
 def test_spikes_of_one_device_are_one_incident_of_several_runs() -> None:
     incident = only([found(i, 3) for i in (20, 31, 45)])
-    assert incident.runs == {i: Span(i, i, 2 * SECOND) for i in (20, 31, 45)}
+    assert incident.runs == {run(i): Span(i, i, 2 * SECOND, at=i, share=1.0) for i in (20, 31, 45)}
     assert (incident.pattern, incident.lost_ns, incident.state) == (SPIKE, 6 * SECOND, "open")
 
 
@@ -82,7 +87,7 @@ def test_spikes_of_months_do_not_make_the_state_grow() -> None:
     iterations = range(20, 20 + 10 * 700, 10)
     joiner, _ = joined(found(i, 3) for i in iterations)
     [incident] = joiner.incidents.values()
-    assert len(incident.runs) + incident.folded == len(iterations)
+    assert incident.occasions == len(incident.runs) + incident.folded == len(iterations)
     assert (incident.first_iteration, incident.last_iteration) == (iterations[0], iterations[-1])
     assert incident.lost_ns == len(iterations) * 2 * SECOND
     assert f"in {len(iterations)} spikes" in explain(Job("j", (), ()), incident)
@@ -287,9 +292,10 @@ def test_what_is_over_of_some_ranks_ends_their_incident_alone() -> None:
 
 
 def test_a_cleared_run_of_spikes_completes_the_run_and_resolves_nothing() -> None:
-    run = [in_run(i, 20, 3, pattern=SPIKE, share=0.5) for i in (20, 21)]
-    joiner, records = joined([*run, found(30, 3), run_over(24, 20, 22, SPIKE)])
-    assert records[-1].runs == {20: Span(20, 22, 3 * SECOND), 30: Span(30, 30, 2 * SECOND)}
+    spikes = [in_run(i, 20, 3, pattern=SPIKE, share=0.5) for i in (20, 21)]
+    joiner, records = joined([*spikes, found(30, 3), run_over(24, 20, 22, SPIKE)])
+    spans = (Span(20, 22, 3 * SECOND, at=21, share=0.5), Span(30, 30, 2 * SECOND, at=30, share=1.0))
+    assert records[-1].runs == dict(zip((run(20), run(30)), spans, strict=True))
     assert (records[-1].state, records[-1].revision) == ("open", 1)
     assert joiner.take(run_over(24, 20, 22, SPIKE)) == []
 
@@ -309,6 +315,26 @@ def test_every_culprit_of_a_run_bears_its_share_of_what_was_lost() -> None:
     findings += [in_run(13, 10, 5, share=0.4), in_run(17, 10, 5, share=0.4)]
     joiner, _ = joined([*findings, run_over(21, 10, 19)])
     assert {i.ranks: i.lost_ns for i in joiner.incidents.values()} == {(3,): 12 * SECOND, (5,): 8 * SECOND}
+
+
+def test_what_slows_several_groups_costs_what_they_lose_together() -> None:
+    pairs = [[in_run(i, 10, 0, 1, share=0.5), in_run(i, 10, 2, 3, share=0.4)] for i in (10, 11, 13)]
+    nvlinks = (DeviceRef("nvlink:h0", "nvlink", 0),)
+    told = [replace(known, cause="communication_slow", devices=nvlinks) for pair in pairs for known in pair]
+    joiner, _ = joined([*told, run_over(21, 10, 19)])
+    [incident] = joiner.incidents.values()
+    assert incident.ranks == (0, 1, 2, 3)
+    assert incident.lost_ns == pytest.approx(10 * 2 * 0.9 * SECOND)
+
+
+def test_what_two_methods_see_is_lost_once() -> None:
+    seen = [in_run(i, 10, 3) for i in (10, 11, 13)]
+    by_another = [replace(known, id=f"another {known.id}", method="another") for known in seen]
+    shifted = [replace(known, iteration=known.iteration + 2, first_iteration=12) for known in by_another]  # type: ignore[operator]
+    incident = only([finding for pair in zip(seen, shifted, strict=True) for finding in pair])
+    assert incident.methods == ("operator_graph", "another")
+    assert incident.lost_ns == 4 * 2 * SECOND
+    assert (incident.first_iteration, incident.occasions) == (10, 1)
 
 
 def second_fault(*, until: int) -> list[Evidence]:
@@ -340,7 +366,7 @@ def test_what_came_with_a_step_began_there_even_if_it_outlasts_what_was_before()
 
 def test_who_was_found_before_a_step_began_with_the_run() -> None:
     incident = only([in_run(10, 10, 3), on_step(11, 10, 11, 3), on_step(12, 10, 11, 3)])
-    assert incident.runs == {10: Span(10, 12, 14 * SECOND)}
+    assert incident.runs == {run(10): Span(10, 12, 14 * SECOND, at=12, share=1.0)}
 
 
 def test_what_a_run_costs_is_told_however_long_it_goes_on_after_its_last_search() -> None:
@@ -457,7 +483,7 @@ def test_groups_of_different_hosts_are_different_incidents() -> None:
 def test_a_step_of_a_later_run_does_not_move_where_an_incident_began() -> None:
     spikes = [found(i, 3) for i in (20, 31)]
     incident = only([*spikes, on_step(45, 43, 44, 3, pattern=SPIKE)])
-    assert incident.runs[43] == Span(44, 45, 12 * SECOND, 2 * SECOND)
+    assert incident.runs[run(43)] == Span(44, 45, 12 * SECOND, 2 * SECOND, at=45, share=1.0)
     assert incident.first_iteration == 20
 
 
