@@ -172,8 +172,8 @@ class Line:
             while not self._stopped.is_set():
                 _learn(self._jobs.process, described.poll())
                 _learn(self._collector.process, addresses.poll())
-                if not desk.serve() and not replay(self._spool, publisher):
-                    self._stopped.wait(_LOOK_EVERY_S)
+                told = replay(self._spool, publisher)
+                desk.serve(0.0 if told else _LOOK_EVERY_S)
 
 
 def _learn(take: Callable[[Message], object], messages: Iterable[Message]) -> None:

@@ -89,10 +89,9 @@ def fetch(settings: Settings, asked: Asked, *, within_s: float) -> Fetched:
         publisher.send(encode(LOG_REQUESTS, LOG_REQUESTS.from_rows([row]), job=job.job))
         publisher.flush()
         while fetched.silent and time.monotonic() < deadline:
-            for message in answers.poll():
+            for message in answers.poll(_LOOK_EVERY_S):
                 if message.headers.get(REQUEST_ID) == request_id:
                     fetched.take(message)
                 if not fetched.silent or time.monotonic() >= deadline:  # others may tell without an end
                     break
-            time.sleep(_LOOK_EVERY_S)
     return fetched

@@ -129,18 +129,20 @@ class Answering(Protocol):
 
 
 class Desk:
-    """Where requests are answered: ``poll`` brings what has been asked since the last time."""
+    """Where requests are answered: ``poll`` brings what has been asked since the last time, and waits so many seconds
+    for something.
+    """
 
-    def __init__(self, agents: Sequence[Answering], poll: Callable[[], Iterable[Message]], outbox: Outbox) -> None:
+    def __init__(self, agents: Sequence[Answering], poll: Callable[[float], Iterable[Message]], outbox: Outbox) -> None:
         self._agents = agents
         self._poll = poll
         self._outbox = outbox
         self.answers = 0
 
-    def serve(self) -> bool:
-        """Answer what has been asked meanwhile; whether anything was."""
+    def serve(self, within_s: float = 0.0) -> bool:
+        """Answer what has been asked meanwhile, or is within so many seconds; whether anything was."""
         asked = False
-        for message in self._poll():
+        for message in self._poll(within_s):
             asked = True
             try:
                 answers = [answer for agent in self._agents for answer in agent.process(message)]
@@ -157,8 +159,8 @@ class Desk:
     def linger(self, linger_s: float | None, stopped: Event) -> None:
         """Answer until nothing was asked for a while."""
         asked_at = time.monotonic()
-        while not stopped.wait(_LOOK_EVERY_S):
-            if self.serve():
+        while not stopped.is_set():
+            if self.serve(_LOOK_EVERY_S):
                 asked_at = time.monotonic()
             elif linger_s is not None and time.monotonic() - asked_at >= linger_s:
                 return

@@ -58,7 +58,7 @@ class Pace:
     """How a worker goes about its work. Messages are taken in batches; ``cycle_s`` lies between two commits."""
 
     batch_messages: int = 100
-    batch_within_s: float = 0.05
+    batch_within_s: float = 0.01
     cycle_s: float = 1.0
     session_timeout_s: float = 6.0
 

@@ -117,11 +117,13 @@ class Follower:
         self._consumer.unassign()
         self._resting = True
 
-    def poll(self) -> Iterator[Message]:
-        """What has arrived already, while it does not rest; does not wait."""
-        while (record := self._consumer.poll(0)) is not None:
+    def poll(self, within_s: float = 0.0) -> Iterator[Message]:
+        """What has arrived, while it does not rest; where nothing has, it is waited for for so many seconds."""
+        record = self._consumer.poll(within_s)
+        while record is not None:
             if (message := self._take(record)) is not None:
                 yield message
+            record = self._consumer.poll(0)
 
     def close(self) -> None:
         self._consumer.close()

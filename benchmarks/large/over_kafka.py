@@ -110,8 +110,8 @@ class _Pipeline:
         while not (answer := told()):
             if time.monotonic() > deadline:
                 raise LocalServiceError(f"{what}: the roles have not come to an end within {_WITHIN_S:g} s")
-            if not self.desk.serve():
-                time.sleep(_LOOK_EVERY_S)
+            while self.desk.serve(_LOOK_EVERY_S):
+                pass
         return answer
 
 

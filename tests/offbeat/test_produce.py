@@ -34,12 +34,14 @@ class Outbox:
 
 
 class Requests:
-    """Requests that arrive poll by poll."""
+    """Requests that arrive poll by poll; where none does, the poll takes its time."""
 
     def __init__(self, *polls: list[Message]) -> None:
         self.polls = deque(polls)
 
-    def poll(self) -> Iterator[Message]:
+    def poll(self, within_s: float) -> Iterator[Message]:
+        if not self.polls:
+            Event().wait(within_s)
         yield from self.polls.popleft() if self.polls else []
 
 

@@ -1,6 +1,7 @@
 """Reading a topic whole, outside every consumer group."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from uuid import uuid4
 
@@ -74,6 +75,18 @@ def test_while_it_rests_nothing_is_fetched_and_then_it_goes_on(bus: Bus, topic: 
         assert list(follower.poll()) == []
         second = list(follower.catch_up())
         assert len(set(places(first + second))) == len(first + second) == 2
+
+
+def test_a_poll_waits_for_what_comes(bus: Bus, topic: Topic, publisher: Publisher) -> None:
+    def send() -> None:
+        publisher.send(number(topic, "late", 1))
+        publisher.flush()
+
+    with Follower(bus, topic.name) as follower, ThreadPoolExecutor(1) as executor:
+        sending = executor.submit(send)
+        polled = (message for _ in range(5) for message in follower.poll(60))  # one may only tell of a partition's end
+        assert next(polled).key == "late"
+        sending.result()
 
 
 def test_messages_come_as_they_were_sent_with_the_brokers_time(bus: Bus, topic: Topic, publisher: Publisher) -> None:
