@@ -176,6 +176,26 @@ class Job:
         """The fabric; None where the job's description has none."""
         return Topology.of_row(self.row)
 
+    def tor(self, rank: int) -> Device | None:
+        """The only ToR above a rank's NICs; None where there are several, or it is not known."""
+        return None if self.topology is None else self.topology.tor(nic.device for nic in self.nics(rank))
+
+    def spines_between(self, ranks: Iterable[int]) -> tuple[Device, ...]:
+        """The spines that traffic between ranks' ToRs may take, all of them."""
+        if self.topology is None:
+            return ()
+        nics = [nic.device for rank in ranks for nic in self.nics(rank)]
+        return tuple(device for device in self.topology.crossed(nics) if device.kind == "spine")
+
+    @cached_property
+    def ranks_below(self) -> dict[str, tuple[int, ...]]:
+        """Ranks below each ToR that is the only one of theirs, ascending."""
+        of: dict[str, list[int]] = {}
+        for rank in self.ranks:
+            if (tor := self.tor(rank)) is not None:
+                of.setdefault(tor.device, []).append(rank)
+        return {tor: tuple(ranks) for tor, ranks in of.items()}
+
     def carriers(self, members: Sequence[int], suspects: Sequence[int] | None = None) -> tuple[Device, ...]:
         """What carries the traffic between members, or (``suspects``) only what does so on the side of some of them.
 

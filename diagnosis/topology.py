@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+SWITCHES = frozenset({"tor", "spine"})
+"""Kinds of devices that many NICs are below."""
+
 _STEPS_UP = {("nic", "tor"), ("tor", "spine")}
 
 
@@ -68,6 +71,11 @@ class Topology:
             below=_below(uplinks, trunks, spines),
             nvlinks={host: tuple(of) for host, of in nvlinks.items()},
         )
+
+    def tor(self, nics: Iterable[str]) -> Device | None:
+        """The only ToR above some NICs; None where there are several, or it is not known."""
+        above = {tor for nic in nics for _, tor in self.uplinks.get(nic, ())}
+        return Device(tor := above.pop(), "tor", self.below.get(tor)) if len(above) == 1 else None
 
     def crossed(self, nics: Sequence[str], others: Iterable[str] = ()) -> tuple[Device, ...]:
         """What the traffic of some NICs, among themselves and with others, crosses on their side.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from diagnosis.incidents.evidence import Evidence, Incident, Ranks
+from diagnosis.topology import SWITCHES
 
 _NVLINK = "nvlink"
 _EITHER_WAY = ({"mixed_slow", "compute_slow"}, {"mixed_slow", "communication_slow"})
@@ -25,7 +26,7 @@ def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
 
     Two groups that cannot tell their members apart need only overlap: the culprit is where they do. Groups that the
     same devices carry need not even do that: these are the culprit, as the NVLinks of a host with several groups. So is
-    the NIC of several ranks.
+    the NIC of several ranks, and so is a switch what the ranks below it share with others.
     NVLinks and what lies beyond a NIC are no one fault.
     """
     if one.cause != other.cause and {one.cause, other.cause} not in _EITHER_WAY:
@@ -35,7 +36,7 @@ def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
     if _of_the_same_devices(one, other):
         return True
     here, there = set(one.ranks), set(other.ranks)
-    if one.candidates and other.candidates:
+    if (one.candidates and other.candidates) or _is_switch(one) != _is_switch(other):
         return bool(here & there)
     return bool(here and there) and (here <= there or there <= here)
 
@@ -57,13 +58,20 @@ def agreed(incident: Incident, finding: Evidence, comparable: float) -> Agreed:
     """What both say, where they are compatible: they name the culprit together.
 
     But where one of them explains less than a comparable part of what the other does, it does not narrow that one: of
-    what slows several ranks, each of them alone sometimes shows a part.
+    what slows several ranks, each of them alone sometimes shows a part. Nor is a switch narrowed to one of its NICs, of
+    which not each finding shows that others are slow as well.
     """
     here, there = set(incident.ranks), set(finding.ranks)
     if _of_the_same_devices(incident, finding):
         ranks = tuple(sorted(here | there))
+        if _is_switch(incident):
+            return Agreed(ranks, {"ranks": ranks}, incident.doubt)
         more = {"level": "group", "ranks": ranks, "candidates": tuple((rank,) for rank in ranks)}
         return Agreed(ranks, more if there - here else {}, incident.doubt)
+    if _is_switch(incident) and not _is_switch(finding):
+        return Agreed(incident.ranks, {}, incident.doubt)
+    if _is_switch(finding) and not _is_switch(incident):
+        return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
     if there < here and finding.share < comparable * incident.share:
         return Agreed(incident.ranks, {}, incident.doubt)
     if here < there and 0 < incident.share < comparable * finding.share:
@@ -94,6 +102,11 @@ def _are_nvlinks_and_wires(one: Evidence | Incident, other: Evidence | Incident)
     """Whether one is about NVLinks alone, and the other about devices none of which is an NVLink."""
     here, there = (set(_carriers(of).values()) for of in (one, other))
     return bool(here and there) and here.isdisjoint(there) and {_NVLINK} in (here, there)
+
+
+def _is_switch(known: Evidence | Incident) -> bool:
+    """Whether it is about a switch, with the ranks below it."""
+    return bool(known.devices) and {device.kind for device in known.devices} <= SWITCHES
 
 
 def _carriers(known: Evidence | Incident) -> dict[str, str]:

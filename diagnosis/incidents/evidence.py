@@ -74,7 +74,7 @@ class Evidence:
             **plain,
             ranks=tuple(row.get("ranks") or ()),
             candidates=tuple(tuple(c) for c in row.get("candidates") or ()),
-            devices=tuple(DeviceRef(**d) for d in row.get("devices") or () if _own(d)),
+            devices=_own(tuple(DeviceRef(**device) for device in row.get("devices") or ())),
             stage=Stage(**(row.get("stage") or {})),
             run_excess_ns=row.get("run_excess_ns") or 0,
             step_excess_ns=row.get("step_excess_ns") or 0,
@@ -83,12 +83,13 @@ class Evidence:
         )
 
 
-def _own(device: Mapping[str, Any]) -> bool:
-    """Whether a device serves one NIC at most: a switch serves many, and one NIC's slowness is no evidence on it.
+def _own(devices: tuple[DeviceRef, ...]) -> tuple[DeviceRef, ...]:
+    """Those that serve one NIC at most, or all where none does: the finding is about a switch then.
 
-    What several findings say of a switch together is for the ranking over iterations to weigh.
+    Else one NIC's slowness is no evidence on a switch, which serves many: what several findings say of it together is
+    for the ranking over iterations to weigh.
     """
-    return (device["downside_nics"] or 0) <= 1
+    return tuple(device for device in devices if (device.downside_nics or 0) <= 1) or devices
 
 
 _PLAIN = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from diagnosis.incidents.evidence import Incident, hangs
 from diagnosis.job import Job
+from diagnosis.topology import SWITCHES
 
 _WHAT = {
     "compute_slow": "computes slowly",
@@ -27,6 +28,7 @@ _NEXT = {
 
 
 _NVLINKS_NEXT = "Check their errors and states (nvidia-smi nvlink) and the NVSwitches'; else swap the host."
+_SWITCH_NEXT = "Check its ports' rates, errors and discards; else move its ranks."
 _CPUS_TOO = "A busy CPU that launches late looks alike: check its load."
 
 
@@ -35,6 +37,11 @@ def explain(job: Job, incident: Incident) -> str:
     if (within := _within_host(job, incident)) is not None:
         subject, advice = within
         return f"{subject} transfer slowly{_during(incident)} {_when(incident)}{_cost(incident)}. {advice}"
+    if incident.devices and {device.kind for device in incident.devices} <= SWITCHES:
+        switch = " or ".join(device.device for device in incident.devices)
+        below = f"{len(incident.ranks)} ranks {'below' if len(incident.devices) == 1 else 'see it'}"
+        lost = f"{_during(incident)} {_when(incident)}{_cost(incident)}"
+        return f"The switch {switch} ({below}) transfers slowly{lost}. {_SWITCH_NEXT}"
     where = _where(job, incident)
     what = _WHAT.get(incident.cause, incident.cause.replace("_", " "))
     when = _when(incident)

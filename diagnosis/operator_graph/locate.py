@@ -23,7 +23,8 @@ from diagnosis.operator_graph.logs import MOST_ROWS, Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.rating import Suspect, rated
 from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
-from diagnosis.topology import Device
+from diagnosis.operator_graph.switch import SwitchSettings, slow_switches
+from diagnosis.topology import SWITCHES, Device
 
 COMPUTE = "compute_slow"
 NETWORK = "communication_slow"
@@ -74,6 +75,11 @@ class Culprit:
     iteration_ns: tuple[int, ...] = ()
     irregularity_rate: float = 0.0
 
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is a switch, with the ranks below it."""
+        return bool(self.devices) and {device.kind for device in self.devices} <= SWITCHES
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -109,6 +115,7 @@ class LocateSettings:
     attribution: AttributionSettings = field(default_factory=AttributionSettings)
     separation: SeparationSettings = field(default_factory=SeparationSettings)
     host: HostSettings = field(default_factory=HostSettings)
+    switch: SwitchSettings = field(default_factory=SwitchSettings)
     mixed_share: float = 0.5
     whole_share: float = 0.9
     comparable_share: float = 0.5
@@ -178,11 +185,18 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     channels = [leaf for leaf in leaves if leaf.communicator is not None]
     told = yield from separate(logs, channels, baseline, settings.separation)
     apart = dict(zip(channels, told, strict=True))
+    abroad = [(leaf, of) for leaf, of in apart.items() if not logs.job.on_one_host(leaf.members)]
+    above = yield from slow_switches(logs, abroad, baseline, settings.switch, settings.separation)
     local = [leaf for leaf in leaves if leaf.communicator is None or logs.job.on_one_host(leaf.members)]
     slowed = yield from slow_hosts(logs, local, baseline, settings.host)
     of_host = dict(zip(local, slowed, strict=True))
-    culprits = [_culprit(logs.job, leaf, excess_ns, apart.get(leaf), of_host.get(leaf, False)) for leaf in leaves]
-    named = _without_their_hosts(_merged(culprits, settings.mixed_share), settings.comparable_share)
+    culprits = [
+        _of_switch(logs.job, leaf, excess_ns, above[leaf])
+        if leaf in above
+        else _culprit(logs.job, leaf, excess_ns, apart.get(leaf), of_host.get(leaf, False))
+        for leaf in leaves
+    ]
+    named = _without_their_parts(_merged(culprits, settings.mixed_share), settings.comparable_share)
     return _decisive(named, settings), found
 
 
@@ -246,6 +260,13 @@ def _of_host(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
     )
 
 
+def _of_switch(job: Job, leaf: Leaf, excess_ns: int, switches: tuple[Device, ...]) -> Culprit:
+    """A ToR with the ranks below it, or the spines, one of which is slow, with the ranks whose traffic shows it."""
+    below = job.ranks_below.get(switches[0].device, tuple(sorted(leaf.members)))
+    level = "device" if len(switches) == 1 else "group"
+    return replace(_computing(job, leaf, excess_ns), cause=NETWORK, level=level, ranks=below, devices=switches)
+
+
 def _transferring(job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[int, ...], excess_ns: int) -> Culprit:
     """The member that could be told apart, else the group with its candidates."""
     ranks = told or members
@@ -266,11 +287,11 @@ def _transferring(job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[in
 def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
     """One culprit a set of ranks; a group that holds a rank already named says nothing new."""
     named: dict[tuple[int, ...], Culprit] = {}
-    for culprit in sorted(culprits, key=lambda c: (c.level == "group", -c.excess_ns)):
+    for culprit in sorted(culprits, key=lambda c: (c.level == "group" and not c.is_switch, -c.excess_ns)):
         known = named.get(culprit.ranks)
         if known is None:
             by_network = {r for c in named.values() if c.cause in {NETWORK, MIXED} for r in c.ranks}
-            if culprit.level != "group" or not by_network & set(culprit.ranks):
+            if culprit.level != "group" or culprit.is_switch or not by_network & set(culprit.ranks):
                 named[culprit.ranks] = culprit
         elif HOST in {known.cause, culprit.cause}:
             named[culprit.ranks] = _with_its_links(known, culprit)
@@ -290,22 +311,24 @@ def _with_its_links(one: Culprit, other: Culprit) -> Culprit:
     return replace(host, excess_ns=min(whole, host.excess_ns + links.excess_ns), share=share)
 
 
-def _without_their_hosts(culprits: Sequence[Culprit], comparable: float) -> list[Culprit]:
-    """Without the GPUs and NVLinks of hosts that are slow, and the groups that one of their ranks is in: they are slow
-    with their hosts, unless they lost so much that these explain little of it.
+def _without_their_parts(culprits: Sequence[Culprit], comparable: float) -> list[Culprit]:
+    """Without the GPUs and NVLinks of hosts that are slow, the NICs and cables below switches that are, and the groups
+    that one of their ranks is in: they are slow with these, unless they lost so much that these explain little of it.
     """
-    hosts = [culprit for culprit in culprits if culprit.cause == HOST]
+    wholes = [culprit for culprit in culprits if culprit.cause == HOST or culprit.is_switch]
 
-    def follows(culprit: Culprit, host: Culprit) -> bool:
-        if culprit.level == "group":
-            return not {*culprit.ranks}.isdisjoint(host.ranks)
+    def follows(culprit: Culprit, whole: Culprit) -> bool:
         local = {device.kind for device in culprit.devices} <= _ON_A_HOST
-        return local and {*culprit.ranks} < {*host.ranks}
+        if whole.is_switch and (local or culprit.cause != NETWORK):
+            return False
+        if culprit.level == "group":
+            return not {*culprit.ranks}.isdisjoint(whole.ranks)
+        return (local or whole.is_switch) and {*culprit.ranks} < {*whole.ranks}
 
     def is_explained(culprit: Culprit) -> bool:
-        return any(follows(culprit, host) and host.share >= comparable * culprit.share for host in hosts)
+        return any(follows(culprit, whole) and whole.share >= comparable * culprit.share for whole in wholes)
 
-    return [culprit for culprit in culprits if culprit.cause == HOST or not is_explained(culprit)]
+    return [culprit for culprit in culprits if culprit in wholes or not is_explained(culprit)]
 
 
 def _decisive(culprits: Sequence[Culprit], settings: LocateSettings) -> list[Culprit]:

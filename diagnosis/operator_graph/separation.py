@@ -6,7 +6,7 @@ everything that crosses it: the culprit is the member whose other channels are s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,17 +54,55 @@ def separate(
         return []
     members = {rank for leaf in leaves for rank in leaf.members}
     names = sorted({name for leaf in leaves for name in _alike(logs.job, leaf)})
-    iteration = leaves[0].iteration
     yield from logs.fetch_walked([rank for rank in sorted(members) if not (logs.narrow or logs.ended(rank))])
-    yield from logs.fetch_listed({name: members & {*logs.job.members[name]} for name in names}, iteration)
+    seen = yield from transfers(logs, members, names, leaves[0].iteration, baseline, settings)
+    return [_told_apart(seen, logs.job, leaf, settings) for leaf in leaves]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """What was transferred on some channels, and by how much that varies by chance."""
+
+    delays: Delays
+    chance: Spreads
+
+    def slowness(
+        self, job: Job, rank: int, iteration: int, settings: SeparationSettings, tells: Callable[[Sequence[int]], bool]
+    ) -> list[float]:
+        """By how much (ns) the rank's transfers are slow on each channel whose members tell; 0: they are not."""
+        delays, slow = self.delays, []
+        rows = delays.rows(rank, [iteration])
+        rows = rows[~np.isnan(delays.transfer[rows])]
+        for channel in np.unique(delays.channel[rows]).tolist():
+            now = rows[delays.channel[rows] == channel]
+            members = delays.members(int(now[0]), job)
+            if len(members) < 2 or not tells(members):
+                continue
+            amount = float(delays.transfer[now].sum())
+            usual = float(delays.transfer_usual[now].sum())
+            by_chance = settings.sigmas * self.chance.get((rank, channel), np.inf)
+            slow.append(amount if amount > max(by_chance, settings.least_slowdown * usual) else 0.0)
+        return slow
+
+
+def transfers(
+    logs: Logs,
+    ranks: Collection[int],
+    names: Sequence[str],
+    iteration: int,
+    baseline: Sequence[int],
+    settings: SeparationSettings,
+) -> Generator[Needs, Answer, Transfers]:
+    """What ranks transferred on some communicators, of whose operators no more are asked for than tell."""
+    own = set(ranks)
+    yield from logs.fetch_listed({name: own & {*logs.job.members[name]} for name in names}, iteration)
     sampled = _sampled(logs.part((), names), names, iteration, settings.most_operators)
-    for _ in range(2):  # whom sends go to is known once the members' own are here
-        met = _met(logs.part((), names), members, names, sampled)
+    for _ in range(2):  # whom sends go to is known once the ranks' own are here
+        met = _met(logs.part((), names), own, names, sampled)
         yield from logs.fetch(met.ranks, met.places)
-    part = logs.part(members, names)
+    part = logs.part(own, names)
     delays = measure(part, part.clocks(), baseline)
-    chance = delays.spreads("transfer", delays.channel, baseline)
-    return [_told_apart(delays, chance, logs.job, leaf, settings) for leaf in leaves]
+    return Transfers(delays, delays.spreads("transfer", delays.channel, baseline))
 
 
 def _sampled(logs: Logs, names: Collection[str], iteration: int, most: int) -> dict[str, Ints]:
@@ -113,32 +151,23 @@ def _alike(job: Job, leaf: Leaf) -> list[str]:
     return [name for name in sorted(names) if (name in job.within_hosts) == local]
 
 
-def _told_apart(delays: Delays, chance: Spreads, job: Job, leaf: Leaf, settings: SeparationSettings) -> Separation:
+def _told_apart(seen: Transfers, job: Job, leaf: Leaf, settings: SeparationSettings) -> Separation:
+    local = job.on_one_host(leaf.members)
+
+    def tells(members: Sequence[int]) -> bool:  # what all of the leaf's share tells nobody apart
+        return not set(leaf.members) <= set(members) and job.on_one_host(members) == local
+
     excess: dict[int, float] = {}
     for member in leaf.members:
-        judged = list(_slowness(delays, chance, job, member, leaf, settings))
-        slow = [amount for amount in judged if amount > 0]
-        if slow and len(slow) >= settings.slow_share * len(judged):
-            excess[member] = sum(slow)
+        judged = seen.slowness(job, member, leaf.iteration, settings, tells)
+        if mostly_slow(judged, settings):
+            excess[member] = sum(judged)
     strongest = max(excess.values(), default=0.0)
     ranks = tuple(member for member, amount in excess.items() if amount >= settings.comparable * strongest)
     return Separation(leaf.members, ranks)
 
 
-def _slowness(
-    delays: Delays, chance: Spreads, job: Job, member: int, leaf: Leaf, settings: SeparationSettings
-) -> Iterator[float]:
-    """By how much (ns) the member's transfers on each other channel of the leaf's medium are slow; 0: they are not."""
-    local = job.on_one_host(leaf.members)
-    rows = delays.rows(member, [leaf.iteration])
-    rows = rows[~np.isnan(delays.transfer[rows])]
-    for channel in np.unique(delays.channel[rows]).tolist():
-        now = rows[delays.channel[rows] == channel]
-        members = delays.members(int(now[0]), job)
-        # what all of them share tells nobody apart
-        if set(leaf.members) <= set(members) or len(members) < 2 or job.on_one_host(members) != local:
-            continue
-        amount = float(delays.transfer[now].sum())
-        usual = float(delays.transfer_usual[now].sum())
-        least = max(settings.sigmas * chance.get((member, channel), np.inf), settings.least_slowdown * usual)
-        yield amount if amount > least else 0.0
+def mostly_slow(judged: Sequence[float], settings: SeparationSettings) -> bool:
+    """Whether enough of a rank's channels are slow, going by what each of them lost."""
+    slow = sum(amount > 0 for amount in judged)
+    return slow > 0 and slow >= settings.slow_share * len(judged)

@@ -106,6 +106,8 @@ def test_an_incident_names_no_switch_for_one_of_its_nics() -> None:
     lists: dict[str, Any] = {"ranks": [3], "candidates": [], "waits": []}
     row = {"id": "x", "method": "operator_graph", "active": True, "found_ns": 5, **lists, "devices": devices}
     assert [device.kind for device in Evidence.from_row(row).devices] == ["nic", "link", "nvlink", "gpu"]
+    of_switches = {**row, "devices": [device for device in devices if device["kind"] in {"tor", "spine"}]}
+    assert [device.kind for device in Evidence.from_row(of_switches).devices] == ["tor", "spine"]
 
 
 @given(_evidence)

@@ -51,6 +51,18 @@ def test_slow_nvlinks_are_those_of_a_host() -> None:
     assert unplaced.startswith("Rank 2 or rank 3 (nvlink:h1) transfers slowly")
 
 
+def test_a_switch_is_named_with_how_many_ranks_it_slows() -> None:
+    tor = replace(incident(2, 4, cause="communication_slow"), devices=(DeviceRef("tor:pod0/rail0", "tor", 32),))
+    text = explain(JOB, tor)
+    assert text.startswith(
+        "The switch tor:pod0/rail0 (2 ranks below) transfers slowly (mostly in the forward phase) in 2"
+    )
+    assert text.endswith("the job lost 4 s. Check its ports' rates, errors and discards; else move its ranks.")
+    spines = tuple(DeviceRef(f"spine:{number}", "spine", 64) for number in range(2))
+    text = explain(JOB, replace(tor, devices=spines))
+    assert text.startswith("The switch spine:0 or spine:1 (2 ranks see it) transfers slowly")
+
+
 def test_candidates_of_a_hang_share_what_hangs() -> None:
     text = explain(JOB, incident(2, 9, cause="hang_hardware"))
     assert "The evidence cannot tell these apart: they share every operator that hangs." in text

@@ -463,6 +463,43 @@ def test_ranks_that_share_a_nic_are_one_incident_about_it() -> None:
     assert [device.device for device in incident.devices] == ["nic:h0/0"]
 
 
+def of_switch(iteration: int, *ranks: int, switches: tuple[str, ...] = ("tor:pod0/rail0",)) -> Evidence:
+    devices = tuple(DeviceRef(name, name.partition(":")[0], 32) for name in switches)
+    told = found(iteration, *ranks, cause="communication_slow", devices=devices)
+    return replace(told, level="device" if len(switches) == 1 else "group", candidates=())
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_switch_is_not_narrowed_to_a_nic_below_it(order: tuple[int, int]) -> None:
+    switch, nic = of_switch(20, 0, 2, 4), found(20, 2, cause="communication_slow")
+    pair = [replace((switch, nic)[which], iteration=20 + at) for at, which in enumerate(order)]
+    incident = only([*pair, replace(nic, id="again", iteration=22)])
+    assert (incident.level, incident.ranks) == ("device", (0, 2, 4))
+    assert [device.device for device in incident.devices] == ["tor:pod0/rail0"]
+
+
+def test_what_ranks_below_a_switch_share_with_others_is_its_too() -> None:
+    shared = found(21, 2, 9, cause="communication_slow")
+    assert only([of_switch(20, 0, 2, 4), shared]).ranks == (0, 2, 4)
+    elsewhere = found(22, 8, 9, cause="communication_slow")
+    joiner, _ = joined(
+        [of_switch(20, 0, 2, 4), of_switch(21, 0, 2, 4), elsewhere, replace(elsewhere, id="x", iteration=23)]
+    )
+    assert {incident.ranks for incident in joiner.incidents.values()} == {(0, 2, 4), (8, 9)}
+
+
+def test_all_traffic_that_shows_the_same_spines_is_one_incident() -> None:
+    spines = ("spine:0", "spine:1")
+    incident = only([of_switch(20, 1, 17, switches=spines), of_switch(21, 9, 25, switches=spines)])
+    assert (incident.level, incident.ranks, incident.candidates) == ("group", (1, 9, 17, 25), ())
+    assert [device.device for device in incident.devices] == list(spines)
+
+
+def test_switches_are_told_apart() -> None:
+    told = [of_switch(i, *ranks, switches=(f"tor:{ranks[0]}",)) for i in (20, 21) for ranks in ((0, 2), (1, 3))]
+    assert [incident.ranks for incident in joined(told)[0].incidents.values()] == [(0, 2), (1, 3)]
+
+
 def test_a_narrower_culprit_brings_its_own_cause() -> None:
     group = [found(i, 0, 1, 2, 3, cause="communication_slow") for i in (20, 21)]
     incident = only([*group, found(22, 3, cause="mixed_slow"), found(23, 3, cause="mixed_slow")])

@@ -1,0 +1,147 @@
+"""Whether ranks' NICs are slow by themselves, or a switch above them is (a step beyond Holmes 4.3.2).
+
+A slow switch slows whatever crosses it, so the walk ends at whichever of the NICs below it was awaited last, and the
+channel between these cannot tell. Other channels can. Where those of other hosts' ranks below the same ToR are slow as
+well, it is the ToR; where those of the suspects are not that stay below their ToRs, it is a spine between these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnosis.job import Job
+from diagnosis.operator_graph.leaf import Leaf
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.needs import Answer, Needs
+from diagnosis.operator_graph.separation import Separation, SeparationSettings, Transfers, mostly_slow, transfers
+from diagnosis.topology import Device
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSettings:
+    """Up to ``most_mates`` ranks below a ToR are looked at, each on up to ``most_communicators``, its smallest ones.
+
+    A ToR is slow where ranks of at least ``least_hosts`` are, the suspects among them, all of whom anything is known,
+    and ``slow_share`` of all their channels: of a slow spine some are slow as well.
+    """
+
+    most_mates: int = 3
+    most_communicators: int = 2
+    least_hosts: int = 3
+    slow_share: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """A slow channel between hosts: its suspects, and whose transfers on which communicators tell of what is above."""
+
+    leaf: Leaf
+    suspects: tuple[int, ...]
+    told_apart: bool
+    tor: Device | None
+    telling: Mapping[int, tuple[str, ...]]
+
+    def mates(self) -> list[int]:
+        """Ranks below the same ToR."""
+        return [rank for rank in self.telling if rank not in self.leaf.members]
+
+
+def slow_switches(
+    logs: Logs,
+    channels: Iterable[tuple[Leaf, Separation]],
+    baseline: Sequence[int],
+    settings: SwitchSettings,
+    separation: SeparationSettings,
+) -> Generator[Needs, Answer, dict[Leaf, tuple[Device, ...]]]:
+    """The switch that each slow channel is due to, of spines all that its traffic may take; of logs with ends.
+
+    Channels whose NICs or cables may be at fault are left out, as are all where the fabric is not described.
+    """
+    job = logs.job
+    asked = [_channel(job, leaf, apart, settings) for leaf, apart in channels if job.topology and logs.ended(leaf.rank)]
+    if not asked:
+        return {}
+    ranks = {rank for one in asked for rank in one.telling}
+    names = sorted({name for one in asked for of in one.telling.values() for name in of})
+    seen = yield from transfers(logs, ranks, names, asked[0].leaf.iteration, baseline, separation)
+    slow: dict[Leaf, tuple[Device, ...]] = {}
+    for one in asked:
+        if _is_fine_below(job, seen, one, separation):
+            slow[one.leaf] = job.spines_between(one.leaf.members)
+        elif one.tor is not None and _is_slow_elsewhere(job, seen, one, settings, separation):
+            slow[one.leaf] = (one.tor,)
+    return {leaf: switches for leaf, switches in slow.items() if switches}
+
+
+def _channel(job: Job, leaf: Leaf, apart: Separation, settings: SwitchSettings) -> _Channel:
+    suspects = apart.ranks or apart.members
+    telling = {rank: _abroad(job, rank) for rank in leaf.members}
+    above = {job.tor(rank) for rank in suspects}
+    tor = above.pop() if len(above) == 1 else None
+    if tor is not None:
+        clocks = {job.clock(rank) for rank in leaf.members}
+        apart_of = {
+            mate: _apart(job, mate, suspects, settings.most_communicators)
+            for mate in job.ranks_below[tor.device]
+            if job.clock(mate) not in clocks
+        }
+        mates = [mate for mate, names in apart_of.items() if names]
+        spread = np.unique(np.linspace(0, len(mates) - 1, settings.most_mates).astype(int)) if mates else ()
+        telling |= {mates[i]: apart_of[mates[i]] for i in spread}
+    return _Channel(leaf, suspects, bool(apart.ranks), tor, telling)
+
+
+def _abroad(job: Job, rank: int) -> tuple[str, ...]:
+    """Communicators of a rank that cross NICs."""
+    return tuple(name for name in job.communicators_of.get(rank, ()) if name not in job.within_hosts)
+
+
+def _apart(job: Job, rank: int, suspects: Sequence[int], most: int) -> tuple[str, ...]:
+    """Those of them that none of the suspects is in, the smallest ones."""
+    names = [name for name in _abroad(job, rank) if set(job.members[name]).isdisjoint(suspects)]
+    return tuple(sorted(names, key=lambda name: (len(job.members[name]), name))[:most])
+
+
+def _is_fine_below(job: Job, seen: Transfers, one: _Channel, separation: SeparationSettings) -> bool:
+    """Whether all suspects of a channel between ToRs transfer as usual on channels that stay below their own."""
+    if len({job.tor(rank) for rank in one.leaf.members} - {None}) < 2:
+        return False
+
+    def judged(rank: int) -> list[float]:
+        def tells(members: Sequence[int]) -> bool:
+            return not job.on_one_host(members) and {job.tor(member) for member in members} == {job.tor(rank)}
+
+        return seen.slowness(job, rank, one.leaf.iteration, separation, tells)
+
+    below = [judged(rank) for rank in one.suspects]
+    return all(amounts and not mostly_slow(amounts, separation) for amounts in below)
+
+
+def _is_slow_elsewhere(
+    job: Job, seen: Transfers, one: _Channel, settings: SwitchSettings, separation: SeparationSettings
+) -> bool:
+    """Whether ranks of several hosts below the suspects' ToR are slow, on channels that do not tell of each other."""
+
+    def beside(members: Sequence[int]) -> bool:
+        return not set(one.leaf.members) <= set(members) and not job.on_one_host(members)
+
+    def without(members: Sequence[int]) -> bool:
+        return set(one.suspects).isdisjoint(members) and not job.on_one_host(members)
+
+    own = one.suspects if one.told_apart else ()
+    judged = {
+        rank: seen.slowness(job, rank, one.leaf.iteration, separation, tells)
+        for ranks, tells in ((own, beside), (one.mates(), without))
+        for rank in ranks
+    }
+    told = {rank: amounts for rank, amounts in judged.items() if amounts}
+    hosts = {job.clock(rank) for rank in (one.suspects[0], *told)}
+    amounts = [amount for of in told.values() for amount in of]
+    return (
+        len(hosts) >= settings.least_hosts
+        and all(mostly_slow(of, separation) for of in told.values())
+        and sum(amount > 0 for amount in amounts) >= settings.slow_share * len(amounts)
+    )
