@@ -81,8 +81,7 @@ class LogAgent:
         if not self._store.advance():
             return None
         iteration = self._store.closed
-        messages = self._pivot_rows(iteration)
-        messages += self._summaries(iteration)
+        messages = self._told(iteration)
         for key in [key for key, held in self._held.items() if self._can_answer(held)]:
             messages += self._answer(key, self._held.pop(key))
         return messages
@@ -90,7 +89,7 @@ class LogAgent:
     def again(self) -> list[Message]:
         """What there is to tell of the last closed iteration once more; nothing where none is closed."""
         iteration = self._store.closed
-        return self._pivot_rows(iteration) + self._summaries(iteration) if iteration >= 0 else []
+        return self._told(iteration) if iteration >= 0 else []
 
     def process(self, message: Message) -> Iterable[Message]:
         """Answer a request, now or once its iterations are closed."""
@@ -128,19 +127,16 @@ class LogAgent:
         if len(self._held) > MAX_HELD:
             del self._held[next(iter(self._held))]
 
-    def _pivot_rows(self, iteration: int) -> list[Message]:
-        if not self._pivots:
-            return []
-        rows, _ = self._store.rows(self._pivots, iteration, iteration)
-        return self._encode(catalogue.COMM_OPS, rows, {}) if rows.num_rows else []
-
-    def _summaries(self, iteration: int) -> list[Message]:
+    def _told(self, iteration: int) -> list[Message]:
+        """What is told unasked of an iteration: the pivots' rows, and summaries of all ranks that logged."""
         spans = self._store.spans(iteration)
-        if not len(spans.rank):
-            return []
-        rows, _ = self._store.rows(spans.rank.tolist(), iteration, iteration)
-        batch = summarise(rows, spans, iteration, last=self._store.ended)
-        return self._encode(catalogue.ITERATION_SUMMARIES, pa.Table.from_batches([batch]), {})
+        pivots, logged = tuple(self._pivots), tuple(spans.rank.tolist())
+        rows = {ranks: self._store.rows(ranks, iteration, iteration)[0] for ranks in {pivots, logged} if ranks}
+        messages = self._encode(catalogue.COMM_OPS, rows[pivots], {}) if pivots and rows[pivots].num_rows else []
+        if logged:
+            batch = summarise(rows[logged], spans, iteration, last=self._store.ended)
+            messages += self._encode(catalogue.ITERATION_SUMMARIES, pa.Table.from_batches([batch]), {})
+        return messages
 
     def _answer(self, key: tuple[str, str], held: _Held) -> list[Message]:
         messages: list[Message] = []
