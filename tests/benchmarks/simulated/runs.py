@@ -69,7 +69,7 @@ def incident(
         "level": "group" if among else "device",
         "ranks": list(ranks),
         "candidates": [[rank] for rank in ranks] if among else [],
-        "devices": [{"device": device} for device in devices],
+        "devices": [{"device": device, "kind": device.partition(":")[0]} for device in devices],
         "first_iteration": first,
         "last_iteration": last,
         "confidence": 0.9,

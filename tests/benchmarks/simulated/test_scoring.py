@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from benchmarks.simulated import scoring
 from benchmarks.simulated.scoring import FaultScore, IterationScore
 from producers.simulation import Kind
+from producers.simulation.cluster import Cluster
+from producers.simulation.fabric import Fabric
+from producers.simulation.scenario import FabricShape
 from tests.benchmarks.simulated.runs import FABRIC, JOB, SCENARIO, fault, incident, said, truth
 
 GPU = FABRIC.gpu_name(5)
@@ -54,6 +58,17 @@ def test_devices_that_carry_the_same_are_named_together_or_not_at_all() -> None:
     for row, outcome, verdict in ((whole, "named", "right"), (part, "part", "part"), (more, "narrowed", "narrowed")):
         score, verdicts = scored(row, kind=Kind.NIC_SLOW)
         assert (score.outcome, score.cause_right, verdicts) == (outcome, outcome == "named", [verdict])
+
+
+def test_of_spines_those_that_the_traffic_may_have_taken_are_narrowed_to() -> None:
+    scenario = replace(SCENARIO, gpus_per_host=2, fabric=FabricShape(hosts_per_pod=4, spines=3))
+    fabric = Fabric(Cluster(scenario))
+    job = fabric.described(Cluster(scenario).job())
+    slow = replace(fault(), kind=Kind.SPINE_SLOW.value, device="spine:1", inseparable=("spine:1",))
+    one = replace(truth(slow), scenario=scenario)
+    for devices, verdict in ((["spine:1"], "right"), (["spine:0", "spine:1"], "narrowed"), (["spine:0"], "false")):
+        detection = said(incident([0, 8], devices))
+        assert [row.verdict for row in scoring.score_incidents(one, job, detection, 0)] == [verdict]
 
 
 @pytest.mark.parametrize(("by", "weight", "verdict"), [(1.004, "absorbed", "false"), (1.05, "between", "between")])
