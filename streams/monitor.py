@@ -38,6 +38,15 @@ Report = tuple[int, int | None, bool]
 
 
 @dataclass
+class _End:
+    """The last iteration of a job that is over, and when that was; whether it was told that the job runs again."""
+
+    iteration: int
+    over_ns: int
+    told: bool = False
+
+
+@dataclass
 class _Watched:
     """One job: its monitor, the iterations that not all pivots have reported yet, who reported the last one judged.
 
@@ -95,7 +104,7 @@ class Monitor:
         self._like_ranks = like_ranks or LikeRanksSettings()
         self._pivot_count = pivot_count
         self._watched: dict[str, _Watched] = {}
-        self._ended: dict[str, int | None] = {}
+        self._ended: dict[str, _End] = {}
         self._changed: dict[str, Mapping[str, int] | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
@@ -170,10 +179,13 @@ class Monitor:
         ]
 
     def _tell_of_another_run(self, job: str, batch: pa.RecordBatch) -> None:
-        """Say that iterations began after the job was over."""
-        over_ns = self._ended[job]
-        if over_ns is not None and (pc.max(batch["start_ns"]).as_py() or 0) > over_ns:
-            self._ended[job] = None
+        """Say that other iterations than its last one began after the job was over."""
+        end = self._ended[job]
+        if end.told:
+            return
+        others = batch.filter(pc.not_equal(batch["iteration"], end.iteration))
+        if (pc.max(others["start_ns"]).as_py() or 0) > end.over_ns:
+            end.told = True
             log.warning("%s is over, but runs again: that is passed over; give another run a name of its own", job)
 
     def _judged(self, message: Message, watched: _Watched, iteration: int) -> Message:
@@ -183,7 +195,8 @@ class Monitor:
         watched.closed, watched.reporters = iteration, set(reports)
         last = all(last for _, _, last in reports.values())
         if last:
-            self._ended[message.job] = max(start + (duration or 0) for start, duration, _ in reports.values())
+            over_ns = max(start + (duration or 0) for start, duration, _ in reports.values())
+            self._ended[message.job] = _End(iteration, over_ns)
         rows = [
             {"pivot": pivot, "start_ns": start, "duration_ns": duration, **self._columns(judgement, last)}
             for pivot, (start, duration, _) in sorted(reports.items())

@@ -56,12 +56,12 @@ def slow_switches(
     settings: SwitchSettings,
     separation: SeparationSettings,
 ) -> Generator[Needs, Answer, dict[Leaf, tuple[Device, ...]]]:
-    """The switch that each slow channel is due to, of spines all that its traffic may take; of logs with ends.
+    """The switch that each slow channel is due to, of spines all that its traffic may take.
 
     Channels whose NICs or cables may be at fault are left out, as are all where the fabric is not described.
     """
     job = logs.job
-    asked = [_channel(job, leaf, apart, settings) for leaf, apart in channels if job.topology and logs.ended(leaf.rank)]
+    asked = [_channel(job, leaf, apart, settings) for leaf, apart in channels if job.topology]
     if not asked:
         return {}
     ranks = {rank for one in asked for rank in one.telling}

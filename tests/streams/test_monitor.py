@@ -222,7 +222,9 @@ def test_the_end_of_the_log_is_told_and_the_state_dropped() -> None:
 
 def test_a_run_under_the_name_of_a_job_that_is_over_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     step = monitor()
-    told(step, [all_pivots(0), all_pivots(1, last=True), summary(1, {A: 100}, last=True)])
+    told(step, [all_pivots(0), all_pivots(1, None, last=True)])
+    late = summary(1, {A: 100}, last=True)
+    assert told(step, [summary(0, {A: 100}), late]) == []
     assert not caplog.records
     anew = [all_pivots(iteration) for iteration in (5, 6)]
     assert told(step, anew) == []

@@ -93,6 +93,7 @@ def test_where_no_fabric_is_described_nics_are_named() -> None:
     assert {device.kind for culprit in location.culprits for device in culprit.devices} == {"nic"}
 
 
-def test_logs_without_ends_name_no_switch() -> None:
-    location = located(job_with(Kind.TOR_SLOW, RAIL[1], ends=False))
-    assert not any(culprit.is_switch for culprit in location.culprits)
+def test_logs_without_ends_tell_a_tor_from_a_nic() -> None:
+    assert told(located(job_with(Kind.TOR_SLOW, RAIL[1], ends=False))) == {(RAIL, ("tor:pod0/rail0",))}
+    nic = located(job_with(Kind.NIC_SLOW, RAIL[1], ends=False))
+    assert told(nic) == {((2,), ("nic:h1/mlx5_0", "link:h1/mlx5_0"))}
