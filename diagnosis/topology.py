@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SWITCHES = frozenset({"tor", "spine"})
-"""Kinds of devices that many NICs are below."""
-
+_SWITCHES = {"tor", "spine"}
 _STEPS_UP = {("nic", "tor"), ("tor", "spine")}
 
 
@@ -94,6 +92,12 @@ class Topology:
         links = dict.fromkeys([*(cable for cable, _ in cables), *trunks])
         kinds = {"nic": dict.fromkeys(nics), "link": links, "tor": tors, "spine": sorted(taken)}
         return tuple(Device(name, kind, self.below.get(name, 1)) for kind, names in kinds.items() for name in names)
+
+
+def are_switches(kinds: Iterable[str]) -> bool:
+    """Whether devices of these kinds are switches, all of them, and there is one."""
+    found = set(kinds)
+    return bool(found) and found <= _SWITCHES
 
 
 def _below(

@@ -55,7 +55,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a worker goes about its work. Messages are taken in batches; ``cycle_s`` lies between two commits."""
+    """How a worker goes about its work. Messages are taken in batches; ``cycle_s`` lies between two commits.
+
+    A message waits for others of its batch for ``batch_within_s`` at most, and an idle worker looks as often.
+    """
 
     batch_messages: int = 100
     batch_within_s: float = 0.01

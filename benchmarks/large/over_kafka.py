@@ -107,11 +107,9 @@ class _Pipeline:
 
     def _until(self, told: Callable[[], _Answer], what: str) -> _Answer:
         deadline = time.monotonic() + _WITHIN_S
-        while not (answer := told()):
+        while self.desk.serve(_LOOK_EVERY_S) or not (answer := told()):
             if time.monotonic() > deadline:
                 raise LocalServiceError(f"{what}: the roles have not come to an end within {_WITHIN_S:g} s")
-            while self.desk.serve(_LOOK_EVERY_S):
-                pass
         return answer
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.simulated.detection import Detection, Row
 from diagnosis.job import Job
-from diagnosis.topology import SWITCHES
+from diagnosis.topology import are_switches
 from producers.simulation.cluster import Cluster
 from producers.simulation.fabric import Fabric
 from producers.simulation.faults import Fault, Kind
@@ -200,7 +200,9 @@ def _concerns(incident: Row, fault: FaultTruth, job: Job, shift: int) -> bool:
 
 def _naming(incident: Row, fault: FaultTruth, job: Job) -> str | None:
     named, own = set(incident["ranks"]), _ranks(fault.inseparable, job)
-    if _is_of_switches(incident):  # it names ranks whose traffic shows it, of spines not all that are below
+    if are_switches(
+        device["kind"] for device in incident["devices"]
+    ):  # it names ranks whose traffic shows it, of spines not all that are below
         devices, slow = _devices(incident), set(fault.inseparable)
         return NAMED if devices == slow else NARROWED if devices > slow else None
     if named == own:
@@ -235,10 +237,6 @@ def _said(incident: Row, verdict: str) -> Said:
         confidence=incident["confidence"],
         verdict=verdict,
     )
-
-
-def _is_of_switches(incident: Row) -> bool:
-    return bool(incident["devices"]) and {device["kind"] for device in incident["devices"]} <= SWITCHES
 
 
 def _devices(incident: Row) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from diagnosis.incidents.evidence import Evidence, Incident, Ranks
-from diagnosis.topology import SWITCHES
+from diagnosis.topology import are_switches
 
 _NVLINK = "nvlink"
 _EITHER_WAY = ({"mixed_slow", "compute_slow"}, {"mixed_slow", "communication_slow"})
@@ -106,7 +106,7 @@ def _are_nvlinks_and_wires(one: Evidence | Incident, other: Evidence | Incident)
 
 def _is_switch(known: Evidence | Incident) -> bool:
     """Whether it is about a switch, with the ranks below it."""
-    return bool(known.devices) and {device.kind for device in known.devices} <= SWITCHES
+    return are_switches(device.kind for device in known.devices)
 
 
 def _carriers(known: Evidence | Incident) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from diagnosis.incidents.evidence import Incident, hangs
 from diagnosis.job import Job
-from diagnosis.topology import SWITCHES
+from diagnosis.topology import are_switches
 
 _WHAT = {
     "compute_slow": "computes slowly",
@@ -37,7 +37,7 @@ def explain(job: Job, incident: Incident) -> str:
     if (within := _within_host(job, incident)) is not None:
         subject, advice = within
         return f"{subject} transfer slowly{_during(incident)} {_when(incident)}{_cost(incident)}. {advice}"
-    if incident.devices and {device.kind for device in incident.devices} <= SWITCHES:
+    if are_switches(device.kind for device in incident.devices):
         switch = " or ".join(device.device for device in incident.devices)
         below = f"{len(incident.ranks)} ranks {'below' if len(incident.devices) == 1 else 'see it'}"
         lost = f"{_during(incident)} {_when(incident)}{_cost(incident)}"

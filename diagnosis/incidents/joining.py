@@ -121,9 +121,7 @@ class IncidentJoiner:
                 together.append(known)
         iterations = {known.iteration for known in together}
         any_hangs = any(hangs(known.cause) for known in together)
-        if (
-            len(iterations) < self.settings.confirmations and not any_hangs
-        ):  # no other iteration comes to confirm a hang
+        if len(iterations) < self.settings.confirmations and not any_hangs:  # no other iteration confirms a hang
             return Rule.CONFIRMATIONS
         if len(iterations) < self.settings.agreement * len(self._unexplained(together) | iterations):
             return Rule.AGREEMENT

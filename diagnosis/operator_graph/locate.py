@@ -24,7 +24,7 @@ from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.rating import Suspect, rated
 from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
 from diagnosis.operator_graph.switch import SwitchSettings, slow_switches
-from diagnosis.topology import SWITCHES, Device
+from diagnosis.topology import Device, are_switches
 
 COMPUTE = "compute_slow"
 NETWORK = "communication_slow"
@@ -78,7 +78,7 @@ class Culprit:
     @property
     def is_switch(self) -> bool:
         """Whether it is a switch, with the ranks below it."""
-        return bool(self.devices) and {device.kind for device in self.devices} <= SWITCHES
+        return are_switches(device.kind for device in self.devices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from diagnosis.topology import Device
 class SwitchSettings:
     """Up to ``most_mates`` ranks below a ToR are looked at, each on up to ``most_communicators``, its smallest ones.
 
-    A ToR is slow where ranks of at least ``least_hosts`` are, the suspects among them, all of whom anything is known,
-    and ``slow_share`` of all their channels: of a slow spine some are slow as well.
+    A ToR is slow where all of these are, and the suspects, as far as anything is known of them, if together they are of
+    at least ``least_hosts``, and ``slow_share`` of all their channels is slow: of a slow spine some are as well.
     """
 
     most_mates: int = 3
@@ -34,19 +34,23 @@ class SwitchSettings:
     slow_share: float = 0.6
 
 
+Names = tuple[str, ...]
+"""Communicators."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """A slow channel between hosts: its suspects, and whose transfers on which communicators tell of what is above."""
+    """A slow channel between hosts: the ranks that are suspected, and whose transfers tell of what is above them.
+
+    ``members`` and ``mates`` (ranks of other hosts below ``tor``) come with the communicators that these show on.
+    """
 
     leaf: Leaf
     suspects: tuple[int, ...]
     told_apart: bool
     tor: Device | None
-    telling: Mapping[int, tuple[str, ...]]
-
-    def mates(self) -> list[int]:
-        """Ranks below the same ToR."""
-        return [rank for rank in self.telling if rank not in self.leaf.members]
+    members: Mapping[int, Names]
+    mates: Mapping[int, Names]
 
 
 def slow_switches(
@@ -64,8 +68,8 @@ def slow_switches(
     asked = [_channel(job, leaf, apart, settings) for leaf, apart in channels if job.topology]
     if not asked:
         return {}
-    ranks = {rank for one in asked for rank in one.telling}
-    names = sorted({name for one in asked for of in one.telling.values() for name in of})
+    telling = [told for one in asked for told in (*one.members.items(), *one.mates.items())]
+    ranks, names = {rank for rank, _ in telling}, sorted({name for _, names in telling for name in names})
     seen = yield from transfers(logs, ranks, names, asked[0].leaf.iteration, baseline, separation)
     slow: dict[Leaf, tuple[Device, ...]] = {}
     for one in asked:
@@ -78,31 +82,29 @@ def slow_switches(
 
 def _channel(job: Job, leaf: Leaf, apart: Separation, settings: SwitchSettings) -> _Channel:
     suspects = apart.ranks or apart.members
-    telling = {rank: _abroad(job, rank) for rank in leaf.members}
     above = {job.tor(rank) for rank in suspects}
     tor = above.pop() if len(above) == 1 else None
-    if tor is not None:
-        clocks = {job.clock(rank) for rank in leaf.members}
-        apart_of = {
-            mate: _apart(job, mate, suspects, settings.most_communicators)
-            for mate in job.ranks_below[tor.device]
-            if job.clock(mate) not in clocks
-        }
-        mates = [mate for mate, names in apart_of.items() if names]
-        spread = np.unique(np.linspace(0, len(mates) - 1, settings.most_mates).astype(int)) if mates else ()
-        telling |= {mates[i]: apart_of[mates[i]] for i in spread}
-    return _Channel(leaf, suspects, bool(apart.ranks), tor, telling)
+    mates = {} if tor is None else _mates(job, tor, leaf, suspects, settings)
+    return _Channel(leaf, suspects, bool(apart.ranks), tor, {rank: _abroad(job, rank) for rank in leaf.members}, mates)
 
 
-def _abroad(job: Job, rank: int) -> tuple[str, ...]:
+def _mates(job: Job, tor: Device, leaf: Leaf, suspects: Sequence[int], settings: SwitchSettings) -> dict[int, Names]:
+    """Some ranks of other hosts than the leaf's below a ToR, with their smallest communicators without suspects."""
+    clocks = {job.clock(rank) for rank in leaf.members}
+    telling = {}
+    for rank in job.ranks_below[tor.device]:
+        names = [name for name in _abroad(job, rank) if set(job.members[name]).isdisjoint(suspects)]
+        if names and job.clock(rank) not in clocks:
+            smallest = sorted(names, key=lambda name: (len(job.members[name]), name))
+            telling[rank] = tuple(smallest[: settings.most_communicators])
+    ranks = list(telling)
+    spread = np.unique(np.linspace(0, len(ranks) - 1, settings.most_mates).astype(int)) if ranks else ()
+    return {ranks[i]: telling[ranks[i]] for i in spread}
+
+
+def _abroad(job: Job, rank: int) -> Names:
     """Communicators of a rank that cross NICs."""
     return tuple(name for name in job.communicators_of.get(rank, ()) if name not in job.within_hosts)
-
-
-def _apart(job: Job, rank: int, suspects: Sequence[int], most: int) -> tuple[str, ...]:
-    """Those of them that none of the suspects is in, the smallest ones."""
-    names = [name for name in _abroad(job, rank) if set(job.members[name]).isdisjoint(suspects)]
-    return tuple(sorted(names, key=lambda name: (len(job.members[name]), name))[:most])
 
 
 def _is_fine_below(job: Job, seen: Transfers, one: _Channel, separation: SeparationSettings) -> bool:
@@ -134,7 +136,7 @@ def _is_slow_elsewhere(
     own = one.suspects if one.told_apart else ()
     judged = {
         rank: seen.slowness(job, rank, one.leaf.iteration, separation, tells)
-        for ranks, tells in ((own, beside), (one.mates(), without))
+        for ranks, tells in ((own, beside), (one.mates, without))
         for rank in ranks
     }
     told = {rank: amounts for rank, amounts in judged.items() if amounts}

@@ -99,7 +99,8 @@ class LiveStore:
     def add(self, rank_log: RankLog) -> None:
         """Take the log of a process of this job; what it holds of closed iterations is passed over.
 
-        Of a process that began after these, that is told once: it is of another run under this one's name.
+        Where a process that began after these logs them anew, that is told once: it is another run under this one's
+        name.
         """
         if self.closed >= 0 and (rank_log.registration.started_ns or 0) > self.watermark_ns:
             self._starting.append(rank_log)

@@ -329,8 +329,7 @@ def test_what_slows_several_groups_costs_what_they_lose_together() -> None:
 
 def test_what_two_methods_see_is_lost_once() -> None:
     seen = [in_run(i, 10, 3) for i in (10, 11, 13)]
-    by_another = [replace(known, id=f"another {known.id}", method="another") for known in seen]
-    shifted = [replace(known, iteration=known.iteration + 2, first_iteration=12) for known in by_another]  # type: ignore[operator]
+    shifted = [in_run(i + 2, 12, 3, method="another", id=f"another {i}") for i in (10, 11, 13)]
     incident = only([finding for pair in zip(seen, shifted, strict=True) for finding in pair])
     assert incident.methods == ("operator_graph", "another")
     assert incident.lost_ns == 4 * 2 * SECOND
