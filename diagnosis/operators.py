@@ -218,14 +218,26 @@ def next_calls(operators: Operators) -> Ints:
     pipeline stage posts a send and the receive from the same peer at once and waits for both, so such a send's
     rank goes on when it goes on after the receive.
     """
-    following = np.full(len(operators), UNKNOWN, dtype=np.int64)
-    same_rank = (operators.rank[1:] == operators.rank[:-1]) & (np.diff(operators.iteration) <= 1)
-    following[:-1][same_rank] = operators.call_ns[1:][same_rank]
-    together = same_rank & (operators.peer[1:] == operators.peer[:-1])
-    together &= operators.is_op("send")[:-1] & operators.is_op("recv")[1:]
+    following = calls_after(
+        operators.rank,
+        operators.iteration,
+        operators.call_ns,
+        operators.peer,
+        sends=operators.is_op("send"),
+        receives=operators.is_op("recv"),
+    )
+    return np.where(operators.next_ns == UNKNOWN, following, operators.next_ns)
+
+
+def calls_after(rank: Ints, iteration: Ints, call_ns: Ints, peer: Ints, *, sends: Bools, receives: Bools) -> Ints:
+    """The same from columns by rank and time of call, each of shape (n,); ``peer`` tells a rank's peers apart."""
+    following = np.full(len(rank), UNKNOWN, dtype=np.int64)
+    same_rank = (rank[1:] == rank[:-1]) & (np.diff(iteration) <= 1)
+    following[:-1][same_rank] = call_ns[1:][same_rank]
+    together = same_rank & (peer[1:] == peer[:-1]) & sends[:-1] & receives[1:]
     at = np.flatnonzero(together)
     following[at] = following[at + 1]
-    return np.where(operators.next_ns == UNKNOWN, following, operators.next_ns)
+    return following
 
 
 def in_order(keys: tuple[Ints, ...], finer: tuple[Ints, ...]) -> Ints:

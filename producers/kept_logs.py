@@ -23,6 +23,7 @@ from diagnosis.columns import Ints, integers
 from diagnosis.job import Job
 from producers.kept_folder import KeptFolder
 from producers.log_store import COMPLETE, OVERWRITTEN, PARTIAL, Spans
+from producers.next_calls import with_next_calls
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.log_requests import ROWS
@@ -184,6 +185,8 @@ class KeptLogs:
         communicator: str | None = None,
         seq_from: int | None = None,
         seq_to: int | None = None,
+        *,
+        next_calls: bool = False,
     ) -> tuple[pa.Table, str]:
         iterations = range(iteration_from, min(iteration_to, self.closed) + 1)
         wanted = [(rank, iteration) for rank in sorted(set(ranks) & set(self.ranks)) for iteration in iterations]
@@ -198,7 +201,8 @@ class KeptLogs:
         self.gone |= missing
         parts = [blocks[place] for place in wanted if place in blocks]
         table = pa.concat_tables([catalogue.COMM_OPS.schema.empty_table(), *parts]).unify_dictionaries()
-        table = _filtered(table.combine_chunks(), communicator, seq_from, seq_to)
+        table = table.combine_chunks()
+        table = _filtered(with_next_calls(table) if next_calls else table, communicator, seq_from, seq_to)
         return table, COMPLETE if not missing else OVERWRITTEN if not parts else PARTIAL
 
     def _of_folder(self, places: Iterable[Place]) -> Iterator[tuple[Place, pa.Table, bool]]:

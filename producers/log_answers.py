@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +12,15 @@ import pyarrow.compute as pc
 
 from producers import operator_windows
 from producers.log_store import PARTIAL, LogStore
-from producers.next_calls import lacks_ends, with_next_calls
 from schemas import catalogue
 from schemas.log_requests import ROWS, STATISTICS
 from schemas.topic import Topic
 
 Asked = Mapping[str, Any]
 """A row of control.log_requests."""
+
+_TOGETHER = 64
+"""Ranks whose rows of a communicator are looked up at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,9 @@ def answers(store: LogStore, request: Sequence[Asked]) -> Iterator[LogAnswer]:
     rows = [asked for asked in request if asked["what"] == ROWS]
     windows = [asked for asked in request if asked["what"] != ROWS]
     if rows:
-        ranks = sorted({rank for asked in rows for rank in asked["ranks"] or ()} & set(store.ranks))
-        parts = (part for rank in ranks for part in _of_rank(store, rank, rows))
+        kept = set(store.ranks)
+        groups = ((asked, ranks) for asked in rows for ranks in _together(asked, kept))
+        parts = (part for asked, ranks in groups for part in _rows(store, asked, ranks))
         yield from _by_outcome(catalogue.COMM_OPS, parts)
     if windows:
         yield from _by_outcome(catalogue.OPERATOR_WINDOWS, _windows(store, windows))
@@ -55,54 +57,34 @@ class _Part:
     outcomes: Mapping[int, str]
 
 
-def _of_rank(store: LogStore, rank: int, request: Sequence[Asked]) -> Iterator[_Part]:
-    """The rows asked for of one rank.
-
-    Where no ends are logged they come with what the rank called next, which its whole log tells: that is looked up
-    once for all that is asked of a stretch of iterations.
-    """
-
-    @lru_cache(maxsize=1)
-    def whole(first: int, last: int) -> pa.Table:
-        return with_next_calls(store.rows([rank], first, last)[0])
-
-    own = [asked for asked in request if rank in (asked["ranks"] or ())]
-    for asked in sorted(own, key=_stretch):  # a whole log is large: one at a time
-        table, outcome = _rows(store, asked, rank)
-        if lacks_ends(table):
-            table = with_next_calls(table) if _is_whole(asked) else _only(whole(*_stretch(asked)), asked)
-        yield _Part([table], {rank: outcome})
+def _together(asked: Asked, kept: Set[int]) -> Iterator[Sequence[int]]:
+    """The asked ranks that are kept, as many at a time as are looked up together: a whole log is large."""
+    ranks = sorted(kept & set(asked["ranks"] or ()))
+    whole = all(asked[name] is None for name in ("communicator", "seq_from", "seq_to"))
+    step = 1 if whole else _TOGETHER
+    return (ranks[first : first + step] for first in range(0, len(ranks), step))
 
 
-def _stretch(asked: Asked) -> tuple[int, int]:
-    return asked["iteration_from"], asked["iteration_to"]
+def _rows(store: LogStore, asked: Asked, ranks: Sequence[int]) -> Iterator[_Part]:
+    """The rows asked for of some ranks, who are looked up together as far as they are equally complete."""
+    table, outcome = _looked_up(store, asked, ranks, next_calls=True)
+    if outcome == PARTIAL and len(ranks) > 1:
+        half = len(ranks) // 2
+        yield from _rows(store, asked, ranks[:half])
+        yield from _rows(store, asked, ranks[half:])
+    else:
+        yield _Part([table], dict.fromkeys(ranks, outcome))
 
 
-def _is_whole(asked: Asked) -> bool:
-    return not asked["positions"] and all(asked[name] is None for name in ("communicator", "seq_from", "seq_to"))
-
-
-def _rows(store: LogStore, asked: Asked, rank: int) -> tuple[pa.Table, str]:
+def _looked_up(
+    store: LogStore, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False
+) -> tuple[pa.Table, str]:
     where = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
-    table, outcome = store.rows([rank], *(asked[name] for name in where))
+    table, outcome = store.rows(ranks, *(asked[name] for name in where), next_calls=next_calls)
     if asked["positions"]:
-        table = table.filter(_at(table, asked["positions"]))
+        positions = pa.array(asked["positions"], table.schema.field("position").type)
+        table = table.filter(pc.is_in(table.column("position"), positions))
     return table, outcome
-
-
-def _only(rows: pa.Table, asked: Asked) -> pa.Table:
-    """The rows that are asked for."""
-    if asked["communicator"] is not None:
-        rows = rows.filter(pc.equal(rows.column("communicator").cast(pa.string()), asked["communicator"]))
-    if asked["seq_from"] is not None:
-        rows = rows.filter(pc.greater_equal(rows.column("seq"), asked["seq_from"]))
-    if asked["seq_to"] is not None:
-        rows = rows.filter(pc.less_equal(rows.column("seq"), asked["seq_to"]))
-    return rows.filter(_at(rows, asked["positions"])) if asked["positions"] else rows
-
-
-def _at(rows: pa.Table, positions: Sequence[int]) -> pa.ChunkedArray:
-    return pc.is_in(rows.column("position"), pa.array(positions, rows.schema.field("position").type))
 
 
 def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
@@ -131,7 +113,7 @@ def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
 def _each_rank(store: LogStore, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[_Part]:
     """Rank by rank: a window of all ranks of a host at once would take gigabytes."""
     for rank in sorted(set(window[0]["ranks"] or ()) & set(store.ranks)):
-        found = [_rows(store, asked, rank) for asked in window]
+        found = [_looked_up(store, asked, [rank]) for asked in window]
         tables = [table.select(operator_windows.COLUMNS) for table, _ in found]
         rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         yield _Part([pa.Table.from_batches([made(rows)])], {rank: _joint(outcome for _, outcome in found)})

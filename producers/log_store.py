@@ -12,6 +12,7 @@ import pyarrow as pa
 from diagnosis.columns import Ints
 from diagnosis.job import Job
 from producers.log_index import LogIndex
+from producers.next_calls import COLUMNS, following_calls, lacks_ends, told
 
 COMPLETE, PARTIAL, OVERWRITTEN = "complete", "partial", "overwritten"
 MAX_ROWS = 4_000_000
@@ -72,12 +73,15 @@ class LogStore(Protocol):
         communicator: str | None = None,
         seq_from: int | None = None,
         seq_to: int | None = None,
+        *,
+        next_calls: bool = False,
     ) -> tuple[pa.Table, str]:
         """Rows of closed iterations, sorted by rank, iteration and call order, and how far they are all:
 
         ``complete``, ``partial`` (some are missing, or may have been: before a live host's first iteration) or
         ``overwritten`` (older than what is kept).
-        Bounds are included.
+        Bounds are included. With ``next_calls`` rows whose end is unknown tell when their rank went on, as far as the
+        log of these iterations tells.
         """
         ...
 
@@ -137,20 +141,27 @@ class RecordingStore:
         communicator: str | None = None,
         seq_from: int | None = None,
         seq_to: int | None = None,
+        *,
+        next_calls: bool = False,
     ) -> tuple[pa.Table, str]:
         asked = np.array(sorted(set(ranks) & set(self.ranks)), dtype=np.int64)
         oldest = self._oldest()
         blocks = self._blocks(asked, max(iteration_from, oldest), min(iteration_to, self.closed))
-        at = self._rows_of(blocks)
+        all_at = self._rows_of(blocks)
+        chosen = np.ones(len(all_at), dtype=np.bool_)
         code = None
         if communicator is not None:
             names = self._index.communicators
             code = names.index(communicator) if communicator in names else -1
-            at = at[self._index.communicator[at] == code]
+            chosen &= self._index.communicator[all_at] == code
         low, high = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
         if seq_from is not None or seq_to is not None:
-            at = at[(self._index.seq[at] >= low) & (self._index.seq[at] <= high)]
+            chosen &= (self._index.seq[all_at] >= low) & (self._index.seq[all_at] <= high)
+        at = all_at[chosen]
         table = self._index.table.take(pa.array(at[: self._max_rows]))
+        if next_calls and lacks_ends(table):
+            following = following_calls(self._index.table.select(COLUMNS).take(pa.array(all_at)))
+            table = told(table, following[chosen][: self._max_rows])
         if iteration_to < oldest:
             return table, OVERWRITTEN
         kept = np.arange(np.searchsorted(self._index.iterations, max(iteration_from, oldest)), self._next)

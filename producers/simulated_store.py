@@ -64,11 +64,13 @@ class SimulatedStore:
         communicator: str | None = None,
         seq_from: int | None = None,
         seq_to: int | None = None,
+        *,
+        next_calls: bool = False,
     ) -> tuple[pa.Table, str]:
         asked = sorted(set(ranks) & set(self.ranks))
         oldest = 0 if self._keep is None else max(self.closed + 1 - self._keep, 0)
         iterations = range(max(iteration_from, oldest), min(iteration_to, self.closed) + 1)
-        wanted = Wanted(communicator, seq_from, seq_to)
+        wanted = Wanted(communicator, seq_from, seq_to, next_calls)
         table, whole = self._log.rows(asked, iterations, wanted, most=self._max_rows)
         if iteration_to < oldest:
             return table, OVERWRITTEN

@@ -22,6 +22,7 @@ from producers.live.losses import Losses
 from producers.live.rank_log import RankLog
 from producers.log_index import LogIndex
 from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Spans
+from producers.next_calls import lacks_ends, with_next_calls
 from producers.segments import Frame, Segments
 from schemas.catalogue import COMM_OPS
 from schemas.errors import StoreError
@@ -145,12 +146,16 @@ class LiveStore:
         communicator: str | None = None,
         seq_from: int | None = None,
         seq_to: int | None = None,
+        *,
+        next_calls: bool = False,
     ) -> tuple[pa.Table, str]:
         asked = sorted(set(ranks) & set(self.ranks))
         seqs = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
         iterations = [i for i in sorted(self._kept) if iteration_from <= i <= iteration_to]
-        found = (self._readable_rows(i, asked) for i in iterations)
-        table = _sorted([_chosen(rows, communicator, seqs) for rows in found if rows is not None])
+        found = [rows for i in iterations if (rows := self._readable_rows(i, asked)) is not None]
+        if next_calls and any(map(lacks_ends, found)):  # which only all of these rows tell
+            found = [with_next_calls(_sorted(found))]
+        table = _sorted([_chosen(rows, communicator, seqs) for rows in found])
         iterations = [i for i in iterations if i in self._kept]
         oldest = min(self._kept, default=self.closed + 1)
         if self.forgotten and iteration_to < oldest:

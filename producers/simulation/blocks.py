@@ -100,7 +100,7 @@ class Execution:
         family, row = self._course[stage][at - 1].T
         for f in np.unique(family[at > 0]):
             hit = (family == f) & (at > 0)
-            times[hit] = blocks.left[f][row[hit]][:, :, self.groupings[f].of_rank[within]]
+            times[hit] = blocks.left[f][row[hit], :, self.groupings[f].of_rank[within][:, None]].transpose(1, 2, 0)
         return times
 
     @cached_property

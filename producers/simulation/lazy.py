@@ -8,7 +8,7 @@ matter what was asked before, nor in which order.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from typing import Generic, TypeVar
 
@@ -25,7 +25,7 @@ from producers.simulation.network import SlowDevice, World
 from producers.simulation.noise import Floats, Purpose
 from producers.simulation.parts import plan
 from producers.simulation.scenario import Scenario
-from producers.simulation.schedule import Scope, programs
+from producers.simulation.schedule import programs
 from producers.simulation.steps import PartDurations, PartTimes
 from producers.simulation.totals import family_totals
 
@@ -120,23 +120,24 @@ class LazyRun:
         """The blocks of what happened."""
         return self._actual.get(iteration, lambda: self.blocks(iteration).of_world(0))
 
-    def operators(self, rank: int, iteration: int, scopes: Collection[Scope] | None = None, world: int = 0) -> Ints:
+    def operators(self, rank: int, iteration: int, asked: Ints | None = None, world: int = 0) -> Ints:
         """When a rank called, started and ended each operator of its stage's program; (operators, 3), whole ns.
 
-        Of ``scopes`` other than those asked for some may be missing: -1.
+        ``asked`` are places in the program; of other operators some may be missing: -1. None: all.
         """
-        if (rank, iteration, None, world) in self._ranks:
-            scopes = None
-        asked = None if scopes is None else frozenset(scopes)
-        return self._ranks.get((rank, iteration, asked, world), lambda: self._of_rank(rank, iteration, asked, world))
+        kinds, stage = None, rank // self.cluster.stage_ranks
+        if asked is not None and (rank, iteration, None, world) not in self._ranks:
+            used = np.bincount(self._kind_of[stage][asked], minlength=len(self._kinds[stage])) > 0
+            kinds = None if used.all() else frozenset(np.flatnonzero(used).tolist())
+        return self._ranks.get((rank, iteration, kinds, world), lambda: self._of_rank(rank, iteration, kinds, world))
 
-    def _of_rank(self, rank: int, iteration: int, scopes: frozenset[Scope] | None, world: int) -> Ints:
+    def _of_rank(self, rank: int, iteration: int, kinds: frozenset[int] | None, world: int) -> Ints:
         stage, within = divmod(rank, self.cluster.stage_ranks)
         times = np.full((len(self.programs[stage].operators), 3), -1, dtype=np.int64)
-        for f, k in self._kinds[stage]:
-            inside = self.insides[f][k]
-            if scopes is not None and not scopes.intersection(inside.scopes):
+        for number, (f, k) in enumerate(self._kinds[stage]):
+            if kinds is not None and number not in kinds:
                 continue
+            inside = self.insides[f][k]
             group = int(inside.grouping.of_rank[within])
             make = partial(self._times, iteration, f, k, group, world)
             part = self._parts.get((iteration, f, k, group, world), make)
@@ -217,6 +218,18 @@ class LazyRun:
             ]
             for stage in range(self.scenario.pp)
         ]
+
+    @cached_property
+    def _kind_of(self) -> list[Ints]:
+        """By stage: which of its kinds each operator of its program is in."""
+        found = []
+        for stage, kinds in enumerate(self._kinds):
+            of_operator = np.full(len(self.programs[stage].operators), -1, dtype=np.int64)
+            for number, (f, k) in enumerate(kinds):
+                kind = self.insides[f][k].kind
+                of_operator[kind.operator_at[kind.stages.index(stage)]] = number
+            found.append(of_operator)
+        return found
 
     @cached_property
     def _first_number(self) -> list[int]:

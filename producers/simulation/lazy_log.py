@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from diagnosis.operators import UNKNOWN, calls_after
 from producers.simulation.cluster import Ints
-from producers.simulation.lazy import LazyRun
+from producers.simulation.lazy import LazyRun, Recent
 from producers.simulation.logged import SCOPES, Clocks, Lines, OperatorFacts, batch, ring_gap
 from producers.simulation.noise import Purpose
 from producers.simulation.schedule import Scope
@@ -20,14 +20,23 @@ from schemas import comm_ops
 
 Bools = npt.NDArray[np.bool_]
 
+_SEND, _RECV = comm_ops.OPS.index("send"), comm_ops.OPS.index("recv")
+
+_KEPT_LOST_BYTES = 250e6
+"""Of which lines were lost: a search asks for a rank's iteration once a communicator."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which of a rank's rows: those of a communicator, if given, within bounds of ``seq`` (included)."""
+    """Which of a rank's rows: those of a communicator, if given, within bounds of ``seq`` (included).
+
+    ``next_calls``: where no ends are logged they tell when the rank went on.
+    """
 
     communicator: str | None = None
     seq_from: int | None = None
     seq_to: int | None = None
+    next_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,7 @@ class LazyLog:
         self.run = run
         self.clocks = Clocks.of(run.cluster)
         self._facts = [OperatorFacts.of(program) for program in run.programs]
+        self._lost: Recent[Bools] = Recent(_KEPT_LOST_BYTES, lambda lost: lost.nbytes)
 
     def rows(
         self, ranks: Iterable[int], iterations: Sequence[int], wanted: Wanted = Wanted(), *, most: int | None = None
@@ -56,16 +66,22 @@ class LazyLog:
         """
         whole, count = True, 0
         of_stage: dict[int, list[Lines]] = {}
-        for rank, iteration in product(sorted(ranks), iterations):
-            if most is not None and count > most:
-                break
-            lines, complete = self._lines(rank, iteration, wanted)
-            whole &= complete
-            count += len(lines.rank)
-            if len(lines.rank):
-                of_stage.setdefault(rank // self.run.cluster.stage_ranks, []).append(lines)
+        for rank in sorted(ranks):
+            of_rank = []
+            for iteration in iterations:
+                if most is not None and count > most:
+                    break
+                lines, complete = self._lines(rank, iteration, wanted)
+                whole &= complete
+                count += len(lines.rank)
+                of_rank += [lines] if len(lines.rank) else []
+            if of_rank and wanted.next_calls and self.run.scenario.omissions.ends:
+                of_rank = self._with_next_calls(rank, iterations, of_rank)
+            of_stage.setdefault(rank // self.run.cluster.stage_ranks, []).extend(of_rank)
         schema = comm_ops.TOPIC.schema
-        batches = [batch(self.run.cluster, self._facts[stage], _joined(lines)) for stage, lines in of_stage.items()]
+        batches = [
+            batch(self.run.cluster, self._facts[stage], _joined(lines)) for stage, lines in of_stage.items() if lines
+        ]
         table = pa.Table.from_batches(batches, schema).unify_dictionaries().combine_chunks()
         return table.slice(0, most), whole and (most is None or count <= most)
 
@@ -78,15 +94,14 @@ class LazyLog:
         if lost.all():
             return Span(-1, -1, len(lost))
         last = iteration == self.run.scenario.iterations - 1
-        scopes = None if last else [self._scope(rank, int(np.argmin(lost)))]
-        times = self.run.operators(rank, iteration, scopes)
+        times = self.run.operators(rank, iteration, None if last else np.argmin(lost, keepdims=True))
         start = self._shown(rank, int(times[np.argmin(lost), 0]))
         end = -1
         if last:
             if not (self.run.scenario.omissions.ends or lost.any()):
                 end = self._shown(rank, int(times[:, 2].max()))
         elif not (lost[0] or self.lost(rank, iteration + 1)[0]):
-            following = self.run.operators(rank, iteration + 1, [self._scope(rank, 0)])
+            following = self.run.operators(rank, iteration + 1, np.array([0]))
             end = self._shown(rank, int(following[0, 0]))
         return Span(start, end, int(lost.sum()))
 
@@ -98,6 +113,9 @@ class LazyLog:
 
     def lost(self, rank: int, iteration: int) -> Bools:
         """Which operators of a rank's iteration its log does not hold; (operators,)."""
+        return self._lost.get((rank, iteration), lambda: self._drawn_lost(rank, iteration))
+
+    def _drawn_lost(self, rank: int, iteration: int) -> Bools:
         profile, draws = self.run.scenario.noise, self.run.climate.draws
         operators = len(self._facts[rank // self.run.cluster.stage_ranks].op)
         lost = draws.at(Purpose.LOSS, rank, iteration + 1).random(operators) < profile.lost_share
@@ -106,6 +124,7 @@ class LazyLog:
             a_rank = operators * self.run.scenario.iterations
             ordinal = iteration * operators + np.arange(operators)
             lost |= (ordinal >= int(first * a_rank)) & (ordinal < int(last * a_rank))
+        lost.setflags(write=False)
         return lost
 
     @cached_property
@@ -116,10 +135,10 @@ class LazyLog:
     def _lines(self, rank: int, iteration: int, wanted: Wanted) -> tuple[Lines, bool]:
         stage = rank // self.run.cluster.stage_ranks
         facts = self._facts[stage]
-        asked, scopes = self._asked(rank, iteration, facts, wanted)
+        asked = self._asked(rank, iteration, facts, wanted)
         lost = self.lost(rank, iteration)
         operator = np.flatnonzero(asked & ~lost)
-        times = self.run.operators(rank, iteration, scopes)[operator] if len(operator) else np.zeros((0, 3), np.int64)
+        times = self._times(rank, iteration, operator)
         who = np.full(len(operator), rank)
         call, start, end = (self.clocks.read(who, times[:, m]) for m in range(3))
         lines = Lines(
@@ -134,23 +153,43 @@ class LazyLog:
         )
         return lines, not (asked & lost).any()
 
-    def _asked(
-        self, rank: int, iteration: int, facts: OperatorFacts, wanted: Wanted
-    ) -> tuple[Bools, list[Scope] | None]:
+    def _with_next_calls(self, rank: int, iterations: Sequence[int], of_rank: Sequence[Lines]) -> list[Lines]:
+        """Lines of a rank with when it went on, as all its lines of the iterations tell."""
+        facts = self._facts[rank // self.run.cluster.stage_ranks]
+        kept = ~np.stack([self.lost(rank, iteration) for iteration in iterations])
+        row, operator = np.nonzero(kept)
+        after = np.full(kept.shape, UNKNOWN, dtype=np.int64)
+        after[kept] = calls_after(
+            np.full(len(row), rank),
+            np.asarray(iterations)[row],
+            np.arange(len(row)),  # which line it is whose call tells: few are needed, and when these were called
+            facts.peer_stage[operator],
+            sends=facts.op[operator] == _SEND,
+            receives=facts.op[operator] == _RECV,
+        )
+        row_of = {iteration: row for row, iteration in enumerate(iterations)}
+        telling = [after[row_of[int(lines.iteration[0])], lines.operator] for lines in of_rank]
+        called = np.full(len(row) + 1, UNKNOWN, dtype=np.int64)
+        used = np.unique(np.concatenate(telling))
+        for iteration, place in row_of.items():
+            lines = used[(used != UNKNOWN) & (row[used] == place)]
+            elapsed = self._times(rank, iteration, operator[lines])[:, 0]
+            called[lines] = self.clocks.read(np.full(len(lines), rank), elapsed)
+        return [replace(lines, next_ns=called[at]) for lines, at in zip(of_rank, telling, strict=True)]
+
+    def _asked(self, rank: int, iteration: int, facts: OperatorFacts, wanted: Wanted) -> Bools:
         asked = np.ones(len(facts.op), dtype=np.bool_)
-        scopes = None
         if wanted.communicator is not None:
             scope, members = self._communicators.get(wanted.communicator, (None, frozenset()))
             if scope is None or rank not in members:
-                return np.zeros_like(asked), []
-            scopes = [scope]
+                return np.zeros_like(asked)
             asked &= facts.scope == SCOPES.index(scope)
         seq = iteration * facts.calls + facts.seq
         if wanted.seq_from is not None:
             asked &= seq >= wanted.seq_from
         if wanted.seq_to is not None:
             asked &= seq <= wanted.seq_to
-        return asked, scopes
+        return asked
 
     @cached_property
     def _communicators(self) -> dict[str, tuple[Scope, frozenset[int]]]:
@@ -161,16 +200,16 @@ class LazyLog:
             for name, group in zip(cluster.communicator_names[scope], cluster.groups(scope), strict=True)
         }
 
-    def _scope(self, rank: int, operator: int) -> Scope:
-        return SCOPES[int(self._facts[rank // self.run.cluster.stage_ranks].scope[operator])]
+    def _times(self, rank: int, iteration: int, operator: Ints) -> Ints:
+        """When some operators were called, started and ended; (operators, 3)."""
+        if not len(operator):
+            return np.zeros((0, 3), dtype=np.int64)
+        return self.run.operators(rank, iteration, operator)[operator]
 
     def _shown(self, rank: int, elapsed_ns: int) -> int:
         return int(self.clocks.read(np.array([rank]), np.array([elapsed_ns]))[0])
 
 
 def _joined(lines: Sequence[Lines]) -> Lines:
-    def column(name: str) -> Ints:
-        return np.concatenate([getattr(one, name) for one in lines])
-
-    names = ("rank", "iteration", "operator", "call_order", "position", "call_ns", "start_ns", "end_ns")
-    return Lines(**{name: column(name) for name in names})
+    columns = {field.name: [getattr(one, field.name) for one in lines] for field in fields(Lines)}
+    return Lines(**{name: np.concatenate(parts) for name, parts in columns.items() if parts[0] is not None})

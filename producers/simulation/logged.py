@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from diagnosis.operators import UNKNOWN
 from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.noise import Draws, Floats, Purpose
 from producers.simulation.schedule import Program, Scope
@@ -27,7 +28,8 @@ SCOPES = tuple(Scope)
 class Lines:
     """Rows of one stage's ranks; ``operator`` is the place in the stage's program, times are what clocks show.
 
-    Without ``position`` the rows carry no iteration either.
+    Without ``position`` the rows carry no iteration either. ``next_ns``, if given, is when ranks went on, -1: not
+    known.
     """
 
     rank: Ints
@@ -38,6 +40,7 @@ class Lines:
     call_ns: Ints
     start_ns: Ints
     end_ns: Ints
+    next_ns: Ints | None = None
 
 
 def batch(cluster: Cluster, facts: OperatorFacts, lines: Lines) -> pa.RecordBatch:
@@ -62,6 +65,8 @@ def batch(cluster: Cluster, facts: OperatorFacts, lines: Lines) -> pa.RecordBatc
     }
     if not scenario.omissions.ends:
         filled["end_ns"] = lines.end_ns
+    if lines.next_ns is not None:
+        filled["next_call_ns"] = pa.array(lines.next_ns, mask=lines.next_ns == UNKNOWN)
     if lines.position is not None:
         filled["position"] = lines.position
         filled["iteration"] = iteration

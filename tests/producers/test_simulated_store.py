@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,6 +88,36 @@ def test_it_answers_as_a_store_of_the_whole_log(
     expected, told = recorded(log(), keep_iterations=keep).rows(ranks, *iterations, communicator, *seqs)
     assert rows.to_pylist() == expected.to_pylist()
     assert outcome == told
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ranks=st.sets(st.integers(0, 17), max_size=4),
+    iterations=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    communicator=st.none() | st.sampled_from(COMMUNICATORS),
+    seqs=st.tuples(st.none() | st.integers(0, 60), st.none() | st.integers(0, 400)),
+    lost=st.sampled_from([0.0, 0.05]),
+)
+def test_where_no_ends_are_logged_it_tells_when_ranks_went_on_as_a_store_of_the_whole_log(
+    ranks: set[int],
+    iterations: tuple[int, int],
+    communicator: str | None,
+    seqs: tuple[int | None, int | None],
+    lost: float,
+) -> None:
+    bare = log(replace(WHOLE, lost_share=lost), bare=True)
+    stores = (lazily(bare), recorded(bare))
+    rows, expected = (store.rows(ranks, *iterations, communicator, *seqs, next_calls=True)[0] for store in stores)
+    for column in ("rank", "seq", "call_ns", "next_call_ns"):
+        assert rows.column(column).to_pylist() == expected.column(column).to_pylist()
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_the_next_call_is_told_where_it_is_asked_for_and_no_end_is_known(bare: bool) -> None:
+    for store in (lazily(log(bare=bare)), recorded(log(bare=bare))):
+        assert store.rows([3], 1, 2)[0].column("next_call_ns").null_count == store.rows([3], 1, 2)[0].num_rows
+        rows = store.rows([3], 1, 2, next_calls=True)[0]
+        assert rows.column("next_call_ns").null_count == (1 if bare else rows.num_rows)
 
 
 def test_lost_lines_make_it_partial() -> None:

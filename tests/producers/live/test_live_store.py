@@ -15,9 +15,12 @@ import pytest
 
 from diagnosis.job import Communicator, Job, Place
 from offbeat.operator_log import OperatorLog
+from producers.labels import label
 from producers.live.live_store import LiveStore
 from producers.live.rank_log import RankLog
 from producers.live.registration import folders
+from producers.log_index import LogIndex
+from producers.log_store import RecordingStore
 from producers.segments import Segments
 from schemas.catalogue import COMM_OPS
 from schemas.errors import StoreError
@@ -352,6 +355,24 @@ def test_rows_are_what_was_logged(tmp_path: Path) -> None:
         assert rows.column(name).to_pylist() == table.column(name).to_pylist(), name
     for name in ("call_ns", "start_ns", "end_ns", "call_order"):
         assert pc.all(pc.equal(rows.column(name), table.column(name))).as_py(), name
+
+
+def test_a_communicators_rows_tell_when_their_ranks_went_on_where_no_ends_were_logged(tmp_path: Path) -> None:
+    table = Training(iterations=4).table()
+    at = table.schema.get_field_index("end_ns")
+    bare = table.set_column(at, table.schema.field(at), pa.nulls(len(table), pa.int64()))
+    groups = tuple(Communicator(name, ranks) for name, ranks in Training(iterations=4).groups().items())
+    job = Job("job", tuple(Place(rank) for rank in range(8)), groups)
+    live, recorded = live_store(job, bare, tmp_path), RecordingStore(job, LogIndex(label(bare).table))
+    closing(live)
+    while recorded.advance():
+        pass
+    for communicator in ("tp0", None):
+        asked = ([0, 3], 1, 2, communicator)
+        told = live.rows(*asked, next_calls=True)[0].column("next_call_ns").to_pylist()
+        assert told == recorded.rows(*asked, next_calls=True)[0].column("next_call_ns").to_pylist()
+        assert len([ns for ns in told if ns is not None]) >= len(told) - 2
+        assert live.rows(*asked)[0].column("next_call_ns").null_count == len(told)
 
 
 def test_times_that_cannot_be_are_not_seen(tmp_path: Path) -> None:

@@ -98,7 +98,17 @@ def test_what_is_at_hand_whole_is_not_worked_out_again(monkeypatch: pytest.Monke
     run = job("dense")
     whole = run.operators(3, 1)
     monkeypatch.setattr(run, "expand", None)
-    assert run.operators(3, 1, [Scope.TENSOR]) is whole
+    assert run.operators(3, 1, np.array([2])) is whole
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_few_operators_are_those_of_the_whole_iteration(layout: str) -> None:
+    for rank in (3, 40):
+        times = job(layout).operators(rank, 1)
+        for place in (0, len(times) // 2, len(times) - 1):
+            few = job(layout).operators(rank, 1, np.array([place]))
+            assert few[place].tolist() == times[place].tolist()
+            assert (few[:, 0] < 0).any()  # of the others nobody has asked
 
 
 def test_rows_look_like_those_of_the_other_simulation() -> None:
