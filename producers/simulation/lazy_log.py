@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diagnosis.operators import UNKNOWN, calls_after
 from producers.simulation.cluster import Ints
 from producers.simulation.lazy import LazyRun, Recent
 from producers.simulation.logged import SCOPES, Clocks, Lines, OperatorFacts, batch, ring_gap
@@ -20,6 +19,7 @@ from schemas import comm_ops
 
 Bools = npt.NDArray[np.bool_]
 
+_NONE = -1
 _SEND, _RECV = comm_ops.OPS.index("send"), comm_ops.OPS.index("recv")
 
 _KEPT_LOST_BYTES = 250e6
@@ -158,21 +158,19 @@ class LazyLog:
         facts = self._facts[rank // self.run.cluster.stage_ranks]
         kept = ~np.stack([self.lost(rank, iteration) for iteration in iterations])
         row, operator = np.nonzero(kept)
-        after = np.full(kept.shape, UNKNOWN, dtype=np.int64)
-        after[kept] = calls_after(
-            np.full(len(row), rank),
-            np.asarray(iterations)[row],
-            np.arange(len(row)),  # which line it is whose call tells: few are needed, and when these were called
-            facts.peer_stage[operator],
-            sends=facts.op[operator] == _SEND,
-            receives=facts.op[operator] == _RECV,
-        )
+        goes_on = np.append(np.diff(np.asarray(iterations)[row]) <= 1, False)[: len(row)]
+        paired = goes_on & (facts.op[operator] == _SEND) & np.roll(facts.op[operator] == _RECV, -1)
+        paired &= facts.peer_stage[operator] == np.roll(facts.peer_stage[operator], -1)
+        following = np.where(goes_on, np.arange(1, len(row) + 1), _NONE)  # the line whose call tells
+        following[paired] = np.roll(following, -1)[paired]  # both are posted at once, and waited for
+        after = np.full(kept.shape, _NONE, dtype=np.int64)
+        after[kept] = following
         row_of = {iteration: row for row, iteration in enumerate(iterations)}
         telling = [after[row_of[int(lines.iteration[0])], lines.operator] for lines in of_rank]
-        called = np.full(len(row) + 1, UNKNOWN, dtype=np.int64)
+        called = np.full(len(row) + 1, _NONE, dtype=np.int64)
         used = np.unique(np.concatenate(telling))
         for iteration, place in row_of.items():
-            lines = used[(used != UNKNOWN) & (row[used] == place)]
+            lines = used[(used != _NONE) & (row[used] == place)]
             elapsed = self._times(rank, iteration, operator[lines])[:, 0]
             called[lines] = self.clocks.read(np.full(len(lines), rank), elapsed)
         return [replace(lines, next_ns=called[at]) for lines, at in zip(of_rank, telling, strict=True)]

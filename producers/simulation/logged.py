@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from diagnosis.operators import UNKNOWN
 from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.noise import Draws, Floats, Purpose
 from producers.simulation.schedule import Program, Scope
@@ -66,7 +65,7 @@ def batch(cluster: Cluster, facts: OperatorFacts, lines: Lines) -> pa.RecordBatc
     if not scenario.omissions.ends:
         filled["end_ns"] = lines.end_ns
     if lines.next_ns is not None:
-        filled["next_call_ns"] = pa.array(lines.next_ns, mask=lines.next_ns == UNKNOWN)
+        filled["next_call_ns"] = pa.array(lines.next_ns, mask=lines.next_ns < 0)
     if lines.position is not None:
         filled["position"] = lines.position
         filled["iteration"] = iteration
