@@ -72,11 +72,12 @@ def search(
     length: Length | None = None,
 ) -> Generator[Needs, Answer, Found]:
     """Search from every pivot by itself; all roots of the one with the earliest abnormal operator count (5.1.1)."""
-    searches = []
+    searches: list[Search] = []
     if is_tunable(detector()):  # all pivots together tell how far the job has drifted
         yield from logs.fetch_ended(pivots)
     for pivot in pivots:
-        one = Search(logs, iteration, baseline, detector, length, tuple(pivots))
+        known = searches[-1].verdicts if searches else None
+        one = Search(logs, iteration, baseline, detector, length, tuple(pivots), verdicts=known)
         yield from one.run(pivot)
         searches.append(one)
     first, uncertainty_ns = first_by_clocks(logs, [root for one in searches for root in one.roots])
@@ -115,7 +116,10 @@ def earliest(
 
 @dataclass
 class Search:
-    """One search from one pivot; ``run`` yields needs and returns the roots in the order found."""
+    """One search from one pivot; ``run`` yields needs and returns the roots in the order found.
+
+    ``verdicts`` are of the logs as they were when somebody last asked for them.
+    """
 
     logs: Logs
     iteration: int
@@ -126,9 +130,9 @@ class Search:
     roots: list[Root] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     bounded: bool = False
+    verdicts: Verdicts | None = None
     _seen: set[Call] = field(default_factory=set)
     _ranks: dict[int, None] = field(default_factory=dict)
-    _cached: Verdicts | None = None
 
     @property
     def visited(self) -> tuple[int, ...]:
@@ -193,12 +197,11 @@ class Search:
         view = self._verdicts()
         row = view.row(call)
         path = path if path[-1] == call.rank else (*path, call.rank)
-        earlier = view.abnormal_before(call.rank, row)
+        earlier = view.abnormal_before(call.rank, row, most=None if view.operators.is_point_to_point(row) else 1)
         if not earlier:
             self._ranks[call.rank] = None
             self._add(COMPUTE, view, row, path, abnormal, excess_ns)
-        between = view.operators.is_point_to_point(row)
-        return [(at, path) for at in (earlier if between else earlier[:1])]
+        return [(at, path) for at in earlier]
 
     def _all_abnormal(self, call: Call, members: Sequence[int]) -> Generator[Needs, Answer, bool]:
         """Whether every other member is known to be abnormal, or not to have called the operator at all."""
@@ -229,8 +232,8 @@ class Search:
 
     def _others(self, view: Verdicts, row: int) -> Ints:
         """The rows of the other members' part in an operator."""
-        same = (view.keys == view.keys[row]) & (view.keys != UNKNOWN) & view.here
-        return np.flatnonzero(same & (view.operators.rank != view.operators.rank[row]))
+        met = view.met(row)
+        return np.asarray(met[view.operators.rank[met] != view.operators.rank[row]])
 
     def _members(self, view: Verdicts, row: int) -> Path:
         operators = view.operators
@@ -249,9 +252,9 @@ class Search:
             self.roots.append(root)
 
     def _verdicts(self) -> Verdicts:
-        if self._cached is None or self._cached.operators is not self.logs.operators:
-            self._cached = judge(self.logs, self.iteration, self.baseline, self.detector(), self.length, self.pivots)
-        return self._cached
+        if self.verdicts is None or self.verdicts.operators is not self.logs.operators:
+            self.verdicts = judge(self.logs, self.iteration, self.baseline, self.detector(), self.length, self.pivots)
+        return self.verdicts
 
 
 def _place(root: Root) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Call(NamedTuple):
     p2p_seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verdicts:
     """The fetched logs with the verdict on each operator of the iteration; arrays of shape (n,).
 
@@ -60,11 +61,25 @@ class Verdicts:
         at = low + np.flatnonzero(self.operators.call_ns[low:high] == call.call_ns)
         return next(int(row) for row in at if self.call(int(row)) == call)
 
-    def abnormal_before(self, rank: int, row: int | None = None) -> list[Call]:
-        """The rank's abnormal operators that it called before the row's, nearest first."""
+    def abnormal_before(self, rank: int, row: int | None = None, *, most: int | None = None) -> list[Call]:
+        """The rank's abnormal operators that it called before the row's, nearest first, no more than ``most``."""
         low, high = np.searchsorted(self.operators.rank, [rank, rank + 1])
-        rows = low + np.flatnonzero(self.abnormal[low:high])
-        return [self.call(int(at)) for at in rows[::-1] if row is None or at < row]
+        rows = low + np.flatnonzero(self.abnormal[low : high if row is None else min(high, row)])
+        return [self.call(int(at)) for at in rows[::-1][:most]]
+
+    def met(self, row: int) -> Ints:
+        """The iteration's rows of the row's operator, on whichever rank; none where it has no key."""
+        low, high = np.searchsorted(self._keys_in_order, [self.keys[row], self.keys[row] + 1])
+        return np.sort(self._by_key[low:high])
+
+    @cached_property
+    def _by_key(self) -> Ints:
+        rows = np.flatnonzero(self.here & (self.keys != UNKNOWN))
+        return rows[np.argsort(self.keys[rows], kind="stable")]
+
+    @cached_property
+    def _keys_in_order(self) -> Ints:
+        return self.keys[self._by_key]
 
 
 def judge(
