@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from benchmarks.accuracy import Noise
+from offbeat import terminal
 
 SEEDS = 55_000
 """Where the seeds of reported figures begin."""
@@ -26,6 +27,7 @@ def run(
     delta: Annotated[list[float] | None, typer.Option(help="How long is irregular, may be repeated.")] = None,
     pivots: Annotated[list[int] | None, typer.Option(min=1, help="Watched ranks, may be repeated.")] = None,
     seeds: Annotated[int, typer.Option(min=0, help="The first seed; reported figures begin at the default.")] = SEEDS,
+    resume: Annotated[Path | None, typer.Option(help="A file that keeps finished runs; taken up again.")] = None,
     processes: Annotated[int, typer.Option(min=1, max=2, help="Runs at the same time.")] = 2,
 ) -> dict[str, Any]:
     """Diagnose the same runs with other settings.
@@ -35,13 +37,21 @@ def run(
     """
     from benchmarks.large import plan, variations
     from benchmarks.simulated import workers
+    from benchmarks.simulated.finished import Finished, version
     from offbeat.settings import Settings
 
-    varied = variations.variations(Settings.load(), delta or DELTAS, pivots or PIVOTS)
+    settings = Settings.load()
+    varied = variations.variations(settings, delta or DELTAS, pivots or PIVOTS)
     cases = plan.cases(runs, healthy, noise.profiles, seeds, ranks=ranks, iterations=iterations)
-    work = partial(variations.judge_each, varied=varied)
-    scores = workers.all_results("simulated runs", work, cases, processes)
-    by_noise = {name: [of_run for of_run in scores if of_run[0].noise == name] for name in noise.profiles}
+    finished = Finished(resume, version(settings), variations.VariedScore)
+    wanted = [(case, one) for case in cases for one in varied]
+    to_do = [(case, one) for case, one in wanted if one.of(case) not in finished.scores]
+    with terminal.progress("runs under a setting", len(wanted)) as shown:
+        for done, score in enumerate(workers.results(variations.judge, to_do, processes), len(wanted) - len(to_do) + 1):
+            finished.add(score)
+            shown.advance(done)
+    scores = finished.of(one.of(case) for case, one in wanted)
+    by_noise = {name: [score for score in scores if score.noise == name] for name in noise.profiles}
     return {
         "runs": {"faulty": runs, "healthy": healthy, "ranks": ranks, "iterations": iterations},
         "noise": {name: variations.figures(varied, of_noise) for name, of_noise in by_noise.items()},

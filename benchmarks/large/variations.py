@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
 
 from benchmarks.large.figures import summarise
 from benchmarks.large.plan import LargeCase
@@ -24,6 +26,46 @@ class Variation:
     value: float
     settings: Settings
 
+    def of(self, case: LargeCase) -> VariedCase:
+        """A run under this setting."""
+        return VariedCase(self.name, self.value, case)
+
+
+class VariedCase(NamedTuple):
+    """A run under a setting, by the setting's name and value."""
+
+    name: str
+    value: float
+    run: LargeCase
+
+
+@dataclass(frozen=True, slots=True)
+class VariedScore:
+    """What a finished run under a setting counts for."""
+
+    name: str
+    value: float
+    score: LargeScore
+
+    @property
+    def noise(self) -> str:
+        """The profile of noise that it was under."""
+        return self.score.noise
+
+    @property
+    def case(self) -> VariedCase:
+        """What it is the score of."""
+        return VariedCase(self.name, self.value, self.score.case)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"name": self.name, "value": self.value, "score": self.score.to_json()}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Self:
+        """What ``to_json`` gave; raises ``TypeError`` or ``KeyError`` for anything else."""
+        return cls(row["name"], row["value"], LargeScore.from_json(row["score"]))
+
 
 def variations(settings: Settings, deltas: Iterable[float], pivots: Iterable[int]) -> list[Variation]:
     """Settings with each delta of the monitor, and with each number of pivots."""
@@ -34,20 +76,27 @@ def variations(settings: Settings, deltas: Iterable[float], pivots: Iterable[int
     return by_delta + [Variation("pivots", count, settings.model_copy(update={"pivots": count})) for count in pivots]
 
 
-def judge_each(case: LargeCase, varied: Sequence[Variation]) -> list[LargeScore]:
-    """The scores of one run, simulated once, under each setting."""
-    return under_each(case, LazyRun(case.scenario()), varied)
+def judge(task: tuple[LargeCase, Variation]) -> VariedScore:
+    """The score of a run under a setting; the run is not simulated anew where it is the one before."""
+    case, varied = task
+    return under(varied, case, _simulated(case))
 
 
-def under_each(case: LargeCase, run: LazyRun, varied: Sequence[Variation]) -> list[LargeScore]:
+def under(varied: Variation, case: LargeCase, run: LazyRun) -> VariedScore:
     """The same of a run that is simulated already."""
-    return [judged(case, run, one.settings) for one in varied]
+    return VariedScore(varied.name, varied.value, judged(case, run, varied.settings))
 
 
-def figures(varied: Sequence[Variation], scores: Iterable[Sequence[LargeScore]]) -> Mapping[str, Mapping[str, Figures]]:
-    """By setting and value; ``scores`` has those of each run, in the order of ``varied``."""
+@lru_cache(maxsize=1)
+def _simulated(case: LargeCase) -> LazyRun:
+    return LazyRun(case.scenario())
+
+
+def figures(varied: Sequence[Variation], scores: Iterable[VariedScore]) -> Mapping[str, Mapping[str, Figures]]:
+    """By setting and value."""
+    scores = list(scores)
     told: dict[str, dict[str, Figures]] = {}
-    for one, of_value in zip(varied, zip(*scores, strict=True), strict=True):
-        whole = summarise(of_value)
+    for one in varied:
+        whole = summarise([of.score for of in scores if (of.name, of.value) == (one.name, one.value)])
         told.setdefault(one.name, {})[f"{one.value:g}"] = {name: whole[name] for name in _TOLD}
     return told

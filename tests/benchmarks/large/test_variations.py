@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks.large import variations
 from benchmarks.large.plan import LargeCase
-from benchmarks.large.trial import LargeScore
-from benchmarks.large.variations import Variation, under_each
+from benchmarks.large.variations import Variation, VariedCase, VariedScore, under
 from offbeat.settings import Settings
 from tests.benchmarks.large.runs import CASE, FAULT, SCORE, slow_nic
 from tests.offbeat.command_line import offbeat
@@ -26,26 +26,50 @@ def test_only_one_setting_varies_at_a_time() -> None:
 
 def test_a_large_delta_passes_over_what_a_smaller_one_finds() -> None:
     """The NIC makes iterations half as long again."""
+    case, run = replace(CASE, all_logs=False), slow_nic()
     varied = variations.variations(Settings(), [1.1, 3.0], [])
-    found, passed_over = under_each(replace(CASE, all_logs=False), slow_nic(), varied)
+    found, passed_over = (under(one, case, run).score for one in varied)
     assert found.searched > 0
     assert found.iterations.hit > 0
     assert (passed_over.searched, passed_over.iterations.hit) == (0, 0)
 
 
-def test_figures_are_told_by_setting_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[LargeCase] = []
+OPTIONS = ("--runs", 3, "--healthy", 1, "--delta", 1.1, "--pivots", 2, "--pivots", 3, "--processes", 1)
 
-    def made(case: LargeCase, varied: list[Variation]) -> list[LargeScore]:
-        asked.append(case)
-        named = replace(SCORE, noise=case.noise)
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[VariedCase]:
+    """What is judged: named with two pivots at most in default noise, with one in hard noise."""
+    asked: list[VariedCase] = []
+
+    def made(task: tuple[LargeCase, Variation]) -> VariedScore:
+        case, one = task
+        asked.append(one.of(case))
+        named = replace(SCORE, noise=case.noise, asked=case)
         missed = replace(named, faults=(replace(FAULT, places=dict.fromkeys(FAULT.places, 9)),))
-        return [named if one.value <= (2 if case.noise == "default" else 1) else missed for one in varied]
+        found = one.value <= (2 if case.noise == "default" else 1)
+        return VariedScore(one.name, one.value, named if found else missed)
 
-    monkeypatch.setattr(variations, "judge_each", made)
-    options = ("--runs", 3, "--healthy", 1, "--delta", 1.1, "--pivots", 2, "--pivots", 3, "--processes", 1)
-    told = json.loads(offbeat("bench", "sensitivity", *options, "--noise", "both", "--json").stdout)["noise"]
-    assert [case.seed for case in asked] == [seed for seed in (55_000, 55_001, 55_002, 55_004) for _ in range(2)]
+    monkeypatch.setattr(variations, "judge", made)
+    return asked
+
+
+def test_figures_are_told_by_setting_and_value(asked: list[VariedCase]) -> None:
+    told = json.loads(offbeat("bench", "sensitivity", *OPTIONS, "--noise", "both", "--json").stdout)["noise"]
+    seeds = [seed for seed in (55_000, 55_001, 55_002, 55_004) for _ in range(2)]
+    assert [case.run.seed for case in asked] == [seed for seed in seeds for _ in range(3)]
     assert told["default"]["delta"]["1.1"]["top_k"]["in_top_k"]["share"] == 1.0
     assert [told["default"]["pivots"][value]["top_k"]["in_top_k"]["share"] for value in ("2", "3")] == [1.0, 0.0]
     assert told["hard"]["pivots"]["2"]["top_k"]["in_top_k"]["share"] == 0.0
+
+
+def test_a_series_is_taken_up_where_it_ended(asked: list[VariedCase], tmp_path: Path) -> None:
+    file = tmp_path / "finished.jsonl"
+    whole = offbeat("bench", "sensitivity", *OPTIONS, "--resume", file, "--json").stdout
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:5]))
+    first = asked.copy()
+    asked.clear()
+    assert offbeat("bench", "sensitivity", *OPTIONS, "--resume", file, "--json").stdout == whole
+    assert asked == first[5:]
+    assert file.read_text() == "".join(lines)
