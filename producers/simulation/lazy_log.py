@@ -158,17 +158,12 @@ class LazyLog:
         facts = self._facts[rank // self.run.cluster.stage_ranks]
         kept = ~np.stack([self.lost(rank, iteration) for iteration in iterations])
         row, operator = np.nonzero(kept)
-        goes_on = np.append(np.diff(np.asarray(iterations)[row]) <= 1, False)[: len(row)]
-        paired = goes_on & (facts.op[operator] == _SEND) & np.roll(facts.op[operator] == _RECV, -1)
-        paired &= facts.peer_stage[operator] == np.roll(facts.peer_stage[operator], -1)
-        following = np.where(goes_on, np.arange(1, len(row) + 1), _NONE)  # the line whose call tells
-        following[paired] = np.roll(following, -1)[paired]  # both are posted at once, and waited for
         after = np.full(kept.shape, _NONE, dtype=np.int64)
-        after[kept] = following
+        after[kept] = _next_lines(np.asarray(iterations)[row], facts.op[operator], facts.peer_stage[operator])
         row_of = {iteration: row for row, iteration in enumerate(iterations)}
         telling = [after[row_of[int(lines.iteration[0])], lines.operator] for lines in of_rank]
-        called = np.full(len(row) + 1, _NONE, dtype=np.int64)
         used = np.unique(np.concatenate(telling))
+        called = np.full(len(row) + 1, _NONE, dtype=np.int64)  # the last one is that of none
         for iteration, place in row_of.items():
             lines = used[(used != _NONE) & (row[used] == place)]
             elapsed = self._times(rank, iteration, operator[lines])[:, 0]
@@ -206,6 +201,19 @@ class LazyLog:
 
     def _shown(self, rank: int, elapsed_ns: int) -> int:
         return int(self.clocks.read(np.array([rank]), np.array([elapsed_ns]))[0])
+
+
+def _next_lines(iteration: Ints, op: Ints, peer: Ints) -> Ints:
+    """Of each of a rank's lines, in the order of calls, the line whose call tells when the rank went on; shape (n,).
+
+    That is the next one, unless an iteration is missing between them. A send and the receive from the same peer are
+    posted at once and waited for together, so of the send it is the one after the receive.
+    """
+    goes_on = np.append(np.diff(iteration) <= 1, False)[: len(iteration)]
+    following = np.where(goes_on, np.arange(1, len(iteration) + 1), _NONE)
+    paired = np.flatnonzero(goes_on & (op == _SEND) & (np.roll(op, -1) == _RECV) & (np.roll(peer, -1) == peer))
+    following[paired] = following[paired + 1]
+    return following
 
 
 def _joined(lines: Sequence[Lines]) -> Lines:
