@@ -285,9 +285,9 @@ def _transferring(job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[in
 
 
 def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
-    """One culprit a set of ranks; a group that holds a rank already named says nothing new."""
+    """One culprit a set of ranks, or of switches; a group that holds a rank already named says nothing new."""
     named: dict[tuple[int, ...], Culprit] = {}
-    for culprit in sorted(culprits, key=lambda c: (c.level == "group" and not c.is_switch, -c.excess_ns)):
+    for culprit in sorted(_by_switches(culprits), key=lambda c: (c.level == "group" and not c.is_switch, -c.excess_ns)):
         known = named.get(culprit.ranks)
         if known is None:
             by_network = {r for c in named.values() if c.cause in {NETWORK, MIXED} for r in c.ranks}
@@ -299,6 +299,16 @@ def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
             devices = tuple(dict.fromkeys((*known.devices, *culprit.devices)))
             named[culprit.ranks] = replace(known, cause=MIXED, devices=devices)
     return list(named.values())
+
+
+def _by_switches(culprits: Sequence[Culprit]) -> list[Culprit]:
+    """Of those about the same switches the one that lost most, with the ranks of all."""
+    largest: dict[tuple[Device, ...], Culprit] = {}
+    for culprit in sorted(culprits, key=lambda c: -c.excess_ns):
+        if culprit.is_switch:
+            known = largest.setdefault(culprit.devices, culprit)
+            largest[culprit.devices] = replace(known, ranks=tuple(sorted({*known.ranks, *culprit.ranks})))
+    return [*(culprit for culprit in culprits if not culprit.is_switch), *largest.values()]
 
 
 def _with_its_links(one: Culprit, other: Culprit) -> Culprit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,6 +60,20 @@ def separate(
     return [_told_apart(seen, logs.job, leaf, settings) for leaf in leaves]
 
 
+Tells = Callable[[Sequence[int]], bool]
+"""Whether the members of a channel tell of what is asked."""
+
+
+class Transferred(NamedTuple):
+    """What a rank transferred on a channel in an iteration, in ns: beyond the usual, usually (NaN: not known), and by
+    how much that varies.
+    """
+
+    amount: float
+    usual: float
+    chance: float
+
+
 @dataclass(frozen=True, slots=True)
 class Transfers:
     """What was transferred on some channels, and by how much that varies by chance."""
@@ -66,23 +81,24 @@ class Transfers:
     delays: Delays
     chance: Spreads
 
-    def slowness(
-        self, job: Job, rank: int, iteration: int, settings: SeparationSettings, tells: Callable[[Sequence[int]], bool]
-    ) -> list[float]:
+    def slowness(self, job: Job, rank: int, iteration: int, settings: SeparationSettings, tells: Tells) -> list[float]:
         """By how much (ns) the rank's transfers are slow on each channel whose members tell; 0: they are not."""
-        delays, slow = self.delays, []
+        seen = self.on_channels(job, rank, iteration, tells)
+        least = [max(settings.sigmas * one.chance, settings.least_slowdown * one.usual) for one in seen]
+        return [one.amount if one.amount > bound else 0.0 for one, bound in zip(seen, least, strict=True)]
+
+    def on_channels(self, job: Job, rank: int, iteration: int, tells: Tells) -> list[Transferred]:
+        """What the rank transferred on each channel whose members tell."""
+        delays, seen = self.delays, []
         rows = delays.rows(rank, [iteration])
         rows = rows[~np.isnan(delays.transfer[rows])]
         for channel in np.unique(delays.channel[rows]).tolist():
             now = rows[delays.channel[rows] == channel]
             members = delays.members(int(now[0]), job)
-            if len(members) < 2 or not tells(members):
-                continue
-            amount = float(delays.transfer[now].sum())
-            usual = float(delays.transfer_usual[now].sum())
-            by_chance = settings.sigmas * self.chance.get((rank, channel), np.inf)
-            slow.append(amount if amount > max(by_chance, settings.least_slowdown * usual) else 0.0)
-        return slow
+            if len(members) >= 2 and tells(members):
+                amount, usual = float(delays.transfer[now].sum()), float(delays.transfer_usual[now].sum())
+                seen.append(Transferred(amount, usual, self.chance.get((rank, channel), np.inf)))
+        return seen
 
 
 def transfers(

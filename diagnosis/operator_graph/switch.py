@@ -2,7 +2,8 @@
 
 A slow switch slows whatever crosses it, so the walk ends at whichever of the NICs below it was awaited last, and the
 channel between these cannot tell. Other channels can. Where those of other hosts' ranks below the same ToR are slow as
-well, it is the ToR; where those of the suspects are not that stay below their ToRs, it is a spine between these.
+well, it is the ToR; where those of the suspects are not that stay below their ToRs, it is a spine between these. And
+where several channels are slow that have nothing in common but spines, it is one of these.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from diagnosis.job import Job
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operator_graph.separation import Separation, SeparationSettings, Transfers, mostly_slow, transfers
+from diagnosis.operator_graph.separation import (
+    Separation,
+    SeparationSettings,
+    Transferred,
+    Transfers,
+    mostly_slow,
+    transfers,
+)
 from diagnosis.topology import Device
 
 
@@ -26,12 +34,17 @@ class SwitchSettings:
 
     A ToR is slow where all of these are, and the suspects, as far as anything is known of them, if together they are of
     at least ``least_hosts``, and ``slow_share`` of all their channels is slow: of a slow spine some are as well.
+
+    A spine is slow where the suspects' other channels are certainly slowed by less than ``fine_share`` of what the slow
+    one is, or where ``least_apart`` slow channels share neither a NIC nor a ToR.
     """
 
     most_mates: int = 3
     most_communicators: int = 2
     least_hosts: int = 3
     slow_share: float = 0.6
+    least_apart: int = 3
+    fine_share: float = 0.5
 
 
 Names = tuple[str, ...]
@@ -73,11 +86,33 @@ def slow_switches(
     seen = yield from transfers(logs, ranks, names, asked[0].leaf.iteration, baseline, separation)
     slow: dict[Leaf, tuple[Device, ...]] = {}
     for one in asked:
-        if _is_fine_below(job, seen, one, separation):
+        if _is_fine_below(job, seen, one, settings, separation):
             slow[one.leaf] = job.spines_between(one.leaf.members)
         elif one.tor is not None and _is_slow_elsewhere(job, seen, one, settings, separation):
             slow[one.leaf] = (one.tor,)
+    slow |= _spines_in_common(job, [one.leaf for one in asked if one.leaf not in slow], settings)
     return {leaf: switches for leaf, switches in slow.items() if switches}
+
+
+def _spines_in_common(job: Job, leaves: Sequence[Leaf], settings: SwitchSettings) -> dict[Leaf, tuple[Device, ...]]:
+    """The spines that slow channels all over the fabric may have in common, where they have no NIC and no ToR so: it is
+    likelier that one of these is slow than that several NICs are at once.
+    """
+    over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
+    leaves = [leaf for leaf in leaves if over[leaf]]
+    nics, apart = set[str](), []
+    for leaf in sorted(leaves, key=lambda leaf: len(leaf.members)):
+        own = {nic.device for rank in leaf.members for nic in job.nics(rank)}
+        if nics.isdisjoint(own):
+            nics |= own
+            apart.append(leaf)
+    if len(apart) < settings.least_apart:
+        return {}
+    tors = [{tor.device for rank in leaf.members if (tor := job.tor(rank)) is not None} for leaf in apart]
+    common = [spine for spine in over[apart[0]] if all(spine in over[leaf] for leaf in apart)]
+    if set.intersection(*tors) or not common:
+        return {}
+    return {leaf: tuple(common) for leaf in leaves if set(common) <= set(over[leaf])}
 
 
 def _channel(job: Job, leaf: Leaf, apart: Separation, settings: SwitchSettings) -> _Channel:
@@ -107,19 +142,27 @@ def _abroad(job: Job, rank: int) -> Names:
     return tuple(name for name in job.communicators_of.get(rank, ()) if name not in job.within_hosts)
 
 
-def _is_fine_below(job: Job, seen: Transfers, one: _Channel, separation: SeparationSettings) -> bool:
-    """Whether all suspects of a channel between ToRs transfer as usual on channels that stay below their own."""
+def _is_fine_below(
+    job: Job, seen: Transfers, one: _Channel, settings: SwitchSettings, separation: SeparationSettings
+) -> bool:
+    """Whether all suspects of a channel between ToRs transfer as usual on most channels that stay below their own."""
     if len({job.tor(rank) for rank in one.leaf.members} - {None}) < 2:
         return False
+    iteration = one.leaf.iteration
 
-    def judged(rank: int) -> list[float]:
+    def below(rank: int) -> list[Transferred]:
         def tells(members: Sequence[int]) -> bool:
             return not job.on_one_host(members) and {job.tor(member) for member in members} == {job.tor(rank)}
 
-        return seen.slowness(job, rank, one.leaf.iteration, separation, tells)
+        return seen.on_channels(job, rank, iteration, tells)
 
-    below = [judged(rank) for rank in one.suspects]
-    return all(amounts and not mostly_slow(amounts, separation) for amounts in below)
+    def is_fine(rank: int, slowdown: float) -> bool:
+        most = [(of.amount + separation.sigmas * of.chance) / of.usual for of in below(rank) if of.usual > 0]
+        return bool(most) and sum(each < settings.fine_share * slowdown for each in most) > len(most) / 2
+
+    slowed = seen.on_channels(job, one.leaf.rank, iteration, lambda members: set(members) == set(one.leaf.members))
+    slowdown = max((of.amount / of.usual for of in slowed if of.usual > 0), default=0.0)
+    return all(is_fine(rank, slowdown) for rank in one.suspects)
 
 
 def _is_slow_elsewhere(

@@ -1,12 +1,20 @@
-"""What is above slow NICs: a ToR where its other ranks are slow as well, a spine where nobody is below the ToRs."""
+"""What is above slow NICs: a ToR where its other ranks are slow as well, a spine where nobody is below the ToRs, or
+where several channels have nothing else in common.
+"""
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from functools import cache
 
+import pyarrow as pa
 import pytest
 
 from diagnosis.job import Job
+from diagnosis.operator_graph import switch
+from diagnosis.operator_graph.leaf import Leaf, OperatorRef
 from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Location, locate
+from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.needs import Answer, Needs
+from diagnosis.operator_graph.separation import Separation, Tells, Transferred
 from diagnosis.operator_graph.switch import SwitchSettings
 from producers.simulation import Fault, Kind, Omissions, Scenario, SimulatedRun, simulate
 from producers.simulation.scenario import FabricShape
@@ -20,13 +28,13 @@ SPINES = ("spine:0", "spine:1", "spine:2", "spine:3")
 
 
 @cache
-def job_with(kind: Kind, at: int, *, ends: bool = True) -> SimulatedRun:
-    """Two stages, each of four replicas on the four hosts of a pod, with a slow device from iteration 14 on."""
+def job_with(kind: Kind, at: int, *, ends: bool = True, pp: int = 2, hosts_per_pod: int = 4) -> SimulatedRun:
+    """Two stages, or more, each of four replicas on four hosts, those of a pod, with a slow device from iteration 14 on."""
     return simulate(
         Scenario(
             5,
             tp=2,
-            pp=2,
+            pp=pp,
             dp=4,
             microbatches=4,
             layers=4,
@@ -34,7 +42,7 @@ def job_with(kind: Kind, at: int, *, ends: bool = True) -> SimulatedRun:
             iterations=18,
             gpus_per_host=2,
             compute_ms=200.0,
-            fabric=FabricShape(hosts_per_pod=4, spines=len(SPINES)),
+            fabric=FabricShape(hosts_per_pod=hosts_per_pod, spines=len(SPINES)),
             faults=(Fault(kind, at, FAULTY, slowdown=1.3),),
             omissions=Omissions(ends=not ends),
         )
@@ -72,9 +80,63 @@ def test_a_slow_nic_or_cable_is_not_its_tor(kind: Kind) -> None:
 
 
 def test_of_a_slow_spine_all_that_the_traffic_may_take_are_named() -> None:
-    location = located(job_with(Kind.SPINE_SLOW, 0))
-    assert {devices for _, devices in told(location)} == {SPINES}
-    assert {(culprit.cause, culprit.level) for culprit in location.culprits} == {("communication_slow", "group")}
+    [culprit] = located(job_with(Kind.SPINE_SLOW, 0)).culprits
+    assert tuple(device.device for device in culprit.devices) == SPINES
+    assert (culprit.cause, culprit.level) == ("communication_slow", "group")
+    assert len(culprit.ranks) > 2  # those of several channels
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_slow_spine_is_told_by_channels_that_have_nothing_else_in_common(ends: bool) -> None:
+    """With a host a pod every channel goes over spines, so that none stays below a ToR."""
+    run = job_with(Kind.SPINE_SLOW, 0, pp=4, hosts_per_pod=1, ends=ends)
+    assert {devices for _, devices in told(located(run))} == {SPINES}
+    alike = LocateSettings(switch=SwitchSettings(least_apart=9))
+    assert not any(devices == SPINES for _, devices in told(located(run, settings=alike)))
+
+
+@pytest.mark.parametrize("kind", [Kind.NIC_SLOW, Kind.LINK_SLOW, Kind.TOR_SLOW])
+def test_what_slows_channels_that_share_a_nic_or_a_tor_is_no_spine(kind: Kind) -> None:
+    for hosts_per_pod in (1, 4):
+        found = told(located(job_with(kind, RAIL[1], hosts_per_pod=hosts_per_pod)))
+        assert found
+        assert not any(device in SPINES for _, devices in found for device in devices)
+
+
+@pytest.mark.parametrize(
+    ("below", "is_spine"),
+    [
+        (Transferred(0.0, 100.0, 1.0), True),
+        (Transferred(10.0, 100.0, 1.0), False),  # half of what a ToR would do that slows the other one by a fifth
+        (Transferred(0.0, 100.0, 20.0), False),  # may be slow
+        (Transferred(0.0, float("nan"), 1.0), False),
+        (None, False),
+    ],
+)
+def test_a_spine_is_told_by_what_is_certainly_as_fast_as_ever_below_the_tor(
+    monkeypatch: pytest.MonkeyPatch, below: Transferred | None, is_spine: bool
+) -> None:
+    job = job_with(Kind.SPINE_SLOW, 0).job
+    across = (0, 8)  # the same rank of both stages, which are in pods of their own
+
+    class Seen:
+        def on_channels(self, _: Job, rank: int, iteration: int, tells: Tells) -> list[Transferred]:
+            seen = [(across, Transferred(20.0, 100.0, 1.0)), (RAIL, below)]
+            return [of for members, of in seen if of is not None and tells(members)]
+
+        def slowness(self, *_: object) -> list[float]:
+            return []
+
+    def seen(*_: object) -> Generator[Needs, Answer, Seen]:
+        yield from ()
+        return Seen()
+
+    monkeypatch.setattr(switch, "transfers", seen)
+    leaf = Leaf(0, "pipeline", across, 20, 14, OperatorRef(0, "pipeline", 0, "send"), (0,))
+    channels, settings = [(leaf, Separation(across, (0,)))], LocateSettings()
+    asking = switch.slow_switches(Logs(job, (14,)), channels, [13], settings.switch, settings.separation)
+    named, _ = answered(asking, pa.table({}))
+    assert {device.device for device in named.get(leaf, ())} == (set(SPINES) if is_spine else set())
 
 
 def test_what_is_not_known_of_others_names_no_switch() -> None:
