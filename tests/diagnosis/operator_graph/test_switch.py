@@ -29,7 +29,7 @@ SPINES = ("spine:0", "spine:1", "spine:2", "spine:3")
 
 @cache
 def job_with(kind: Kind, at: int, *, ends: bool = True, pp: int = 2, hosts_per_pod: int = 4) -> SimulatedRun:
-    """Two stages, or more, each of four replicas on four hosts, those of a pod, with a slow device from iteration 14 on."""
+    """Stages of four replicas on four hosts each, those of a pod, with a slow device from iteration 14 on."""
     return simulate(
         Scenario(
             5,
