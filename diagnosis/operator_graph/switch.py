@@ -17,14 +17,7 @@ from diagnosis.job import Job
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operator_graph.separation import (
-    Separation,
-    SeparationSettings,
-    Transferred,
-    Transfers,
-    mostly_slow,
-    transfers,
-)
+from diagnosis.operator_graph.separation import Separation, SeparationSettings, Transfers, mostly_slow, transfers
 from diagnosis.topology import Device
 
 
@@ -35,8 +28,9 @@ class SwitchSettings:
     A ToR is slow where all of these are, and the suspects, as far as anything is known of them, if together they are of
     at least ``least_hosts``, and ``slow_share`` of all their channels is slow: of a slow spine some are as well.
 
-    A spine is slow where the suspects' other channels are certainly slowed by less than ``fine_share`` of what the slow
-    one is, or where ``least_apart`` slow channels share neither a NIC nor a ToR.
+    A spine is slow where most channels of the suspects that stay below their ToRs are certainly slowed by less than
+    ``fine_share`` of what the slow one is, or where ``least_apart`` slow channels may all have taken it, no two of
+    which share a NIC or a ToR.
     """
 
     most_mates: int = 3
@@ -95,24 +89,21 @@ def slow_switches(
 
 
 def _spines_in_common(job: Job, leaves: Sequence[Leaf], settings: SwitchSettings) -> dict[Leaf, tuple[Device, ...]]:
-    """The spines that slow channels all over the fabric may have in common, where they have no NIC and no ToR so: it is
+    """The spines that slow channels all over the fabric may have taken, where enough of them share nothing else: it is
     likelier that one of these is slow than that several NICs are at once.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
     leaves = [leaf for leaf in leaves if over[leaf]]
-    nics, apart = set[str](), []
-    for leaf in sorted(leaves, key=lambda leaf: len(leaf.members)):
-        own = {nic.device for rank in leaf.members for nic in job.nics(rank)}
-        if nics.isdisjoint(own):
-            nics |= own
+    below, apart = set[Device](), []
+    for leaf in sorted(leaves, key=lambda leaf: len(leaf.members)):  # of small ones more are apart
+        own = {device for rank in leaf.members for device in (*job.nics(rank), job.tor(rank)) if device is not None}
+        if below.isdisjoint(own):
+            below |= own
             apart.append(leaf)
     if len(apart) < settings.least_apart:
         return {}
-    tors = [{tor.device for rank in leaf.members if (tor := job.tor(rank)) is not None} for leaf in apart]
-    common = [spine for spine in over[apart[0]] if all(spine in over[leaf] for leaf in apart)]
-    if set.intersection(*tors) or not common:
-        return {}
-    return {leaf: tuple(common) for leaf in leaves if set(common) <= set(over[leaf])}
+    common = tuple(spine for spine in over[apart[0]] if all(spine in over[leaf] for leaf in apart))
+    return {leaf: common for leaf in leaves if set(common) <= set(over[leaf])}
 
 
 def _channel(job: Job, leaf: Leaf, apart: Separation, settings: SwitchSettings) -> _Channel:
@@ -149,20 +140,19 @@ def _is_fine_below(
     if len({job.tor(rank) for rank in one.leaf.members} - {None}) < 2:
         return False
     iteration = one.leaf.iteration
+    slowed = seen.on_channels(job, one.leaf.rank, iteration, lambda members: set(members) == set(one.leaf.members))
+    slowdown = max((of.amount / of.usual for of in slowed if of.usual > 0), default=0.0)
 
-    def below(rank: int) -> list[Transferred]:
+    def is_fine(rank: int) -> bool:
         def tells(members: Sequence[int]) -> bool:
             return not job.on_one_host(members) and {job.tor(member) for member in members} == {job.tor(rank)}
 
-        return seen.on_channels(job, rank, iteration, tells)
+        below = [of for of in seen.on_channels(job, rank, iteration, tells) if of.usual > 0]
+        at_most = [(of.amount + separation.sigmas * of.chance) / of.usual for of in below]
+        fine = sum(each < settings.fine_share * slowdown for each in at_most)
+        return fine > separation.slow_share * len(at_most)
 
-    def is_fine(rank: int, slowdown: float) -> bool:
-        most = [(of.amount + separation.sigmas * of.chance) / of.usual for of in below(rank) if of.usual > 0]
-        return bool(most) and sum(each < settings.fine_share * slowdown for each in most) > len(most) / 2
-
-    slowed = seen.on_channels(job, one.leaf.rank, iteration, lambda members: set(members) == set(one.leaf.members))
-    slowdown = max((of.amount / of.usual for of in slowed if of.usual > 0), default=0.0)
-    return all(is_fine(rank, slowdown) for rank in one.suspects)
+    return all(is_fine(rank) for rank in one.suspects)
 
 
 def _is_slow_elsewhere(

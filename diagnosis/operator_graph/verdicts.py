@@ -70,7 +70,7 @@ class Verdicts:
     def met(self, row: int) -> Ints:
         """The iteration's rows of the row's operator, on whichever rank; none where it has no key."""
         low, high = np.searchsorted(self._keys_in_order, [self.keys[row], self.keys[row] + 1])
-        return np.sort(self._by_key[low:high])
+        return self._by_key[low:high]
 
     @cached_property
     def _by_key(self) -> Ints:

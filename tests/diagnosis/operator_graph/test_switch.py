@@ -2,7 +2,10 @@
 where several channels have nothing else in common.
 """
 
-from collections.abc import Collection, Generator
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import pyarrow as pa
@@ -91,8 +94,8 @@ def test_a_slow_spine_is_told_by_channels_that_have_nothing_else_in_common(ends:
     """With a host a pod every channel goes over spines, so that none stays below a ToR."""
     run = job_with(Kind.SPINE_SLOW, 0, pp=4, hosts_per_pod=1, ends=ends)
     assert {devices for _, devices in told(located(run))} == {SPINES}
-    alike = LocateSettings(switch=SwitchSettings(least_apart=9))
-    assert not any(devices == SPINES for _, devices in told(located(run, settings=alike)))
+    many = LocateSettings(switch=SwitchSettings(least_apart=9))
+    assert not any(devices == SPINES for _, devices in told(located(run, settings=many)))
 
 
 @pytest.mark.parametrize("kind", [Kind.NIC_SLOW, Kind.LINK_SLOW, Kind.TOR_SLOW])
@@ -119,24 +122,46 @@ def test_a_spine_is_told_by_what_is_certainly_as_fast_as_ever_below_the_tor(
     job = job_with(Kind.SPINE_SLOW, 0).job
     across = (0, 8)  # the same rank of both stages, which are in pods of their own
 
-    class Seen:
-        def on_channels(self, _: Job, rank: int, iteration: int, tells: Tells) -> list[Transferred]:
-            seen = [(across, Transferred(20.0, 100.0, 1.0)), (RAIL, below)]
-            return [of for members, of in seen if of is not None and tells(members)]
+    told_of = [(across, Transferred(20.0, 100.0, 1.0)), *([(RAIL, below)] if below else [])]
+    monkeypatch.setattr(switch, "transfers", Seen(told_of).fetched)
+    named = above(job, [across])
+    assert named == ([set(SPINES)] if is_spine else [set()])
 
-        def slowness(self, *_: object) -> list[float]:
-            return []
 
-    def seen(*_: object) -> Generator[Needs, Answer, Seen]:
+@pytest.mark.parametrize(("hosts_per_pod", "is_spine"), [(1, True), (4, False)])
+def test_channels_two_of_which_share_a_tor_prove_no_spine(
+    monkeypatch: pytest.MonkeyPatch, hosts_per_pod: int, is_spine: bool
+) -> None:
+    """In a pod of four hosts the first two are below one ToR, which may be slow beside a NIC of another rail."""
+    monkeypatch.setattr(switch, "transfers", Seen([]).fetched)
+    named = above(job_with(Kind.SPINE_SLOW, 0, hosts_per_pod=hosts_per_pod).job, [(0, 8), (2, 10), (1, 9)])
+    assert named == [set(SPINES) if is_spine else set()] * 3
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of some channels, by members, whoever is asked."""
+
+    told_of: Sequence[tuple[tuple[int, ...], Transferred]]
+
+    def on_channels(self, _: Job, rank: int, iteration: int, tells: Tells) -> list[Transferred]:
+        return [of for members, of in self.told_of if tells(members)]
+
+    def slowness(self, *_: object) -> list[float]:
+        return []
+
+    def fetched(self, *_: object) -> Generator[Needs, Answer, Seen]:
         yield from ()
-        return Seen()
+        return self
 
-    monkeypatch.setattr(switch, "transfers", seen)
-    leaf = Leaf(0, "pipeline", across, 20, 14, OperatorRef(0, "pipeline", 0, "send"), (0,))
-    channels, settings = [(leaf, Separation(across, (0,)))], LocateSettings()
-    asking = switch.slow_switches(Logs(job, (14,)), channels, [13], settings.switch, settings.separation)
+
+def above(job: Job, channels: Sequence[tuple[int, ...]]) -> list[set[str]]:
+    """The switches that slow channels are due to, of each of which the first rank was told apart."""
+    leaves = [Leaf(of[0], "pipeline", of, 20, 14, OperatorRef(of[0], "pipeline", 0, "send"), of[:1]) for of in channels]
+    asked, settings = [(leaf, Separation(leaf.members, leaf.members[:1])) for leaf in leaves], LocateSettings()
+    asking = switch.slow_switches(Logs(job, (14,)), asked, [13], settings.switch, settings.separation)
     named, _ = answered(asking, pa.table({}))
-    assert {device.device for device in named.get(leaf, ())} == (set(SPINES) if is_spine else set())
+    return [{device.device for device in named.get(leaf, ())} for leaf in leaves]
 
 
 def test_what_is_not_known_of_others_names_no_switch() -> None:
