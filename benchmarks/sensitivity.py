@@ -44,13 +44,14 @@ def run(
     varied = variations.variations(settings, delta or DELTAS, pivots or PIVOTS)
     cases = plan.cases(runs, healthy, noise.profiles, seeds, ranks=ranks, iterations=iterations)
     finished = Finished(resume, version(settings), variations.VariedScore)
-    wanted = [(case, one) for case in cases for one in varied]
-    to_do = [(case, one) for case, one in wanted if one.of(case) not in finished.scores]
-    with terminal.progress("runs under a setting", len(wanted)) as shown:
-        for done, score in enumerate(workers.results(variations.judge, to_do, processes), len(wanted) - len(to_do) + 1):
-            finished.add(score)
-            shown.advance(done)
-    scores = finished.of(one.of(case) for case, one in wanted)
+    lacking = [(case, [one for one in varied if one.of(case) not in finished.scores]) for case in cases]
+    to_do = [(case, still) for case, still in lacking if still]
+    with terminal.progress("simulated runs", len(cases)) as shown:
+        for done, of_run in enumerate(workers.results(variations.judge_each, to_do, processes), start=1):
+            for score in of_run:
+                finished.add(score)
+            shown.advance(len(cases) - len(to_do) + done)
+    scores = finished.of(one.of(case) for case in cases for one in varied)
     by_noise = {name: [score for score in scores if score.noise == name] for name in noise.profiles}
     return {
         "runs": {"faulty": runs, "healthy": healthy, "ranks": ranks, "iterations": iterations},

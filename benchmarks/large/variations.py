@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from benchmarks.large.figures import summarise
@@ -76,20 +75,15 @@ def variations(settings: Settings, deltas: Iterable[float], pivots: Iterable[int
     return by_delta + [Variation("pivots", count, settings.model_copy(update={"pivots": count})) for count in pivots]
 
 
-def judge(task: tuple[LargeCase, Variation]) -> VariedScore:
-    """The score of a run under a setting; the run is not simulated anew where it is the one before."""
+def judge_each(task: tuple[LargeCase, Sequence[Variation]]) -> list[VariedScore]:
+    """The scores of one run, simulated once, under each setting."""
     case, varied = task
-    return under(varied, case, _simulated(case))
+    return under_each(case, LazyRun(case.scenario()), varied)
 
 
-def under(varied: Variation, case: LargeCase, run: LazyRun) -> VariedScore:
+def under_each(case: LargeCase, run: LazyRun, varied: Sequence[Variation]) -> list[VariedScore]:
     """The same of a run that is simulated already."""
-    return VariedScore(varied.name, varied.value, judged(case, run, varied.settings))
-
-
-@lru_cache(maxsize=1)
-def _simulated(case: LargeCase) -> LazyRun:
-    return LazyRun(case.scenario())
+    return [VariedScore(one.name, one.value, judged(case, run, one.settings)) for one in varied]
 
 
 def figures(varied: Sequence[Variation], scores: Iterable[VariedScore]) -> Mapping[str, Mapping[str, Figures]]:

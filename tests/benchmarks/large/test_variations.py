@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from benchmarks.large import variations
 from benchmarks.large.plan import LargeCase
-from benchmarks.large.variations import Variation, VariedCase, VariedScore, under
+from benchmarks.large.variations import Variation, VariedCase, VariedScore, under_each
 from offbeat.settings import Settings
 from tests.benchmarks.large.runs import CASE, FAULT, SCORE, slow_nic
 from tests.offbeat.command_line import offbeat
@@ -28,7 +29,7 @@ def test_a_large_delta_passes_over_what_a_smaller_one_finds() -> None:
     """The NIC makes iterations half as long again."""
     case, run = replace(CASE, all_logs=False), slow_nic()
     varied = variations.variations(Settings(), [1.1, 3.0], [])
-    found, passed_over = (under(one, case, run).score for one in varied)
+    found, passed_over = (one.score for one in under_each(case, run, varied))
     assert found.searched > 0
     assert found.iterations.hit > 0
     assert (passed_over.searched, passed_over.iterations.hit) == (0, 0)
@@ -42,15 +43,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[VariedCase]:
     """What is judged: named with two pivots at most in default noise, with one in hard noise."""
     asked: list[VariedCase] = []
 
-    def made(task: tuple[LargeCase, Variation]) -> VariedScore:
-        case, one = task
-        asked.append(one.of(case))
+    def made(task: tuple[LargeCase, Sequence[Variation]]) -> list[VariedScore]:
+        case, varied = task
+        asked.extend(one.of(case) for one in varied)
         named = replace(SCORE, noise=case.noise, asked=case)
         missed = replace(named, faults=(replace(FAULT, places=dict.fromkeys(FAULT.places, 9)),))
-        found = one.value <= (2 if case.noise == "default" else 1)
-        return VariedScore(one.name, one.value, named if found else missed)
+        most = 2 if case.noise == "default" else 1
+        return [VariedScore(one.name, one.value, named if one.value <= most else missed) for one in varied]
 
-    monkeypatch.setattr(variations, "judge", made)
+    monkeypatch.setattr(variations, "judge_each", made)
     return asked
 
 
