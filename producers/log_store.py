@@ -12,7 +12,7 @@ import pyarrow as pa
 from diagnosis.columns import Ints
 from diagnosis.job import Job
 from producers.log_index import LogIndex
-from producers.next_calls import COLUMNS, following_calls, lacks_ends, told
+from producers.next_calls import COLUMNS, following_calls, lacks_ends, with_following
 
 COMPLETE, PARTIAL, OVERWRITTEN = "complete", "partial", "overwritten"
 MAX_ROWS = 4_000_000
@@ -161,7 +161,7 @@ class RecordingStore:
         table = self._index.table.take(pa.array(at[: self._max_rows]))
         if next_calls and lacks_ends(table):
             following = following_calls(self._index.table.select(COLUMNS).take(pa.array(all_at)))
-            table = told(table, following[chosen][: self._max_rows])
+            table = with_following(table, following[chosen][: self._max_rows])
         if iteration_to < oldest:
             return table, OVERWRITTEN
         kept = np.arange(np.searchsorted(self._index.iterations, max(iteration_from, oldest)), self._next)

@@ -25,7 +25,7 @@ def lacks_ends(rows: pa.Table) -> bool:
 
 def with_next_calls(rows: pa.Table) -> pa.Table:
     """All rows of some ranks in some iterations, with ``next_call_ns`` where no end is known."""
-    return told(rows, following_calls(rows)) if lacks_ends(rows) else rows
+    return with_following(rows, following_calls(rows)) if lacks_ends(rows) else rows
 
 
 def following_calls(rows: pa.Table) -> Ints:
@@ -48,8 +48,8 @@ def following_calls(rows: pa.Table) -> Ints:
     return np.where(integers(rows, "end_ns") != UNKNOWN, UNKNOWN, np.where(said == UNKNOWN, following, said))
 
 
-def told(rows: pa.Table, following: Ints) -> pa.Table:
-    """The rows with when their ranks went on."""
+def with_following(rows: pa.Table, following: Ints) -> pa.Table:
+    """Rows with when their ranks went on, as ``following_calls`` has it; shape (rows,)."""
     at = TOPIC.schema.get_field_index("next_call_ns")
     return rows.set_column(at, TOPIC.schema.field(at), pa.array(following, mask=following == UNKNOWN))
 

@@ -200,9 +200,8 @@ def _concerns(incident: Row, fault: FaultTruth, job: Job, shift: int) -> bool:
 
 def _naming(incident: Row, fault: FaultTruth, job: Job) -> str | None:
     named, own = set(incident["ranks"]), _ranks(fault.inseparable, job)
-    if are_switches(
-        device["kind"] for device in incident["devices"]
-    ):  # it names ranks whose traffic shows it, of spines not all that are below
+    if are_switches(device["kind"] for device in incident["devices"]):
+        # it names ranks whose traffic shows it, of spines not all that are below
         devices, slow = _devices(incident), set(fault.inseparable)
         return NAMED if devices == slow else NARROWED if devices > slow else None
     if named == own:

@@ -208,6 +208,7 @@ def _next_lines(iteration: Ints, op: Ints, peer: Ints) -> Ints:
 
     That is the next one, unless an iteration is missing between them. A send and the receive from the same peer are
     posted at once and waited for together, so of the send it is the one after the receive.
+    Agents say the same by code of their own, since what tests them shares none with them.
     """
     goes_on = np.append(np.diff(iteration) <= 1, False)[: len(iteration)]
     following = np.where(goes_on, np.arange(1, len(iteration) + 1), _NONE)

@@ -106,4 +106,7 @@ def work(job: Job, connection: Connection, progress: Progress) -> None:
 
 def peak_bytes() -> int:
     """The most memory that this program has ever held; what getrusage tells is its parent's, where that held more."""
-    return int(_PEAK.search(Path("/proc/self/status").read_bytes())[1]) << 10  # type: ignore[index]
+    told = _PEAK.search(Path("/proc/self/status").read_bytes())
+    if told is None:
+        raise RuntimeError("/proc/self/status does not say VmHWM: this needs Linux")
+    return int(told[1]) << 10

@@ -66,48 +66,36 @@ def lazily(of: LazyLog, last: int = 3, keep_iterations: int | None = None) -> Si
     return store
 
 
-COMMUNICATORS = sorted(log().run.job.members)
+Asked = tuple[set[int], int, int, str | None, int | None, int | None]
+"""Ranks, the first and last iteration, a communicator, and bounds of its sequence numbers."""
+
+ASKED = st.tuples(
+    st.sets(st.integers(0, 17), max_size=4),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.none() | st.sampled_from(sorted(log().run.job.members)),
+    st.none() | st.integers(0, 60),
+    st.none() | st.integers(0, 400),
+)
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    ranks=st.sets(st.integers(0, 17), max_size=4),
-    iterations=st.tuples(st.integers(0, 5), st.integers(0, 5)),
-    communicator=st.none() | st.sampled_from(COMMUNICATORS),
-    seqs=st.tuples(st.none() | st.integers(0, 60), st.none() | st.integers(0, 400)),
-    keep=st.none() | st.integers(1, 3),
-)
-def test_it_answers_as_a_store_of_the_whole_log(
-    ranks: set[int],
-    iterations: tuple[int, int],
-    communicator: str | None,
-    seqs: tuple[int | None, int | None],
-    keep: int | None,
-) -> None:
-    rows, outcome = lazily(log(), keep_iterations=keep).rows(ranks, *iterations, communicator, *seqs)
-    expected, told = recorded(log(), keep_iterations=keep).rows(ranks, *iterations, communicator, *seqs)
+@given(asked=ASKED, keep=st.none() | st.integers(1, 3))
+def test_it_answers_as_a_store_of_the_whole_log(asked: Asked, keep: int | None) -> None:
+    rows, outcome = lazily(log(), keep_iterations=keep).rows(*asked)
+    expected, told = recorded(log(), keep_iterations=keep).rows(*asked)
     assert rows.to_pylist() == expected.to_pylist()
     assert outcome == told
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    ranks=st.sets(st.integers(0, 17), max_size=4),
-    iterations=st.tuples(st.integers(0, 5), st.integers(0, 5)),
-    communicator=st.none() | st.sampled_from(COMMUNICATORS),
-    seqs=st.tuples(st.none() | st.integers(0, 60), st.none() | st.integers(0, 400)),
-    lost=st.sampled_from([0.0, 0.05]),
-)
+@given(asked=ASKED, lost=st.sampled_from([0.0, 0.05]))
 def test_where_no_ends_are_logged_it_tells_when_ranks_went_on_as_a_store_of_the_whole_log(
-    ranks: set[int],
-    iterations: tuple[int, int],
-    communicator: str | None,
-    seqs: tuple[int | None, int | None],
-    lost: float,
+    asked: Asked, lost: float
 ) -> None:
     bare = log(replace(WHOLE, lost_share=lost), bare=True)
     stores = (lazily(bare), recorded(bare))
-    rows, expected = (store.rows(ranks, *iterations, communicator, *seqs, next_calls=True)[0] for store in stores)
+    rows, expected = (store.rows(*asked, next_calls=True)[0] for store in stores)
     for column in ("rank", "seq", "call_ns", "next_call_ns"):
         assert rows.column(column).to_pylist() == expected.column(column).to_pylist()
 
