@@ -178,7 +178,12 @@ class Job:
 
     def tor(self, rank: int) -> Device | None:
         """The only ToR above a rank's NICs; None where there are several, or it is not known."""
-        return None if self.topology is None else self.topology.tor(nic.device for nic in self.nics(rank))
+        above = self.tors(rank)
+        return above[0] if len(above) == 1 else None
+
+    def tors(self, rank: int) -> tuple[Device, ...]:
+        """The ToRs above a rank's NICs, as far as they are known."""
+        return () if self.topology is None else self.topology.tors(nic.device for nic in self.nics(rank))
 
     def spines_between(self, ranks: Iterable[int]) -> tuple[Device, ...]:
         """The spines that traffic between ranks' ToRs may take, all of them."""

@@ -72,8 +72,13 @@ class Topology:
 
     def tor(self, nics: Iterable[str]) -> Device | None:
         """The only ToR above some NICs; None where there are several, or it is not known."""
-        above = {tor for nic in nics for _, tor in self.uplinks.get(nic, ())}
-        return Device(tor := above.pop(), "tor", self.below.get(tor)) if len(above) == 1 else None
+        above = self.tors(nics)
+        return above[0] if len(above) == 1 else None
+
+    def tors(self, nics: Iterable[str]) -> tuple[Device, ...]:
+        """The ToRs above some NICs."""
+        above = sorted({tor for nic in nics for _, tor in self.uplinks.get(nic, ())})
+        return tuple(Device(tor, "tor", self.below.get(tor)) for tor in above)
 
     def crossed(self, nics: Sequence[str], others: Iterable[str] = ()) -> tuple[Device, ...]:
         """What the traffic of some NICs, among themselves and with others, crosses on their side.

@@ -55,6 +55,13 @@ _LEAST = {
     "compare.slow.fluctuation.shortest_period": 2,
     "search.locate.baseline_iterations": 3,
     "search.locate.large_baseline_iterations": 3,
+    "search.locate.attribution.most_ranks": 1,
+    "search.locate.attribution.most_channels": 1,
+    "search.locate.attribution.most_operators": 1,
+    "search.locate.separation.most_operators": 1,
+    "search.locate.host.least_mates": 1,
+    "search.locate.switch.least_hosts": 2,
+    "search.locate.switch.least_apart": 1,
 }
 """Bounds of the rooms' numbers; of the others 0 is the least."""
 

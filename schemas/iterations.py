@@ -72,5 +72,6 @@ TOPIC = Topic(
         Column("step_excess_ns", DURATION, "Of that, in the iterations that were longer still.", "ns", nullable=True),
         Column("baseline", pa.list_(pa.int32()), "Iterations to compare with, on irregular ones.", nullable=True),
         Column("last", pa.bool_(), "The job's log ends with this iteration.", nullable=True),
+        Column("job_from", pa.int32(), "First iteration of the job that was reported.", nullable=True, minimum=0),
     ),
 )

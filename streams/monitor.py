@@ -197,8 +197,9 @@ class Monitor:
         if last:
             over_ns = max(start + (duration or 0) for start, duration, _ in reports.values())
             self._ended[message.job] = _End(iteration, over_ns)
+        columns = self._columns(judgement, last)
         rows = [
-            {"pivot": pivot, "start_ns": start, "duration_ns": duration, **self._columns(judgement, last)}
+            {"pivot": pivot, "start_ns": start, "duration_ns": duration, "job_from": watched.monitor.first, **columns}
             for pivot, (start, duration, _) in sorted(reports.items())
         ]
         batch = catalogue.ITERATIONS.from_rows(rows)

@@ -168,6 +168,7 @@ class Search:
                 pivots=tuple(r["pivot"] for r in rows),
                 excess_ns=max(1, duration - row["expected_ns"]),
                 expected_ns=row["expected_ns"],
+                job_from=row["job_from"] or 0,
             )
             columns_here = {**columns, "iteration_ns": duration}
             yield _Task(message.offset, message.watermark_ns, irregularity, columns_here)
@@ -214,7 +215,8 @@ class Search:
             log.exception("the search of iteration %d of %s failed", irregularity.iteration, searches.job.job)
             yield self._ended(searches, running, _NOTHING, now_ns)
             return
-        request_id = identity(searches.job.job, METHOD, irregularity.iteration, irregularity.pivots, running.asked)
+        asked = irregularity.iteration, irregularity.pivots, running.asked, needs
+        request_id = identity(searches.job.job, METHOD, *asked)
         running.asked += 1
         deadline_ns = now_ns + self._settings.answer_within_ns
         running.fetch = Fetch(request_id, searches.job.job, needs, deadline_ns)

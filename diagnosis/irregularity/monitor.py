@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from statistics import median_low
 from typing import Any
@@ -58,6 +58,9 @@ class MonitorSettings:
 class Run:
     """Irregular iterations with at most a short break between them: one fault's footprint in time.
 
+    The last is the ``ordinal``-th of them and the ``in_a_row``-th without a break; ``regular_after`` it came so many
+    regular ones. ``degraded``: so many came in a row that it is a degradation.
+
     ``period``: they come again after so many iterations, and the break may be as long; from ``recurs_from`` times the
     expected on an iteration is one of them.
 
@@ -72,7 +75,7 @@ class Run:
     in_a_row: int
     excess_ns: int
     baseline: tuple[int, ...]
-    regular_since: int = 0
+    regular_after: int = 0
     degraded: bool = False
     level_ns: int = 0
     level_length: int = 0
@@ -134,9 +137,10 @@ class Judgement:
 
 @dataclass
 class IterationMonitor:
-    """Judges the iterations of one job one after the other, on one pivot's durations."""
+    """Judges the iterations of one job one after the other by how long each was; ``first`` is the first that came."""
 
     settings: MonitorSettings = field(default_factory=MonitorSettings)
+    first: int | None = None
     seen: int = 0
     baseline: deque[tuple[int, int]] = field(default_factory=deque)
     run: Run | None = None
@@ -153,6 +157,7 @@ class IterationMonitor:
     def judge(self, iteration: int, duration_ns: int | None) -> Judgement:
         """Take the next iteration in; a duration of None is not known and changes nothing but the count."""
         self.seen += 1
+        self.first = iteration if self.first is None else self.first
         self._remember(duration_ns)
         expected = self.expected_ns
         recurs = self._recurrence(duration_ns, expected)
@@ -166,21 +171,21 @@ class IterationMonitor:
         if duration_ns > max(delta * expected, expected + self.settings.least_excess_ns):
             period, since = (None, None) if recurs is None else recurs
             run = self._extended(iteration, duration_ns, expected)
-            self.run = _with(run, period=period, recurs_from=since)
+            self.run = replace(run, period=period, recurs_from=since)
             self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, delta, self.run)
         of = self._dips_from(duration_ns, expected)
         if of is not None and of.degraded:
-            self.run = _with(of, excess_ns=of.excess_ns + max(0, duration_ns - expected))
+            self.run = replace(of, excess_ns=of.excess_ns + max(0, duration_ns - expected))
             return Judgement(iteration, duration_ns, expected, False, delta, self.run)
         if of is None:
             self._learn(iteration, duration_ns)
         quiet = self._counts_as_quiet()
         if self.run is None:
             return Judgement(iteration, duration_ns, expected, False, delta, quiet=quiet)
-        since = self.run.regular_since + 1
+        since = self.run.regular_after + 1
         ended = since >= self._closed_after(self.run)
-        run = _with(self.run, regular_since=since, in_a_row=0)
+        run = replace(self.run, regular_after=since, in_a_row=0)
         self.run = None if ended else run
         return Judgement(iteration, duration_ns, expected, False, delta, run, closed=ended, quiet=quiet)
 
@@ -191,6 +196,7 @@ class IterationMonitor:
     def to_state(self) -> dict[str, Any]:
         """What a restart needs to judge as if there had been none."""
         return {
+            "first": self.first,
             "seen": self.seen,
             "baseline": [list(entry) for entry in self.baseline],
             "run": asdict(self.run) if self.run else None,
@@ -204,6 +210,7 @@ class IterationMonitor:
         run = state["run"]
         return cls(
             settings=settings,
+            first=state.get("first"),  # states of earlier builds have none
             seen=state["seen"],
             baseline=deque((iteration, duration) for iteration, duration in state["baseline"]),
             run=_run(run) if run else None,
@@ -225,8 +232,9 @@ class IterationMonitor:
     def _recurrence(self, duration_ns: int | None, expected_ns: int | None) -> Recurrence | None:
         """The fluctuation that goes on, or that shows with this iteration; None: there is none."""
         run, settings = self.run, self.settings.fluctuation
-        # states of earlier builds have a period alone
-        known = None if run is None or run.period is None else Recurrence(run.period, run.recurs_from or settings.delta)
+        known = None
+        if run is not None and run.period is not None and run.recurs_from is not None:
+            known = Recurrence(run.period, run.recurs_from)
         least = min(settings.faint, settings.delta)
         if duration_ns is None or expected_ns is None or duration_ns <= least * expected_ns:
             return known
@@ -281,17 +289,17 @@ class IterationMonitor:
             below = (iteration,)
             return Run(iteration, iteration, 1, 1, excess_ns, baseline, level_ns=excess_ns, level_length=1, below=below)
         in_a_row = run.in_a_row + 1
-        extended = _with(
+        extended = replace(
             run,
             last=iteration,
             ordinal=run.ordinal + 1,
             in_a_row=in_a_row,
             excess_ns=run.excess_ns + excess_ns,
-            regular_since=0,
+            regular_after=0,
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
             **self._level(run, iteration, duration_ns, expected_ns),
         )
-        return _with(extended, below_step=extended.below) if self._is_late(extended) else extended
+        return replace(extended, below_step=extended.below) if self._is_late(extended) else extended
 
     def _is_late(self, run: Run) -> bool:
         """Whether a run's last iteration is on a step, and what that is compared with may be overwritten by now."""
@@ -333,7 +341,3 @@ def _run(state: Mapping[str, Any]) -> Run:
     """What ``asdict`` made of a run, as JSON gives it back; states of earlier builds lack some fields."""
     fields: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in state.items()}
     return Run(**fields)
-
-
-def _with(run: Run, **changes: Any) -> Run:
-    return Run(**{**asdict(run), **changes})

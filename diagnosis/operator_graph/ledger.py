@@ -14,6 +14,7 @@ from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Wanted
 from diagnosis.operator_graph.spread import Spreads
 from diagnosis.operators import UNKNOWN, Ints
+from diagnosis.robust import of_most
 
 LEAST_WITNESSES = 2
 """Fewer ranks than this do not show what is common."""
@@ -254,7 +255,7 @@ class Ledger:
         the channel in question are no witnesses: they share its transfers. Few others tell nothing.
         """
         known = self._witnesses.compute if kind == "compute" else self._witnesses.transfer
-        return _of_most([amount for rank, amount in known.items() if rank not in members])
+        return _in_common([amount for rank, amount in known.items() if rank not in members])
 
     def _of_its_replica(self, members: tuple[int, ...]) -> float:
         """What three in four of the ranks at hand transferred longer than usual on the other stages of the members'
@@ -268,7 +269,7 @@ class Ledger:
         stages = {layout.pipeline_stage(rank) for rank in members}
         if len(replicas) > 1 or None in replicas:
             return 0.0
-        return _of_most(
+        return _in_common(
             [
                 amount
                 for rank, amount in self._witnesses.transfer.items()
@@ -336,6 +337,6 @@ class Ledger:
         return Leaf(late, None, (late,), excess, iteration, operator, path if path[-1] == late else (*path, late))
 
 
-def _of_most(amounts: Sequence[float]) -> float:
-    """What three in four of the amounts (ns) reach; 0 where they are few, or it is less than nothing."""
-    return max(0.0, float(np.quantile(amounts, 0.25))) if len(amounts) >= LEAST_WITNESSES else 0.0
+def _in_common(amounts: Sequence[float]) -> float:
+    """What most of the amounts (ns) reach; 0 where they are few, or it is less than nothing."""
+    return max(0.0, of_most(amounts)) if len(amounts) >= LEAST_WITNESSES else 0.0

@@ -39,7 +39,7 @@ _ON_A_HOST = {"gpu", "nvlink", "cpu"}
 class Irregularity:
     """An irregular iteration to explain: how much longer than usual it took, and what usual means.
 
-    ``expected_ns`` is how long it should have taken; 0: not known.
+    ``expected_ns`` is how long it should have taken; 0: not known. ``job_from`` is the job's first iteration.
     """
 
     iteration: int
@@ -47,6 +47,7 @@ class Irregularity:
     pivots: tuple[int, ...]
     excess_ns: int
     expected_ns: int = 0
+    job_from: int = 0
 
     @property
     def length(self) -> Length | None:
@@ -353,7 +354,7 @@ def _rated(
 ) -> Generator[Needs, Answer, list[Culprit]]:
     """The culprits with how much their operators explain of the iterations' times (Holmes 4.4)."""
     suspects = [Suspect(culprit.operator, culprit.cause == NETWORK, culprit.path[0]) for culprit in culprits]
-    first = max(settings.warm_up, irregularity.iteration + 1 - settings.series_iterations)
+    first = max(irregularity.job_from + settings.warm_up, irregularity.iteration + 1 - settings.series_iterations)
     window = range(first, irregularity.iteration + 1) if settings.series_iterations else ()
     rates = yield from rated(logs, suspects, irregularity.iteration, irregularity.baseline, tuple(window))
     return [

@@ -87,11 +87,11 @@ class _Typical:
 
 @dataclass
 class Logs:
-    """Rows fetched so far. ``missing`` ranks did not answer: unknown, and never blamed.
+    """Rows fetched so far. ``missing`` ranks did not answer, or there was no room for more of their rows: unknown, and
+    never blamed.
 
     Rows of ``iterations`` are asked for. What is usual is in the rows of some of these, or it comes as statistics of
-    the iterations of ``window``. ``bounded``: ranks were not asked, since there would be more than ``most_rows``; they
-    are as unknown as those that did not answer.
+    the iterations of ``window``. ``bounded``: ranks were not asked, since there would be more than ``most_rows``.
     ``narrow``: of a large job only parts are looked at; of others everything at hand, and where ends are not logged
     all that a rank's neighbours logged.
     """
@@ -208,7 +208,9 @@ class Logs:
         for need in needs:
             of_a_rank = self._rows_of_a_rank(need)
             ranks = need.ranks[: max(int(room / of_a_rank), 0)] if of_a_rank else need.ranks
-            self.bounded |= len(ranks) < len(need.ranks)
+            unasked = need.ranks[len(ranks) :]
+            self.bounded |= bool(unasked)
+            self.missing.update(unasked)
             room -= int(of_a_rank * len(ranks))
             if ranks:
                 kept.append(replace(need, ranks=ranks))

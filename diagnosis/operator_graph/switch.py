@@ -93,10 +93,10 @@ def _spines_in_common(job: Job, leaves: Sequence[Leaf], settings: SwitchSettings
     likelier that one of these is slow than that several NICs are at once.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
-    leaves = [leaf for leaf in leaves if over[leaf]]
+    leaves = [leaf for leaf in leaves if over[leaf] and all(map(job.tors, leaf.members))]
     below, apart = set[Device](), []
     for leaf in sorted(leaves, key=lambda leaf: len(leaf.members)):  # of small ones more are apart
-        own = {device for rank in leaf.members for device in (*job.nics(rank), job.tor(rank)) if device is not None}
+        own = {device for rank in leaf.members for device in (*job.nics(rank), *job.tors(rank))}
         if below.isdisjoint(own):
             below |= own
             apart.append(leaf)
@@ -144,8 +144,12 @@ def _is_fine_below(
     slowdown = max((of.amount / of.usual for of in slowed if of.usual > 0), default=0.0)
 
     def is_fine(rank: int) -> bool:
+        own = job.tor(rank)
+        if own is None:
+            return False
+
         def tells(members: Sequence[int]) -> bool:
-            return not job.on_one_host(members) and {job.tor(member) for member in members} == {job.tor(rank)}
+            return not job.on_one_host(members) and {job.tor(member) for member in members} == {own}
 
         below = [of for of in seen.on_channels(job, rank, iteration, tells) if of.usual > 0]
         at_most = [(of.amount + separation.sigmas * of.chance) / of.usual for of in below]

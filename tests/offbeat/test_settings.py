@@ -2,16 +2,22 @@
 
 import os
 import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.operator_graph.locate import LocateSettings, locate
 from offbeat.settings import Settings
 from offbeat.settings_page import settings_page
+from producers.simulation import FabricShape, Fault, Kind
 from schemas.errors import SettingsError
 from streams.search import SearchSettings
+from tests.diagnosis.answering import answered
+from tests.diagnosis.operator_graph.small_jobs import FAULTY, irregularity, run
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +60,11 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
         ("OFFBEAT_MONITOR__DELTA", "-1", "OFFBEAT_MONITOR__DELTA is -1.0; give more than 1"),
         ("OFFBEAT_MONITOR__WINDOW", "0", "OFFBEAT_MONITOR__WINDOW is 0; give 1 or more"),
         ("OFFBEAT_MONITOR__LEAST_BASELINE", "0", "OFFBEAT_MONITOR__LEAST_BASELINE is 0; give 1 or more"),
+        (
+            "OFFBEAT_SEARCH__LOCATE__SWITCH__LEAST_APART",
+            "0",
+            "OFFBEAT_SEARCH__LOCATE__SWITCH__LEAST_APART is 0; give 1 or more",
+        ),
         (
             "OFFBEAT_MONITOR__FLUCTUATION__SHORTEST_PERIOD",
             "0",
@@ -164,3 +175,31 @@ def test_a_wrong_value_is_not_repeated_it_may_be_a_secret(monkeypatch: pytest.Mo
     with pytest.raises(SettingsError) as refused:
         Settings.load()
     assert "hush-hush" not in str(refused.value)
+
+
+def numbers_of(group: Any, prefix: str) -> Iterator[str]:
+    """The variables of a group's numbers."""
+    for field in fields(group):
+        value = getattr(group, field.name)
+        if is_dataclass(value):
+            yield from numbers_of(value, f"{prefix}__{field.name.upper()}")
+        elif isinstance(value, int | float):
+            yield f"{prefix}__{field.name.upper()}"
+
+
+@pytest.mark.parametrize("variable", list(numbers_of(LocateSettings(), "OFFBEAT_SEARCH__LOCATE")))
+def test_a_search_ends_at_the_least_that_a_setting_may_be(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "0")
+    try:
+        settings = Settings.load()
+    except SettingsError as refused:
+        least = re.fullmatch(rf"{variable} is 0; give (\d+) or more", str(refused))
+        assert least
+        monkeypatch.setenv(variable, least[1])
+        settings = Settings.load()
+    fabric = FabricShape(hosts_per_pod=2, spines=2)
+    for kind, ends in ((Kind.CPU_SLOW, False), (Kind.LINK_SLOW, True)):
+        fault = Fault(kind, 4, FAULTY, slowdown=1.4)
+        faulty = run(fault, ends=ends, dp=4, gpus_per_host=4, fabric=fabric)
+        location, _ = answered(locate(faulty.job, irregularity(faulty), settings.search.locate), faulty.table)
+        assert location.coverage > 0.9  # lines are lost

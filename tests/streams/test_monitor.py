@@ -1,5 +1,6 @@
 """The step that judges iterations: when it does, what it says, missing and late pivots, restarts, a job's end."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -247,6 +248,25 @@ def test_a_pivot_whose_log_ended_early_is_not_waited_for() -> None:
     found = rows(told(step, [summary(2, {B: 100, C: 100}, last=True)]))
     assert [(row["iteration"], row["last"]) for row in found] == [(2, True)] * 2
     assert step.changed_states() == {"j": None}
+
+
+def test_the_first_iteration_of_a_job_that_goes_on_is_told_after_a_restart_too() -> None:
+    step = monitor()
+    found = rows(told(step, [all_pivots(50_000)]))
+    step = restarted(step, {})
+    found += rows(told(step, [all_pivots(50_001)]))
+    assert [row["job_from"] for row in found] == [50_000] * 6
+
+
+def test_a_state_of_an_earlier_build_does_not_know_the_first_iteration() -> None:
+    step = monitor()
+    told(step, [all_pivots(0)])
+    [state] = step.changed_states().values()
+    assert state is not None
+    earlier = json.loads(state.state)
+    del earlier["monitor"]["first"]
+    step.restore({"j": replace(state, state=json.dumps(earlier).encode())})
+    assert {row["iteration"] for row in rows(told(step, [all_pivots(1)]))} == {1}
 
 
 def test_a_state_of_another_form_is_refused() -> None:

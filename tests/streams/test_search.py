@@ -160,6 +160,15 @@ def test_a_restart_asks_again_under_the_same_ids_and_finds_the_same() -> None:
         assert found == {row["id"]: row for row in undisturbed.findings}
 
 
+def test_a_restart_with_other_settings_asks_under_other_ids_where_it_asks_for_other_rows() -> None:
+    """Answers to what was asked before the restart may still come."""
+    fewer = SearchSettings(WITHIN_NS, locate=LocateSettings(baseline_iterations=3))
+    buses = [Bus(step(A), A), Bus(Search({A.name: A.job}, fewer), A)]
+    for bus in buses:
+        bus.carry(offsets([A.irregular()]))
+    assert set(buses[0].requests).isdisjoint(buses[1].requests)
+
+
 def test_agents_that_answer_twice_change_nothing() -> None:
     once, twice = Bus(step()), Bus(step())
     once.carry(offsets([A.irregular()]))
@@ -279,6 +288,15 @@ def test_the_rate_is_of_a_series_that_is_asked_for_last_and_of_the_root_operator
     evidence = found["evidence"]
     assert len(evidence["operator_ns"]) == len(evidence["iteration_ns"]) == 8
     assert evidence["irregularity_rate"] > 0.9
+
+
+@pytest.mark.parametrize(("job_from", "since"), [(None, 5), (0, 5), (3, 8)])
+def test_the_rate_leaves_out_the_jobs_first_iterations(job_from: int | None, since: int) -> None:
+    """A job that goes on from a checkpoint warms up as well, whatever number it begins with."""
+    bus = Bus(step(), A)
+    bus.carry(offsets([A.irregular(job_from=job_from)]))
+    *_, last = rows(bus.published, LOG_REQUESTS)
+    assert (last["what"], last["iteration_from"], last["iteration_to"]) == ("series", since, 12)
 
 
 def test_a_series_that_does_not_come_is_done_without() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from diagnosis.job import pivots
 from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Location, locate
-from producers.simulation import Fault, Kind, Omissions, Scenario, SimulatedRun, simulate
+from producers.simulation import FabricShape, Fault, Kind, Omissions, Scenario, SimulatedRun, simulate
 from tests.diagnosis.answering import Asked, answered
 
 FAULTY = tuple(range(14, 18))
@@ -25,7 +25,14 @@ def nic_slow(rank: int, slowdown: float = 1.4) -> Fault:
 
 
 @cache
-def run(*faults: Fault, seed: int = 3, ends: bool = True, dp: int = 2, gpus_per_host: int = 2) -> SimulatedRun:
+def run(
+    *faults: Fault,
+    seed: int = 3,
+    ends: bool = True,
+    dp: int = 2,
+    gpus_per_host: int = 2,
+    fabric: FabricShape | None = None,
+) -> SimulatedRun:
     """TP 2 and PP 2 over ``dp`` replicas, under default noise; the faults begin with iteration 14."""
     return simulate(
         Scenario(
@@ -39,6 +46,7 @@ def run(*faults: Fault, seed: int = 3, ends: bool = True, dp: int = 2, gpus_per_
             iterations=18,
             gpus_per_host=gpus_per_host,
             compute_ms=200.0,
+            fabric=fabric,
             faults=faults,
             omissions=Omissions(ends=not ends),
         )

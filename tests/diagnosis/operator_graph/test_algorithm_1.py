@@ -520,6 +520,20 @@ def test_a_search_of_too_many_ranks_gives_up(monkeypatch: pytest.MonkeyPatch) ->
     assert (len(one.visited), one.bounded) == (12, True)
 
 
+@pytest.mark.parametrize("most_rows", range(1, 80, 5))
+def test_whose_rows_there_is_no_room_for_is_unknown(most_rows: int) -> None:
+    """Rank 4 computes slowly, and rank 3 waits for it before the others wait for rank 3: its log tells of that."""
+    last: list[Step] = [Compute(), Collective("g")]
+    programs: dict[int, list[Step]] = {rank: [Compute(), *last] for rank in range(3)}
+    programs |= {3: [Compute(), Collective("h"), *last], 4: [Compute(extra_ms=50), Collective("h")]}
+    training = Training(programs, {"g": (0, 1, 2, 3), "h": (3, 4)})
+    logs = Logs(training.job(), (*training.baseline, training.irregular), most_rows=most_rows)
+    one = Search(logs, training.irregular, training.baseline)
+    answered(one.run(0), training.table())
+    assert causes(one.roots) in ([(COMPUTE, 4, None)], [])
+    assert one.roots or logs.bounded
+
+
 @st.composite
 def tangled_logs(draw: st.DrawFn) -> tuple[Job, pa.Table, set[int]]:
     """A few ranks that meet in an order of each rank's own, so that waits go round in circles.

@@ -231,5 +231,6 @@ def test_what_there_is_no_room_for_is_not_asked_for() -> None:
     assert (len(one.operators), one.bounded) == (16, False)
     assert got(one.fetch({"a": [1], None: [2]})).needs == [Need((1,), ITERATIONS, "a")]
     assert one.bounded
-    assert one.missing == set()
+    assert one.missing == {2}  # as unknown as if it had not answered
     assert got(one.fetch({None: [1, 2]})).needs == []
+    assert one.missing == {1, 2}

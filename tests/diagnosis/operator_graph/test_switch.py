@@ -5,7 +5,7 @@ where several channels have nothing else in common.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pyarrow as pa
@@ -136,6 +136,23 @@ def test_channels_two_of_which_share_a_tor_prove_no_spine(
     monkeypatch.setattr(switch, "transfers", Seen([]).fetched)
     named = above(job_with(Kind.SPINE_SLOW, 0, hosts_per_pod=hosts_per_pod).job, [(0, 8), (2, 10), (1, 9)])
     assert named == [set(SPINES) if is_spine else set()] * 3
+
+
+@pytest.mark.parametrize(("dual_homed", "is_spine"), [(False, True), (True, False)])
+def test_channels_that_share_a_tor_of_two_prove_no_spine(
+    monkeypatch: pytest.MonkeyPatch, dual_homed: bool, is_spine: bool
+) -> None:
+    """Each NIC is cabled to a ToR of its own, or to two that are the same for all."""
+    monkeypatch.setattr(switch, "transfers", Seen([]).fetched)
+    job = job_with(Kind.SPINE_SLOW, 0, hosts_per_pod=1).job
+    row = job.row
+    nics = [device["device"] for device in row["devices"] if device["kind"] == "nic"]
+    both = [
+        {"link": f"{nic}-{tor}", "a": nic, "b": tor} for nic in nics for tor in ("tor:pod0/rail0", "tor:pod1/rail0")
+    ]
+    trunks = [link for link in row["links"] if link["b"].startswith("spine")]
+    job = replace(job, row={**row, "links": [*both, *trunks]}) if dual_homed else job
+    assert above(job, [(0, 8), (2, 10), (4, 12)]) == [set(SPINES) if is_spine else set()] * 3
 
 
 @dataclass(frozen=True)

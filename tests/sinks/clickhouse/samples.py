@@ -181,6 +181,7 @@ def iterations() -> list[dict[str, Any]]:
                 "step_excess_ns": 400_000_000 * (iteration - 14) if 15 <= iteration < 20 else None,
                 "baseline": list(range(5, 10)) if slow else None,
                 "last": iteration == 39 or None,
+                "job_from": 0,
             }
             for pivot in (0, 5)
         ]
