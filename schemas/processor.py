@@ -21,7 +21,8 @@ class Processor(Protocol):
     ``tick`` only publishes: a time-out is a record on the step's own input. ``safe_offsets`` names the next
     offset that is needed after a restart, per input; an input that holds nothing back may be absent.
     A ``MessageError`` from ``process`` sends the message to dead_letters, and is raised before any state is
-    changed; any other error stops the worker.
+    changed. So does what no check foresaw: a ``ValueError``, ``ArithmeticError`` or ``LookupError``. Any other
+    error stops the worker.
     """
 
     name: str

@@ -83,9 +83,9 @@ class Monitor:
     """Judges each iteration once all pivots have reported it, or one is two iterations ahead.
 
     The job's ranks move in lockstep, so the median of the pivots' durations is the iteration's: a gap in one
-    pivot's log does not blind the job. An iteration during which a pivot's clock was set forward is not known. A
-    report that comes after its iteration was judged does not change what was judged. What comes of a job whose log
-    has ended is passed over; that another run bears its name is told once.
+    pivot's log does not blind the job. An iteration during which a pivot's clock was set forward is not known,
+    as long as most pivots read other clocks. A report that comes after its iteration was judged does not change what
+    was judged. What comes of a job whose log has ended is passed over; that another run bears its name is told once.
     """
 
     name = "monitor"

@@ -120,17 +120,25 @@ def _strata(faults: Sequence[_Fault]) -> Figures:
 
 
 def _traffic(scores: Sequence[LargeScore]) -> Figures:
-    """Bytes on the bus over what all ranks log, and rows that a search asked for: medians."""
+    """Bytes on the bus over what all ranks log in the run, and what a search asked for over what they log in an
+    iteration (Holmes' figure 16b): medians.
+    """
     if not scores:
         return {}
     unasked = [score.traffic.unasked_bytes / score.traffic.everything_bytes for score in scores]
     answers = [score.traffic.answer_bytes / score.traffic.everything_bytes for score in scores]
     rows = [(count, score.cost.all_operators) for score in scores for count in score.cost.fetched_rows]
+    of_a_search = [
+        score.traffic.answer_bytes / score.searched / score.traffic.everything_bytes * score.asked.iterations
+        for score in scores
+        if score.searched
+    ]
     return {
         "everything_gb": round(median(score.traffic.everything_bytes for score in scores) / 1e9, 2),
         "unasked_share": round(median(unasked), 5),
         "answers_share": round(median(answers), 5),
         "total_share": round(median(map(sum, zip(unasked, answers, strict=True))), 5),
+        "answers_a_search_to_an_iteration": round(median(of_a_search), 5) if of_a_search else None,
         "rows_a_search": round(median(count for count, _ in rows)) if rows else None,
         "rows_a_search_to_an_iteration": round(median(count / whole for count, whole in rows), 5) if rows else None,
     }

@@ -48,6 +48,7 @@ class Measured:
     """A run: its size, what its searches took, and its telemetry beside everything that its ranks log, in bytes."""
 
     ranks: int
+    iterations: int
     operators_a_rank: int
     without_ends: bool
     searches: tuple[Localized, ...]
@@ -131,6 +132,7 @@ def measure(run: LazyRun, settings: Settings, simulate_s: float = 0.0) -> Measur
     simulated_s, logged = log.taken.wall, volume(log)
     return Measured(
         ranks=run.scenario.world,
+        iterations=run.scenario.iterations,
         operators_a_rank=operators_an_iteration(log) // run.scenario.world,
         without_ends=run.scenario.omissions.ends,
         searches=tuple(stored.searches),
@@ -163,6 +165,8 @@ def _of_size(runs: list[Measured]) -> dict[str, object]:
     total: Counter[str] = Counter()
     for run in runs:
         total.update(everything=run.everything_bytes, unasked=run.unasked_bytes, fetched=run.fetched_bytes)
+    an_iteration = sum(run.everything_bytes / run.iterations for run in runs) / len(runs)
+    a_search = sum(search.fetched_bytes for search in searches) / max(len(searches), 1)
     return {
         "runs": len(runs),
         "searched_iterations": len(searches),
@@ -173,9 +177,8 @@ def _of_size(runs: list[Measured]) -> dict[str, object]:
             "given": _seconds([run for run in runs if not run.without_ends]),
             "omitted": _seconds([run for run in runs if run.without_ends]),
         },
-        "fetched_mb_a_search": round(sum(s.fetched_bytes for s in searches) / len(searches) / 1e6, 2)
-        if searches
-        else 0,
+        "fetched_mb_a_search": round(a_search / 1e6, 2),
+        "fetched_to_an_iteration": round(a_search / an_iteration, 5),
         "fetched_rows_a_search": round(sum(s.fetched_rows for s in searches) / max(len(searches), 1)),
         "everything_gb_a_run": round(total["everything"] / len(runs) / 1e9, 3),
         "fetched_share": round(total["fetched"] / total["everything"], 5),

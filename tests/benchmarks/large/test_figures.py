@@ -71,6 +71,7 @@ def test_what_travels_is_held_beside_what_all_ranks_log() -> None:
         "unasked_share": 0.002,
         "answers_share": 0.001,
         "total_share": 0.003,
+        "answers_a_search_to_an_iteration": 0.01,
         "rows_a_search": 192,
         "rows_a_search_to_an_iteration": 0.075,
     }

@@ -24,7 +24,7 @@ def test_each_search_is_timed_to_its_stored_findings() -> None:
 def test_runs_of_one_size_are_told_together() -> None:
     def run(ranks: int, *seconds: float, without_ends: bool = False) -> Measured:
         searches = tuple(Localized(20 + i, Seconds(s, s / 2), 100, 2_000_000) for i, s in enumerate(seconds))
-        return Measured(ranks, 5000, without_ends, searches, 10.0, 1_000_000_000, 1_000_000, 4_000_000)
+        return Measured(ranks, 40, 5000, without_ends, searches, 10.0, 1_000_000_000, 1_000_000, 4_000_000)
 
     told = figures([run(8192, 3.0), run(2048, 1.0, 2.0), run(2048, 1.5, without_ends=True), run(4096)])
     assert list(told) == ["2048", "4096", "8192"]
@@ -33,6 +33,7 @@ def test_runs_of_one_size_are_told_together() -> None:
     assert small["seconds"] == {"p50": 1.5, "p99": pytest.approx(1.99), "max": 2.0}
     assert small["cpu_seconds"] == {"p50": 0.75, "p99": pytest.approx(0.995), "max": 1.0}
     assert (small["fetched_mb_a_search"], small["fetched_rows_a_search"]) == (2.0, 100)
+    assert small["fetched_to_an_iteration"] == 0.08  # 2 of 25 MB
     assert (small["fetched_share"], small["telemetry_share"]) == (0.004, 0.005)
     assert small["seconds_by_ends"] == {
         "given": {"p50": 1.5, "p99": pytest.approx(1.99), "max": 2.0},
