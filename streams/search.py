@@ -33,6 +33,9 @@ if TYPE_CHECKING:  # in process nobody asks for metrics
 
 log = logging.getLogger(__name__)
 
+_EVERY = 16
+"""Of a run that lasts, every so many iterations are searched: a culprit that takes over from another is found twice."""
+
 _NOTHING = Location(culprits=(), waits=(), visited=(), coverage=0.0, clock_error_ns=0, last_record_ns=0)
 """What a failed search found: nobody, and nothing is known."""
 
@@ -236,8 +239,8 @@ class Search:
 
 
 def _is_due(ordinal: int) -> bool:
-    """Whether it is 1, 2, 4, 8 or a multiple of 16: a culprit that takes over from another one is found twice."""
-    return is_doubled(ordinal) or (ordinal > 0 and ordinal % 16 == 0)
+    """Whether it is 1, 2, 4, 8 or a multiple of ``_EVERY``."""
+    return is_doubled(ordinal) or (ordinal > 0 and ordinal % _EVERY == 0)
 
 
 def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

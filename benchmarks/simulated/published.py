@@ -81,7 +81,7 @@ class Published:
     ) -> Published:
         """Search from every pivot by itself; an operator is abnormal beyond ``sigmas`` standard deviations."""
         logs.noted.clear()
-        searching = search(logs, iteration, baseline, pivots, lambda: SigmaDetector(sigmas))
+        searching = search(logs, iteration, baseline, pivots, SigmaDetector(sigmas))
         try:
             next(searching)
         except StopIteration as ended:

@@ -25,11 +25,10 @@ from diagnosis.operator_graph.verdicts import Call, Verdicts, judge
 from diagnosis.operators import UNKNOWN, Ints
 
 MOST_RANKS = 256
-"""A search does not stand on more ranks than this: something is wrong with its input."""
+"""A search goes on from no more ranks than this; the published case stands on four of 3,072."""
 
 COMPUTE, NETWORK = "COMPUTE", "NETWORK"
 
-Detectors = Callable[[], OperatorDetector]
 Path = tuple[int, ...]
 
 
@@ -68,12 +67,13 @@ def search(
     iteration: int,
     baseline: Sequence[int],
     pivots: Sequence[int],
-    detector: Detectors = SigmaDetector,
+    detector: OperatorDetector | None = None,
     length: Length | None = None,
 ) -> Generator[Needs, Answer, Found]:
     """Search from every pivot by itself; all roots of the one with the earliest abnormal operator count (5.1.1)."""
     searches: list[Search] = []
-    if is_tunable(detector()):  # all pivots together tell how far the job has drifted
+    detector = SigmaDetector() if detector is None else detector
+    if is_tunable(detector):  # all pivots together tell how far the job has drifted
         yield from logs.fetch_ended(pivots)
     for pivot in pivots:
         known = searches[-1].verdicts if searches else None
@@ -124,7 +124,7 @@ class Search:
     logs: Logs
     iteration: int
     baseline: Sequence[int]
-    detector: Detectors = SigmaDetector
+    detector: OperatorDetector = field(default_factory=SigmaDetector)
     length: Length | None = None
     pivots: tuple[int, ...] = ()
     roots: list[Root] = field(default_factory=list)
@@ -253,7 +253,7 @@ class Search:
 
     def _verdicts(self) -> Verdicts:
         if self.verdicts is None or self.verdicts.operators is not self.logs.operators:
-            self.verdicts = judge(self.logs, self.iteration, self.baseline, self.detector(), self.length, self.pivots)
+            self.verdicts = judge(self.logs, self.iteration, self.baseline, self.detector, self.length, self.pivots)
         return self.verdicts
 
 

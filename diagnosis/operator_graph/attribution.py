@@ -59,6 +59,8 @@ def walk(
         found.visited.extend(stand.rank for stand in stands)
         yield from logs.fetch_walked([stand.rank for stand in stands])
         stands = [stand for stand in stands if stand.rank not in logs.missing]
+        if not stands:
+            break
         ranks = [stand.rank for stand in stands]
         ledger = Ledger(logs.part(ranks, ()), *told, witnesses)
         wanted = ledger.unsplit(stands)

@@ -62,7 +62,7 @@ class Delays:
     spent: Split
 
     def rows(self, rank: int, iterations: Sequence[int], until_ns: int | None = None) -> Ints:
-        """Indices of a rank's operators in the iterations that were called before ``until_ns`` (its own clock)."""
+        """Indices of a rank's operators in the iterations that were called by ``until_ns`` (its own clock)."""
         low, high = np.searchsorted(self.operators.rank, [rank, rank + 1])
         chosen = np.isin(self.operators.iteration[low:high], iterations)
         if until_ns is not None:
@@ -140,11 +140,6 @@ def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
         transfer_usual=transfer_usual,
         spent=spent,
     )
-
-
-def split_times(logs: Logs, clocks: Clocks) -> Split:
-    """Where the time of every fetched operator went, usual or not."""
-    return _split(logs.operators, _meet(logs, clocks))
 
 
 def end_times(logs: Logs, clocks: Clocks) -> Ints:

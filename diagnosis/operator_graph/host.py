@@ -10,21 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from diagnosis.job import Job
-from diagnosis.operator_graph.delays import Floats, measure
+from diagnosis.operator_graph.delays import Delays, Floats, measure
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operators import Ints, Operators
+from diagnosis.operators import Bools, Ints, Operators
 from diagnosis.robust import NORMAL_MAD
 
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """Up to ``most_mates`` other ranks of a host are looked at; where fewer than ``least_mates`` tell, nothing is said.
+    """Up to ``most_mates`` other ranks of a host are looked at; where fewer than ``least_mates`` tell, none is named.
 
     Each must have computed longer than usual by ``alike`` of what the leaf's rank did, both without what is common.
     Where ends are not logged, each must have gone on late after its operators with other hosts, on average without the
@@ -52,7 +53,9 @@ class HostSettings:
 def slow_hosts(
     logs: Logs, leaves: Sequence[Leaf], baseline: Sequence[int], settings: HostSettings
 ) -> Generator[Needs, Answer, list[bool | None]]:
-    """Of each leaf, whether its host is slow rather than its GPU or NVLinks; None: that cannot be told."""
+    """Of each leaf, whether its host is slow rather than its GPU or NVLinks; None: it may as well be. Hosts of too few
+    ranks are not.
+    """
     told: list[bool | None] = []
     for leaf in leaves:
         mates = _mates(logs.job, leaf.rank, settings.most_mates)
@@ -88,8 +91,7 @@ def _without_ends(
 
 def _mates(job: Job, rank: int, most: int) -> tuple[int, ...]:
     """Other ranks of a rank's host, spread over it."""
-    host = job.place[rank].host if rank in job.place else None
-    others = [other for other in job.ranks_of_host.get(host, ()) if other != rank] if host is not None else []
+    others = [other for other in job.ranks_beside(rank) if other != rank]
     return tuple(others[i] for i in np.unique(np.linspace(0, len(others) - 1, most).astype(int))) if others else ()
 
 
@@ -173,6 +175,16 @@ def _behind_the_first(operators: Operators, members: int) -> tuple[Floats, Ints]
     return (calls - calls.min(axis=1, keepdims=True)).astype(np.float64), operators.iteration[rows[:, 0]]
 
 
+class _Onward(NamedTuple):
+    """How much later than usual a rank goes on after an operator, how long it usually takes to, and how much later
+    chance makes it; in ns.
+    """
+
+    late: float
+    usual: float
+    chance: float
+
+
 def _go_on_late(
     logs: Logs,
     names: Sequence[str],
@@ -195,25 +207,33 @@ def _go_on_late(
         error_ns = clocks.worst_error_ns({logs.job.clock(rank) for rank in _members(logs.job, names)})
     delays = measure(logs, clocks, baseline)
     codes = [code for code, name in enumerate(delays.operators.communicators) if name in names]
-    onward = np.where(np.isin(delays.operators.communicator, codes), delays.onward, np.nan)
-    late, beyond_chance, amounts = [], [], []
-    for rank in ranks:
-        rows = delays.rows(rank, [leaf.iteration])
-        rows = rows[~np.isnan(onward[rows])]
-        now, usual = (_typical(of, rows, settings.outlying) for of in (onward, delays.spent.onward - onward))
-        means = [_typical(onward, delays.rows(rank, [iteration]), settings.outlying) for iteration in baseline]
-        before = np.array([mean for mean in means if mean is not None])
-        if now is None or usual is None or len(before) < 2:
-            continue
-        amount, chance = _beyond_usual(now, before, settings)
-        late.append(amount > max(settings.least_slowdown * usual, settings.least_share * a_call_ns))
-        beyond_chance.append(amount > max(chance, error_ns))
-        amounts.append(amount)
-    if len(late) <= settings.least_mates:
+    on = np.isin(delays.operators.communicator, codes)
+    told = [_onward(delays, on, rank, leaf.iteration, baseline, settings) for rank in ranks]
+    known = [one for one in told if one is not None]
+    if len(known) <= settings.least_mates:
         return None
-    if not all(late) or min(amounts) < settings.alike * max(amounts):
+    are_late = all(
+        one.late > max(settings.least_slowdown * one.usual, settings.least_share * a_call_ns) for one in known
+    )
+    if not are_late or min(one.late for one in known) < settings.alike * max(one.late for one in known):
         return False
-    return True if all(beyond_chance) else None
+    return True if all(one.late > max(one.chance, error_ns) for one in known) else None
+
+
+def _onward(
+    delays: Delays, on: Bools, rank: int, iteration: int, baseline: Sequence[int], settings: HostSettings
+) -> _Onward | None:
+    """How a rank goes on after its operators in some rows (a mask); None where too little is known of that."""
+    onward = np.where(on, delays.onward, np.nan)
+    rows = delays.rows(rank, [iteration])
+    rows = rows[~np.isnan(onward[rows])]
+    now, usual = (_typical(of, rows, settings.outlying) for of in (onward, delays.spent.onward - onward))
+    means = [_typical(onward, delays.rows(rank, [one]), settings.outlying) for one in baseline]
+    before = np.array([mean for mean in means if mean is not None])
+    if now is None or usual is None or len(before) < 2:
+        return None
+    late, chance = _beyond_usual(now, before, settings)
+    return _Onward(late, usual, chance)
 
 
 def _beyond_usual(now: float, before: Floats, settings: HostSettings) -> tuple[float, float]:

@@ -96,7 +96,9 @@ class Ledger:
         return self._logs.clocks().worst_error_ns({self._logs.job.clock(rank) for rank in ranks})
 
     def rows(self, stand: Stand) -> Ints:
-        """The operators that a rank's delay can stem from: of this iteration, or the one before where too few."""
+        """The operators that a rank's delay can stem from: of this iteration, and of the one before where these explain
+        too little.
+        """
         delays = self._delays
         rows = delays.rows(stand.rank, [self._iteration], stand.until_ns)
         explained = np.nansum(delays.compute[rows]) + np.nansum(delays.step[rows])
@@ -174,14 +176,14 @@ class Ledger:
             if not delays.operators.ended[chosen].all() and self._logs.job.on_one_host(members):
                 common = max(common, self._of_its_replica(members))
             if self._material("transfer", chosen, common, times=times):
-                late = self._straggler(chosen, members)
+                late = self._straggler(chosen)
                 if late is not None:
                     yield self._late_leaf(stand, chosen, late, common)
                     continue
                 name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
                 yield self._leaf(stand, delays.transfer, chosen, name, members, common, times)
 
-    def _straggler(self, rows: Ints, members: tuple[int, ...]) -> int | None:
+    def _straggler(self, rows: Ints) -> int | None:
         """The member that keeps the others, where calls are queued; None where they are not, or nobody does.
 
         A collective's kernels end on all members at once, so what a member does after that shows alone: whose GPU is

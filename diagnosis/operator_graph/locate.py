@@ -2,7 +2,8 @@
 
 The chain is Holmes' (4.1, workflow 2 to 4); its search is either Algorithm 1 as published (``algorithm_1``) or
 the walk that follows amounts (``attribution``), which is the default, with what tells the members of a slow
-channel apart (``separation``).
+channel apart (``separation``), a switch from the NICs below it (``switch``) and a host from its GPUs (``host``).
+How much the culprits explain of the iterations' times comes last (``rating``).
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def locate(
     else:
         large = len(job.ranks) >= settings.large_job
         baseline = baseline[-(settings.large_baseline_iterations if large else settings.baseline_iterations) :]
-        before = (iteration - 1,) if iteration else ()
+        before = (iteration - 1,) if iteration and settings.search == "attribution" else ()
         iterations = tuple(sorted({*baseline, *before, iteration}))
         logs = Logs(job, iterations, most_rows=settings.most_rows, narrow=large)
     irregularity = replace(irregularity, baseline=baseline)
@@ -204,9 +205,7 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
 def _as_published(logs: Logs, irregularity: Irregularity, detector: OperatorDetector) -> Steps:
     """Algorithm 1 from each pivot: it names GPUs, and of a slow communication all that take part."""
     iteration, baseline, excess_ns = irregularity.iteration, irregularity.baseline, irregularity.excess_ns
-    found = yield from algorithm_1.search(
-        logs, iteration, baseline, irregularity.pivots, lambda: detector, irregularity.length
-    )
+    found = yield from algorithm_1.search(logs, iteration, baseline, irregularity.pivots, detector, irregularity.length)
     culprits = [
         _computing(logs.job, root.leaf, excess_ns)
         if root.cause == algorithm_1.COMPUTE
@@ -256,7 +255,7 @@ def _of_host(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
         _computing(job, leaf, excess_ns),
         cause=HOST,
         level="machine",
-        ranks=tuple(job.ranks_of_host[job.place[leaf.rank].host or ""]),
+        ranks=job.ranks_beside(leaf.rank),
         devices=(job.cpu(leaf.rank),),
     )
 
@@ -286,7 +285,7 @@ def _transferring(job: Job, leaf: Leaf, members: tuple[int, ...], told: tuple[in
 
 
 def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
-    """One culprit a set of ranks, or of switches; a group that holds a rank already named says nothing new."""
+    """One culprit a set of ranks, or of switches; a group that holds a rank whose network is named says nothing new."""
     named: dict[tuple[int, ...], Culprit] = {}
     for culprit in sorted(_by_switches(culprits), key=lambda c: (c.level == "group" and not c.is_switch, -c.excess_ns)):
         known = named.get(culprit.ranks)

@@ -113,7 +113,7 @@ class Logs:
     _typical: _Typical = field(default_factory=_Typical)
     _came: Came = field(default_factory=Came)
     _operators: Operators | None = None
-    _clocks: dict[str, Clocks] = field(default_factory=dict)
+    _clocks: Clocks | None = None
 
     def fetch(
         self, wanted: Mapping[str | None, Iterable[int]], places: Mapping[str | None, Collection[int]] | None = None
@@ -242,15 +242,14 @@ class Logs:
         self._tables.append(taken)
         self._typical.add(taken, {rank for need in needs if need.communicator is None for rank in need.ranks})
         self._usual.append(answer.usual)
-        self._operators = None
-        self._clocks.clear()
+        self._operators = self._clocks = None
 
     def part(self, ranks: Collection[int], communicators: Collection[str]) -> Logs:
         """Of ``narrow`` logs the ranks' own rows, and anybody's on the communicators; of others everything."""
         if not self.narrow:
             return self
         tables = [taken.part(ranks, communicators) for taken in self._tables]
-        return replace(self, _tables=tables, _operators=None, _clocks={})
+        return replace(self, _tables=tables, _operators=None, _clocks=None)
 
     @property
     def whole(self) -> frozenset[int]:
@@ -290,14 +289,12 @@ class Logs:
         """What operators lasted in the iterations of ``window``, as far as that has come."""
         return WindowStatistics.joined(self._usual)
 
-    def clocks(self, reference: int | None = None) -> Clocks:
-        """Clock offsets of the fetched ranks against the clock of one of them; the first whose rows came."""
-        if reference is None:
+    def clocks(self) -> Clocks:
+        """Clock offsets of the fetched ranks against the clock of the first whose rows came."""
+        if self._clocks is None:
             reference = int(self.operators.rank[0]) if len(self.operators) else min(self.asked)
-        name = self.job.clock(reference)
-        if name not in self._clocks:
-            self._clocks[name] = estimate(self.operators, self.clock_of_rank, name)
-        return self._clocks[name]
+            self._clocks = estimate(self.operators, self.clock_of_rank, self.job.clock(reference))
+        return self._clocks
 
     @property
     def clock_of_rank(self) -> Mapping[int, str]:

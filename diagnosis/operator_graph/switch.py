@@ -136,7 +136,9 @@ def _abroad(job: Job, rank: int) -> Names:
 def _is_fine_below(
     job: Job, seen: Transfers, one: _Channel, settings: SwitchSettings, separation: SeparationSettings
 ) -> bool:
-    """Whether all suspects of a channel between ToRs transfer as usual on most channels that stay below their own."""
+    """Whether all suspects of a channel between ToRs are certainly slowed by less than ``fine_share`` of what it is, on
+    most channels that stay below their own.
+    """
     if len({job.tor(rank) for rank in one.leaf.members} - {None}) < 2:
         return False
     iteration = one.leaf.iteration
@@ -154,7 +156,7 @@ def _is_fine_below(
         below = [of for of in seen.on_channels(job, rank, iteration, tells) if of.usual > 0]
         at_most = [(of.amount + separation.sigmas * of.chance) / of.usual for of in below]
         fine = sum(each < settings.fine_share * slowdown for each in at_most)
-        return fine > separation.slow_share * len(at_most)
+        return 2 * fine > len(at_most)
 
     return all(is_fine(rank) for rank in one.suspects)
 

@@ -164,9 +164,11 @@ def test_a_restart_with_other_settings_asks_under_other_ids_where_it_asks_for_ot
     """Answers to what was asked before the restart may still come."""
     fewer = SearchSettings(WITHIN_NS, locate=LocateSettings(baseline_iterations=3))
     buses = [Bus(step(A), A), Bus(Search({A.name: A.job}, fewer), A)]
+    ids: list[set[str]] = []
     for bus in buses:
         bus.carry(offsets([A.irregular()]))
-    assert set(buses[0].requests).isdisjoint(buses[1].requests)
+        ids.append({row["request_id"] for row in rows(bus.published, LOG_REQUESTS) if row["what"] == "rows"})
+    assert ids[0].isdisjoint(ids[1])
 
 
 def test_agents_that_answer_twice_change_nothing() -> None:

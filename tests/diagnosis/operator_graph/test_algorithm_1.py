@@ -344,9 +344,6 @@ class Looking:
     def fit(self, samples: Samples, abnormal: Bools) -> Self:
         return self
 
-    def itself(self) -> "Looking":
-        return self
-
     def predict(self, samples: Samples) -> Bools:
         self.shown.append(samples)
         return SigmaDetector().predict(samples)
@@ -357,7 +354,7 @@ def test_a_detector_is_shown_the_same_of_statistics_as_of_rows() -> None:
     length = Length(iteration_ns=120.0 * MS, usual_ns=70.0 * MS)
     for logs in (Logs(training.job(), (12,), training.baseline), Logs(training.job(), tuple(range(13)))):
         detector = Looking()
-        answered(search(logs, 12, training.baseline, (0,), detector.itself, length), training.table())
+        answered(search(logs, 12, training.baseline, (0,), detector, length), training.table())
         shown.append(detector.shown)
     for by_statistics, by_rows in zip(*(of[:1] for of in shown), strict=True):
         for column in fields(Samples):

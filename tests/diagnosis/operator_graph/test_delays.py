@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from diagnosis.clocks import Clocks
 from diagnosis.job import Communicator, Job, Place
-from diagnosis.operator_graph.delays import Delays, Split, end_times, measure, split_times
+from diagnosis.operator_graph.delays import Delays, Split, end_times, measure
 from diagnosis.operator_graph.logs import Logs
 from tests.diagnosis.answering import answered
 from tests.diagnosis.made_logs import MS, SCHEMA, STARTED_NS, Collective, Compute, Recv, Row, Send, Step, Training
@@ -29,7 +29,7 @@ def fetched(job: Job, table: pa.Table) -> Logs:
 
 def measured(training: Training, table: pa.Table | None = None) -> Delays:
     logs = fetched(training.job(), training.table() if table is None else table)
-    return measure(logs, logs.clocks(0), training.baseline)
+    return measure(logs, logs.clocks(), training.baseline)
 
 
 def irregular(delays: Delays, training: Training, rank: int) -> npt.NDArray[np.int64]:
@@ -110,7 +110,7 @@ def test_a_seldom_seen_operator_has_no_usual_duration() -> None:
 
 def test_no_rows_at_all() -> None:
     logs = fetched(three_ranks().job(), SCHEMA.empty_table())
-    delays = measure(logs, logs.clocks(0), (0, 1, 2))
+    delays = measure(logs, logs.clocks(), (0, 1, 2))
     assert len(delays.compute) == len(delays.exposed) == len(delays.awaited) == 0
 
 
@@ -153,7 +153,7 @@ def spans(delays: Delays, rank: int, iterations: Sequence[int]) -> list[int]:
 def test_what_is_beyond_the_usual_adds_up_to_the_iterations_excess(training: Training) -> None:
     logs = fetched(training.job(), training.table())
     baseline = training.baseline[1:]
-    delays = measure(logs, logs.clocks(0), baseline)
+    delays = measure(logs, logs.clocks(), baseline)
     for rank in training.programs:
         rows = irregular(delays, training, rank)
         excess = spans(delays, rank, [training.irregular])[0] - np.mean(spans(delays, rank, baseline))
@@ -188,7 +188,7 @@ def overlapping_logs(draw: st.DrawFn) -> tuple[Job, pa.Table]:
 
 def split(job: Job, table: pa.Table) -> tuple[Logs, Split]:
     logs = fetched(job, table)
-    return logs, split_times(logs, Clocks("h", {"h": 0}, {"h": 0}))
+    return logs, measure(logs, Clocks("h", {"h": 0}, {"h": 0}), ()).spent
 
 
 @given(overlapping_logs())
@@ -268,7 +268,7 @@ def test_without_ends_the_members_tell_when_an_operator_ended() -> None:
     training = three_ranks(slow_ms=40)
     table = training.table()
     complete, bare = fetched(training.job(), table), fetched(training.job(), without_ends(table, 0, 1, 2))
-    told, inferred = end_times(complete, complete.clocks(0)), end_times(bare, bare.clocks(0))
+    told, inferred = end_times(complete, complete.clocks()), end_times(bare, bare.clocks())
     assert told.tolist() == complete.operators.end_ns.tolist()
     known = inferred != -1
     assert known.sum() == len(inferred) - 3  # nobody goes on after the last operator
@@ -303,7 +303,7 @@ def test_one_rank_without_ends_is_told_by_the_others() -> None:
 def test_the_members_of_an_unlisted_communicator_are_never_all_seen() -> None:
     training = three_ranks(slow_ms=40)
     logs = fetched(replace(training.job(), communicators=()), training.table())
-    delays = measure(logs, logs.clocks(0), training.baseline)
+    delays = measure(logs, logs.clocks(), training.baseline)
     assert np.isnan(delays.wait).all()
     assert np.isnan(delays.transfer).all()
     assert (delays.awaited == -1).all()
@@ -315,12 +315,12 @@ def test_a_hole_of_iterations_is_nobodys_compute() -> None:
     table = training.table()
     kept = table.filter(pc.invert(pc.is_in(table.column("iteration"), pa.array([4, 5, 6]))))
     logs = fetched(training.job(), kept)
-    parts = split_times(logs, logs.clocks(0))
+    parts = measure(logs, logs.clocks(), ()).spent
     first = (logs.operators.iteration == 7) & (logs.operators.position == 0)
     assert np.isnan(parts.compute[first]).all()
     assert float(np.nanmax(parts.compute)) <= 10 * MS
     bare = fetched(training.job(), without_ends(kept, 0, 1, 2))
-    assert float(np.nanmax(split_times(bare, bare.clocks(0)).exposed)) <= 11 * MS
+    assert float(np.nanmax(measure(bare, bare.clocks(), ()).spent.exposed)) <= 11 * MS
 
 
 def batch(send_peer_late_ms: int, recv_peer_late_ms: int) -> tuple[Job, pa.Table]:
