@@ -18,6 +18,15 @@ _MOST_DIGITS = 18
 _HANG_S = 40.0
 _MOST_DOWN_TO_NICS = 4096
 """Ranks times iterations: a few minutes, and a few gigabytes."""
+_WHOLE = tuple(
+    "seed tp pp dp cp ep microbatches layers hidden sequence_length micro_batch_size vocabulary iterations "
+    "gpus_per_host age_days".split()
+)
+"""What of a scenario is a whole number."""
+
+_CHOSEN = ("fold_experts", "sequence_parallel", "distributed_optimizer")
+"""What of a scenario is yes or no."""
+
 _FABRIC = ("hosts_per_pod", "spines")
 """Sizes of the simulated fabric; with any of them the job has one."""
 
@@ -57,11 +66,9 @@ def scenario(text: str, faults: list[str]) -> Scenario:
     from producers.simulation import PROFILES, FabricShape, Omissions, Scenario
 
     option = "--scenario"
-    whole = tuple(
-        "seed tp pp dp ep microbatches layers hidden sequence_length micro_batch_size iterations gpus_per_host".split()
-    )
-    given = pairs(text, option, (*whole, *_FABRIC, "compute_ms", "noise", "omit"))
-    fields: dict[str, Any] = {name: _whole(given[name], option, name) for name in whole if name in given}
+    given = pairs(text, option, (*_WHOLE, *_CHOSEN, *_FABRIC, "compute_ms", "noise", "omit"))
+    fields: dict[str, Any] = {name: _whole(given[name], option, name) for name in _WHOLE if name in given}
+    fields |= {name: _one_of(given[name], option, name, ("yes", "no")) == "yes" for name in _CHOSEN if name in given}
     fields.setdefault("seed", 0)
     fabric = {name: _whole(given[name], option, name) for name in _FABRIC if name in given}
     if fabric:

@@ -1,10 +1,12 @@
 """Options that hold several values."""
 
+from dataclasses import fields
+
 import pytest
 
 from diagnosis.job import Layout
 from offbeat import options
-from producers.simulation import HARD, FabricShape, Fault, Kind, Part
+from producers.simulation import HARD, FabricShape, Fault, Kind, Part, Scenario
 from schemas.errors import SettingsError
 
 
@@ -48,6 +50,22 @@ def test_a_scenario_with_its_faults() -> None:
     )
 
 
+def test_a_scenario_of_six_dimensions_that_has_run_for_a_month() -> None:
+    scenario = options.scenario(
+        "tp=2,pp=2,dp=4,cp=2,ep=8,fold_experts=yes,sequence_parallel=yes,distributed_optimizer=no,age_days=30", []
+    )
+    assert (scenario.world, scenario.cp, scenario.ep, scenario.age_days) == (32, 2, 8, 30)
+    assert (scenario.fold_experts, scenario.sequence_parallel, scenario.distributed_optimizer) == (True, True, False)
+
+
+def test_all_of_a_scenario_can_be_given() -> None:
+    with pytest.raises(SettingsError) as refused:
+        options.scenario("nothing=1", [])
+    known = set(str(refused.value).partition("known are ")[2].split(", "))
+    by_parts = {"faults", "fabric", "omissions"}
+    assert {field.name for field in fields(Scenario)} - by_parts <= known
+
+
 def test_a_scenario_with_a_fabric_and_faults_in_it() -> None:
     scenario = options.scenario(
         "tp=2,pp=2,dp=4,gpus_per_host=4,hosts_per_pod=2,spines=3",
@@ -86,6 +104,7 @@ def test_a_scenario_has_a_seed_if_none_is_given() -> None:
     [
         ("tp=x", None, "--scenario: tp is 'x'; give a whole number"),
         ("noise=loud", None, "--scenario: there is no noise 'loud'; give one of default, hard"),
+        ("fold_experts=1", None, "--scenario: there is no fold_experts '1'; give one of yes, no"),
         ("omit=all", None, "--scenario: there is no omission 'all'; give one of labels, ends, layout"),
         ("compute_ms=x", None, "--scenario: compute_ms is 'x'; give a number"),
         ("tp=2", "rank=1,iterations=3,slowdown=2", "--fault rank=1,iterations=3,slowdown=2: kind is missing"),
