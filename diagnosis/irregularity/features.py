@@ -46,7 +46,7 @@ SCALE_FREE = (
 )
 
 AS_PUBLISHED = (*IN_NS, "z_score", *FIXED)
-"""The paper's list."""
+"""The paper's list (4.2.2), but that phase and place stand for its rank."""
 
 EVERY = (*AS_PUBLISHED, *(name for name in SCALE_FREE if name not in AS_PUBLISHED))
 

@@ -57,12 +57,14 @@ def grown(samples: Samples, abnormal: Bools, settings: ForestSettings) -> Any:
 class ForestDetector:
     """Abnormal: what the forest says is. Not fitted until ``trees`` are there.
 
-    ``levels`` are those of the job that it was trained on; without them it cannot be tuned.
+    ``levels`` are those of the job that it was trained on; without them it cannot be tuned. ``tuned_by`` is the
+    statistic by which a search tunes it; None: not at all.
     """
 
     settings: ForestSettings = field(default_factory=ForestSettings)
     trees: Trees | None = None
     levels: Levels | None = None
+    tuned_by: Statistic | None = "mean"
 
     def fit(self, samples: Samples, abnormal: Bools) -> Self:
         """Grow the forest from labelled operators; ``abnormal`` has shape (n,).

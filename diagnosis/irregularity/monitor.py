@@ -1,8 +1,8 @@
 """Irregular iterations: longer than delta times the average of the regular ones before them (Holmes 3.1, 4.2.2).
 
-A windowed mean as the paper words it absorbs a degradation that lasts longer than the window, so irregular
-iterations never enter the baseline; neither do warm-up iterations nor those whose duration a gap in the log hides, nor
-what dips below delta while a run of irregular ones goes on.
+A windowed mean as the paper words it (``learns``) absorbs a degradation that lasts longer than the window, so by
+default irregular iterations never enter the baseline; neither do warm-up iterations nor those whose duration a gap in
+the log hides, nor what dips below delta while a run of irregular ones goes on.
 A fluctuation has a smaller delta of its own, which counts only while there is evidence that it recurs
 (``fluctuation``): noise alone exceeds it now and then.
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from statistics import median_low
-from typing import Any
+from typing import Any, Literal
 
 from diagnosis.irregularity.fluctuation import FluctuationSettings, Recurrence, recurrence
 
@@ -26,7 +26,7 @@ DEGRADATION = "persistent_degradation"
 @dataclass(frozen=True, slots=True)
 class MonitorSettings:
     """``delta`` as in Holmes; ``window`` regular iterations make the baseline, ``least_baseline`` of them (or all of
-    a smaller window) are enough to judge by.
+    a smaller window) are enough to judge by. With ``learns`` all, irregular ones enter it too, as Holmes 3.1 words it.
 
     ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
     ``closed_after`` regular ones in a row, and ``quiet_after`` regular ones in a row mean that nothing is left (100
@@ -41,6 +41,7 @@ class MonitorSettings:
     """
 
     delta: float = 1.1
+    learns: Literal["regular", "all"] = "regular"
     least_excess_ns: int = 0
     window: int = 20
     least_baseline: int = 5
@@ -166,20 +167,23 @@ class IterationMonitor:
             return Judgement(iteration, None, expected, None, delta, self.run)
         if expected is None:
             self._learn(iteration, duration_ns)
-            self._forget_outliers()
+            if not self._learns_all:
+                self._forget_outliers()
             return Judgement(iteration, duration_ns, None, None, delta)
         if duration_ns > max(delta * expected, expected + self.settings.least_excess_ns):
             period, since = (None, None) if recurs is None else recurs
             run = self._extended(iteration, duration_ns, expected)
+            if self._learns_all:
+                self._learn(iteration, duration_ns)
             self.run = replace(run, period=period, recurs_from=since)
             self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, delta, self.run)
         of = self._dips_from(duration_ns, expected)
+        if of is None or self._learns_all:
+            self._learn(iteration, duration_ns)
         if of is not None and of.degraded:
             self.run = replace(of, excess_ns=of.excess_ns + max(0, duration_ns - expected))
             return Judgement(iteration, duration_ns, expected, False, delta, self.run)
-        if of is None:
-            self._learn(iteration, duration_ns)
         quiet = self._counts_as_quiet()
         if self.run is None:
             return Judgement(iteration, duration_ns, expected, False, delta, quiet=quiet)
@@ -217,6 +221,10 @@ class IterationMonitor:
             regular_in_a_row=state["regular_in_a_row"],
             recent=deque(state["recent"]),
         )
+
+    @property
+    def _learns_all(self) -> bool:
+        return self.settings.learns == "all"
 
     @property
     def _enough(self) -> int:

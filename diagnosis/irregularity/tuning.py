@@ -7,7 +7,7 @@ would have made, without anything to remember between searches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -47,10 +47,16 @@ class TunedForest:
         return self.forest
 
 
+def tuning_by(detector: OperatorDetector, statistic: Statistic | None) -> OperatorDetector:
+    """The detector, to be tuned by a statistic, None: not at all; one that is no forest as it is."""
+    return replace(detector, tuned_by=statistic) if isinstance(detector, ForestDetector) else detector
+
+
 def is_tunable(detector: OperatorDetector) -> bool:
-    """Whether a detector looks at features that drift, and knows where they stood when it learned."""
+    """Whether a detector is to be tuned, looks at features that drift, and knows where they stood when it learned."""
     return (
         isinstance(detector, ForestDetector)
+        and detector.tuned_by is not None
         and detector.levels is not None
         and not set(detector.settings.features).isdisjoint(IN_NS)
     )
@@ -64,4 +70,5 @@ def tuned_to(detector: OperatorDetector, usual: WindowStatistics, usual_iteratio
     if not is_tunable(detector) or not len(usual) or not np.isfinite(usual_iteration_ns):
         return detector
     assert isinstance(detector, ForestDetector)
-    return detector.tuned(Levels.of_usual(usual, usual_iteration_ns))
+    assert detector.tuned_by is not None
+    return detector.tuned(Levels.of_usual(usual, usual_iteration_ns), detector.tuned_by)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from diagnosis.irregularity.operator_detector import OperatorDetector, SigmaDetector
 from diagnosis.irregularity.samples import Length
+from diagnosis.irregularity.tuning import tuning_by
 from diagnosis.job import Job
 from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.attribution import Walk, walk
@@ -107,9 +108,9 @@ class LocateSettings:
     ``comparable_share`` of what it does. A rank is slow in both ways if the lesser is ``mixed_share`` of the greater.
     The latest ``baseline_iterations`` of the baseline are compared with, row by row; of a job of at least
     ``large_job`` ranks ``large_baseline_iterations``, since each costs as much as the irregular one. Algorithm 1
-    compares with statistics of the whole baseline, by ``detector``, or with rows as well (``usual_from``). The
-    irregularity rate is of ``series_iterations`` iterations, without the first ``warm_up`` ones of the job; 0: no
-    series is asked for.
+    compares with statistics of the whole baseline, by ``detector``, or with rows as well (``usual_from``); a trained
+    one whose features are in ns is tuned at each search, by the statistic of ``tuning``. The irregularity rate is of
+    ``series_iterations`` iterations, without the first ``warm_up`` ones of the job; 0: no series is asked for.
     ``most_rows`` bounds what a search holds.
     """
 
@@ -125,6 +126,7 @@ class LocateSettings:
     large_job: int = 512
     large_baseline_iterations: int = 4
     detector: Literal["3_sigma", "1_sigma"] = "3_sigma"
+    tuning: Literal["mean", "p75", "p99", "none"] = "mean"
     usual_from: Literal["statistics", "rows"] = "statistics"
     series_iterations: int = 100
     warm_up: int = 5
@@ -160,7 +162,8 @@ def locate(
         logs = Logs(job, iterations, most_rows=settings.most_rows, narrow=large)
     irregularity = replace(irregularity, baseline=baseline)
     if settings.search == "algorithm_1":
-        chosen = DETECTORS[settings.detector]() if detector is None else detector
+        tuned_by = None if settings.tuning == "none" else settings.tuning
+        chosen = DETECTORS[settings.detector]() if detector is None else tuning_by(detector, tuned_by)
         culprits, found = yield from _as_published(logs, irregularity, chosen)
     else:
         culprits, found = yield from _by_amounts(logs, irregularity, settings)

@@ -46,6 +46,16 @@ def test_nothing_is_judged_before_there_is_something_to_compare_with() -> None:
     assert [j.expected_ns for j in judgements] == [None] * 5 + [100]
 
 
+def test_a_plain_windowed_mean_absorbs_what_lasts_longer_than_the_window() -> None:
+    """So it does as the paper words it; a degradation is over then, and what comes back is regular."""
+    slow = [*READY, *[200] * 8, 100]
+    assert irregular(judged(slow)) == list(range(5, 13))
+    plain = judged(slow, replace(SETTINGS, learns="all"))
+    assert irregular(plain) == [5, 6]  # the window then holds 100, 100, 200, 200
+    assert plain[-1].expected_ns == 200
+    assert judged([10**6, 10**6, *READY], replace(SETTINGS, learns="all"))[-1].expected_ns == 100  # but no warm-up
+
+
 def test_warm_up_never_enters_the_baseline() -> None:
     assert judged([10**6, 10**6, *[100] * 3, 100])[-1].expected_ns == 100
 

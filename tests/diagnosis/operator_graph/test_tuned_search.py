@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -54,10 +55,13 @@ def of_before(forest: ForestDetector) -> ForestDetector:
     return forest.tuned(replace(forest.levels, mean=then))
 
 
-def named_by(forest: ForestDetector, usual_from: str) -> set[tuple[str, str, tuple[int, ...]]]:
+def named_by(
+    forest: ForestDetector, usual_from: str, tuning: Literal["mean", "p75", "p99", "none"] = "mean"
+) -> set[tuple[str, str, tuple[int, ...]]]:
     run = small_jobs.run(small_jobs.gpu_slow(SLOW))
     irregularity = replace(small_jobs.irregularity(run, 15), expected_ns=usual_ns())
-    settings = LocateSettings(search="algorithm_1", usual_from="rows" if usual_from == "rows" else "statistics")
+    rows_or_not: Literal["statistics", "rows"] = "rows" if usual_from == "rows" else "statistics"
+    settings = LocateSettings(search="algorithm_1", usual_from=rows_or_not, tuning=tuning)
     return small_jobs.named(answered(locate(run.job, irregularity, settings, forest), run.table)[0])
 
 
@@ -68,6 +72,16 @@ def test_a_forest_that_learned_before_the_drift_is_tuned_as_it_searches(usual_fr
     assert any(SLOW in ranks for _, _, ranks in told)
     assert named_by(of_before(forest), usual_from) == told
     assert named_by(replace(of_before(forest), levels=None), usual_from) != told
+    assert named_by(of_before(forest), usual_from, "none") != told
+
+
+@pytest.mark.parametrize("statistic", ["mean", "p75", "p99"])
+def test_it_is_tuned_by_the_statistic_that_is_set(statistic: Literal["mean", "p75", "p99"]) -> None:
+    forest = learned(AS_PUBLISHED)
+    assert forest.levels is not None
+    then = {name: 50 * value for name, value in getattr(forest.levels, statistic).items()}
+    before = forest.tuned(replace(forest.levels, **{statistic: then}), statistic)
+    assert named_by(before, "statistics", statistic) == named_by(forest, "statistics", "none")
 
 
 def test_what_looks_at_no_nanoseconds_or_knows_no_levels_is_never_tuned() -> None:
