@@ -24,10 +24,16 @@ from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job, pivots
 from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, numbered
 from offbeat.models import Model
-from producers.simulation import Kind, SimulatedRun, simulate
+from producers.simulation import Kind, LazyLog, LazyRun, SimulatedRun, simulate
+from producers.simulation.extent import MOST_OPERATORS, most_operators
+from producers.simulation.lazy_truth import LazyTruth
+from producers.simulation.noise import suited
 from producers.simulation.scenario import Omissions, Scenario
 from producers.simulation.scenarios import Story, random_scenario
 from schemas.errors import InputError, SettingsError
+
+MOST_LOOKED_AT = 2_000_000
+"""Operators of a run that is too large to be simulated whole; they take some gigabyte."""
 
 LABEL_COLUMNS = ("rank", "communicator", "iteration", "position")
 """What names an operator in a file of labels."""
@@ -151,14 +157,51 @@ def labelled(log: Log, labels: pa.Table) -> list[Labelled]:
     ]
 
 
-def labelled_run(run: SimulatedRun) -> list[Labelled]:
-    """The irregular iterations of a simulated run that carries iterations, with the truth of their operators.
-
-    Iterations that the faults lengthened by 1 to 10 % are left out: they are neither irregular nor not.
+@dataclass(frozen=True)
+class Told:
+    """What is looked at of a simulated run that carries iterations, and the truth: which rows are abnormal, of shape
+    (n,), and which iterations the faults lengthened by 1 to 10 %, so that they are neither irregular nor not.
     """
-    labels = run.table.filter(pa.array(run.truth.abnormal)).select(LABEL_COLUMNS)
-    between = set(run.truth.unscored)
-    parts = [part for part in labelled(Log.of(run.job, run.table), labels) if part.iteration not in between]
+
+    job: Job
+    table: pa.Table
+    abnormal: Bools
+    between: frozenset[int]
+
+    @classmethod
+    def of(cls, run: SimulatedRun) -> Told:
+        """All of a run."""
+        return cls(run.job, run.table, run.truth.abnormal, frozenset(run.truth.unscored))
+
+    @classmethod
+    def in_part(cls, run: LazyRun) -> Told:
+        """The logs of a job's pivots and of other ranks at random, wherever the fault is, as many as there is room for:
+        a person who labels logs of thousands of ranks does not look at all either.
+        """
+        log, truth, scenario = LazyLog(run), LazyTruth(run), run.scenario
+        whole, iterations = truth.whole(), range(scenario.iterations)
+        of_a_rank = max(1, most_operators(scenario) // scenario.world)
+        watched = pivots(run.job)
+        others = np.setdiff1d(run.job.ranks, watched)
+        room = min(max(0, MOST_LOOKED_AT // of_a_rank - len(watched)), len(others))
+        drawn = np.random.default_rng(scenario.seed).choice(others, room, replace=False)
+        ranks = sorted({*watched, *drawn.tolist()})
+        slow = {iteration for fault in scenario.faults for iteration in fault.iterations}
+        marks = [
+            truth.abnormal(rank, iteration)[~log.lost(rank, iteration)]
+            if iteration in slow
+            else np.zeros(int((~log.lost(rank, iteration)).sum()), dtype=np.bool_)
+            for rank in ranks
+            for iteration in iterations
+        ]
+        table, _ = log.rows(ranks, iterations)
+        return cls(run.job, table, np.concatenate(marks), frozenset(whole.unscored))
+
+
+def labelled_run(run: Told) -> list[Labelled]:
+    """The irregular iterations of a simulated run, with the truth of the operators that are looked at."""
+    labels = run.table.filter(pa.array(run.abnormal)).select(LABEL_COLUMNS)
+    parts = [part for part in labelled(Log.of(run.job, run.table), labels) if part.iteration not in run.between]
     places = np.unique(np.linspace(0, len(parts) - 1, min(MOST_OF_A_RUN, len(parts))).astype(int))
     return [parts[place] for place in places]
 
@@ -213,13 +256,22 @@ def simulated(scenarios: Iterable[Scenario]) -> Iterator[list[Labelled]]:
         yield labelled_run(simulated_run(scenario))
 
 
-def simulated_run(scenario: Scenario) -> SimulatedRun:
-    """A run; where a NIC carries too little to slow the job as much as it should, the GPU beside it is slow instead."""
+def simulated_run(scenario: Scenario) -> Told:
+    """A run, in part where it is too large to be simulated whole.
+
+    Where a NIC carries too little to slow the job as much as it should, the GPU beside it is slow instead.
+    """
     try:
-        return simulate(scenario)
+        return _told(scenario)
     except SettingsError:
         faults = tuple(replace(fault, kind=Kind.GPU_SLOW) for fault in scenario.faults)
-        return simulate(replace(scenario, faults=faults))
+        return _told(replace(scenario, faults=faults))
+
+
+def _told(scenario: Scenario) -> Told:
+    if most_operators(scenario) <= MOST_OPERATORS:
+        return Told.of(simulate(scenario))
+    return Told.in_part(LazyRun(replace(scenario, noise=suited(scenario.noise, scenario.world))))
 
 
 def fitted(runs: Iterable[Sequence[Labelled]], detector: OperatorDetector) -> OperatorDetector:

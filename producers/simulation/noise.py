@@ -81,6 +81,14 @@ SILENT = NoiseProfile(
 
 PROFILES = {"default": DEFAULT, "hard": HARD}
 PROFILES_LARGE = {"default": DEFAULT_LARGE, "hard": HARD_LARGE}
+LARGE = 1024
+"""Ranks of a job from which on ``PROFILES_LARGE`` are its profiles."""
+
+
+def suited(profile: NoiseProfile, ranks: int) -> NoiseProfile:
+    """The profile of the same name for a job of so many ranks; one that has no name as it is."""
+    names = {PROFILES[name]: PROFILES_LARGE[name] for name in PROFILES}
+    return names.get(profile, profile) if ranks >= LARGE else profile
 
 
 class Purpose(IntEnum):

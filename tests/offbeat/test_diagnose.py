@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.offbeat.command_line import EXAMPLE, offbeat, refusal, run_offbeat
+from tests.recordings import sample
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,21 @@ def test_the_shipped_recording_has_one_slow_rank(answer: dict[str, Any]) -> None
     assert incident["devices"] == ["gpu:rank5"]
     assert incident["stage"]["phase"] == "forward"
     assert "rank 5" in incident["explanation"].lower()
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [("gloo/healthy_3d_1", []), ("gloo/d1_nic_tbf_3d", [("communication_slow", [6], [30, 59])])],
+)
+def test_who_is_slow_in_a_real_run_is_named_and_in_a_healthy_one_nobody(
+    name: str, named: list[tuple[str, list[int], list[int]]], tmp_path: Path
+) -> None:
+    """The log alone: the truth that lies beside it stays away."""
+    shutil.copytree(sample(name), tmp_path / "run", ignore=shutil.ignore_patterns("*truth*"))
+    done = run_offbeat("diagnose", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    told = [(one["cause"], one["ranks"], one["iterations"]) for one in json.loads(done.stdout)["incidents"]]
+    assert told == named
 
 
 def test_the_answer_is_whole(answer: dict[str, Any]) -> None:

@@ -11,8 +11,10 @@ import pytest
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.job import pivots
 from offbeat import labels, training
-from offbeat.training import LABEL_COLUMNS, Counts, Log
+from offbeat.training import LABEL_COLUMNS, Counts, Log, Told
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate, write
+from producers.simulation.extent import most_operators
+from producers.simulation.noise import DEFAULT, DEFAULT_LARGE, HARD, HARD_LARGE, SILENT, suited
 from schemas.errors import InputError
 from tests.offbeat.command_line import offbeat, refusal
 
@@ -69,12 +71,37 @@ def test_without_ends_nothing_is_known_of_levels() -> None:
     assert replace(log, duration_ns=np.full(len(log.operators), np.nan)).levels() is None
 
 
+def test_of_a_run_that_is_too_large_some_ranks_are_looked_at_wherever_the_fault_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = Scenario(3, tp=2, pp=2, dp=4, microbatches=4, layers=4, hidden=4096, iterations=20, gpus_per_host=4)
+    monkeypatch.setattr(training, "MOST_OPERATORS", 1000)
+    monkeypatch.setattr(training, "MOST_LOOKED_AT", 8 * most_operators(large) // large.world)
+    looked_at = []
+    for slow in (1, 12):
+        told = training.simulated_run(replace(large, faults=(Fault(Kind.GPU_SLOW, slow, FAULTY, slowdown=1.5),)))
+        looked_at.append(set(told.table.column("rank").to_pylist()))
+        [first, *_] = parts = training.labelled_run(told)
+        assert {part.iteration for part in parts} <= set(FAULTY)
+        lost = first.samples.duration_ns - first.samples.mean
+        assert first.abnormal.any()
+        assert np.nanmedian(lost[first.abnormal]) > 10 * abs(np.nanmedian(lost[~first.abnormal]))
+    assert looked_at[0] == looked_at[1] > set(pivots(told.job))
+    assert len(looked_at[0]) == 8
+
+
+def test_thousands_of_ranks_have_the_noise_that_suits_them() -> None:
+    assert [suited(profile, ranks) for profile in (DEFAULT, HARD, SILENT) for ranks in (128, 2048)] == [
+        *(DEFAULT, DEFAULT_LARGE, HARD, HARD_LARGE, SILENT, SILENT)
+    ]
+
+
 def test_of_a_run_a_few_iterations_are_enough() -> None:
-    assert [part.iteration for part in training.labelled_run(run())] == [12, 13, 15, 17]
+    assert [part.iteration for part in training.labelled_run(Told.of(run()))] == [12, 13, 15, 17]
 
 
 def test_a_forest_learns_who_waits_and_knows_how_well() -> None:
-    runs = [training.labelled_run(run(seed, rank)) for seed, rank in ((3, 5), (4, 2), (5, 7), (6, 0), (7, 3))]
+    runs = [training.labelled_run(Told.of(run(seed, rank))) for seed, rank in ((3, 5), (4, 2), (5, 7), (6, 0), (7, 3))]
     levels = Log.of(run().job, run().table).levels()
     model = training.train([*runs, []], "small runs", ForestSettings(trees=10), levels)
     assert model.figures["learned_from"]["runs"] == 4

@@ -27,7 +27,7 @@ SLOW = 3
 @cache
 def learned(features: tuple[str, ...]) -> ForestDetector:
     """A forest that knows the job as it is now."""
-    runs = [training.labelled_run(small_jobs.run(small_jobs.gpu_slow(rank))) for rank in (1, SLOW, 6)]
+    runs = [training.labelled_run(training.Told.of(small_jobs.run(small_jobs.gpu_slow(rank)))) for rank in (1, SLOW, 6)]
     forest = training.fitted(runs, ForestDetector(ForestSettings(features=features)))
     assert isinstance(forest, ForestDetector)
     return replace(forest, levels=levels_now())
