@@ -252,6 +252,7 @@ def incident_json(row: Row) -> dict[str, Any]:
         "devices": [device["device"] for device in row["devices"]],
         "iterations": [row["first_iteration"], row["last_iteration"]],
         "pattern": row["pattern"],
+        "period": row["period"],
         "confidence": row["confidence"],
         "lost_gpu_seconds": None if lost is None else round(lost, 3),
         "stage": row["stage"],

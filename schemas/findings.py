@@ -88,6 +88,14 @@ TOPIC = Topic(
         Column("iteration", pa.int32(), "Iteration examined.", nullable=True, minimum=0),
         Column("pivot", pa.int32(), "Rank that the search started from.", nullable=True, minimum=0),
         Column("pattern", pa.string(), "Pattern of the irregular run.", nullable=True),
+        Column(
+            "period",
+            pa.float64(),
+            "After how many iterations long ones come again, in a fluctuation.",
+            "iterations",
+            nullable=True,
+            minimum=0,
+        ),
         Column("first_iteration", pa.int32(), "First affected iteration of the run.", nullable=True, minimum=0),
         Column("last_iteration", pa.int32(), "Last affected iteration of the run so far.", nullable=True, minimum=0),
         Column(

@@ -115,6 +115,7 @@ def _row(job: Job, incident: Incident) -> dict[str, Any]:
         "first_iteration": incident.first_iteration,
         "last_iteration": incident.last_iteration,
         "pattern": incident.pattern,
+        "period": incident.period,
         "confidence": incident.confidence,
         "lost_ns": incident.lost_ns or None,
         "lost_gpu_seconds": incident.lost_ns / 1e9 * len(job.ranks) or None,

@@ -154,6 +154,7 @@ class Search:
         row = rows[0]
         columns = {
             "pattern": row["pattern"],
+            "period": row["period"],
             "first_iteration": row["pattern_from"],
             "last_iteration": row["pattern_to"],
             "step_from": row["step_from"],

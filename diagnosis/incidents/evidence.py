@@ -64,6 +64,7 @@ class Evidence:
     step_excess_ns: int = 0
     since: int | None = None
     since_excess_ns: int = 0
+    period: float | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Evidence:
@@ -98,6 +99,7 @@ _PLAIN = (
     "active",
     "iteration",
     "pattern",
+    "period",
     "first_iteration",
     "last_iteration",
     "cause",
@@ -135,7 +137,7 @@ class Incident:
 
     ``runs`` tells what is affected of each run, as each of the ``methods`` sees it; the oldest one of a method may
     stand for more, that of the method that opened the incident for ``folded`` more. ``share`` is the largest that a
-    finding on its ranks has of an iteration's delay.
+    finding on its ranks has of an iteration's delay. ``period``: it comes again after so many iterations.
     """
 
     id: str
@@ -157,6 +159,7 @@ class Incident:
     resolved_ns: int | None = None
     folded: int = 0
     share: float = 0.0
+    period: float | None = None
 
     @property
     def first_iteration(self) -> int:

@@ -117,7 +117,8 @@ def _when(incident: Incident) -> str:
     if incident.pattern == "persistent_degradation":
         return f"since iteration {first}" if incident.state == "open" else f"from iteration {first} to {last}"
     if incident.pattern == "performance_fluctuation":
-        return f"again and again between iterations {first} and {last}"
+        how_often = f"about every {incident.period:.0f} iterations" if incident.period else "again and again"
+        return f"{how_often} between iterations {first} and {last}"
     if runs > 1 and incident.pattern is None:
         return f"between iterations {first} and {last}"
     if runs > 1:

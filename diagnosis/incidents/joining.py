@@ -142,6 +142,7 @@ class IncidentJoiner:
             **changes,
             revision=incident.revision + int(told),
             pattern=pattern,
+            period=finding.period or incident.period,
             runs=runs,
             folded=incident.folded + (folded if run.method == incident.methods[0] else 0),
             doubt=before * doubt(finding, ranks),
@@ -215,7 +216,7 @@ class IncidentJoiner:
         runs = dict(incident.runs)
         if latest is None or not spans.is_taken_over(latest, self.recent, self.settings.comparable_share):
             runs[run] = spans.whole(runs[run], over)
-        return replace(incident, runs=runs, pattern=_pattern(incident, over))
+        return replace(incident, runs=runs, pattern=_pattern(incident, over), period=over.period or incident.period)
 
     def _remember(self, finding: Evidence) -> None:
         oldest = (finding.iteration or 0) - self.settings.window
@@ -305,6 +306,7 @@ def _opened(finding: Evidence, identity: str) -> Incident:
         devices=finding.devices,
         stage=finding.stage,
         pattern=finding.pattern,
+        period=finding.period,
         runs={spans.run_of(finding): spans.span(finding)},
         doubt=doubt(finding, finding.ranks),
         methods=(finding.method,),

@@ -69,6 +69,7 @@ def test_the_answer_is_whole(answer: dict[str, Any]) -> None:
         "devices": list,
         "iterations": list,
         "pattern": str,
+        "period": type(None),
         "confidence": float,
         "lost_gpu_seconds": float,
         "stage": dict,

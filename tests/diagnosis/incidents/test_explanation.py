@@ -81,6 +81,10 @@ def test_many_ranks_are_counted() -> None:
             {"pattern": DEGRADATION, "runs": {RUN: Span(20, 28, SECOND)}, "state": "resolved"},
             "from iteration 20 to 28: the job",
         ),
+        (
+            {"pattern": FLUCTUATION, "period": 6.94},
+            "about every 7 iterations between iterations 20 and 31: the job lost 4 s.",
+        ),
         ({"pattern": FLUCTUATION}, "again and again between iterations 20 and 31: the job lost 4 s."),
         ({"runs": {RUN: Span(20, 22, SECOND // 3)}}, "in iterations 20 to 22: the job lost 0.333 s."),
         ({"runs": {RUN: Span(20, 20, SECOND)}}, "in iteration 20: the job lost 1 s."),

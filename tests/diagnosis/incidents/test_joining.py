@@ -310,6 +310,13 @@ def test_spikes_that_turn_out_to_recur_are_a_fluctuation() -> None:
     assert (incident.pattern, incident.state) == (FLUCTUATION, "open")
 
 
+def test_how_often_a_fluctuation_comes_is_what_was_told_last() -> None:
+    findings = [replace(found(i, 3, pattern=FLUCTUATION), period=period) for i, period in ((20, 6.5), (27, 7.0))]
+    joiner, _ = joined([*findings, found(34, 3, pattern=SPIKE)])
+    [incident] = joiner.incidents.values()
+    assert incident.period == Incident.from_state(incident.to_state()).period == 7.0
+
+
 def test_every_culprit_of_a_run_bears_its_share_of_what_was_lost() -> None:
     findings = [in_run(i, 10, rank, share=share) for i in (10, 11) for rank, share in ((3, 0.6), (5, 0.4))]
     findings += [in_run(13, 10, 5, share=0.4), in_run(17, 10, 5, share=0.4)]

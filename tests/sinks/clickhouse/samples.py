@@ -39,6 +39,7 @@ def finding(number: int, **changes: Any) -> dict[str, Any]:
         "iteration": iteration,
         "pivot": 0,
         "pattern": "persistent_degradation",
+        "period": None,
         "first_iteration": 10,
         "last_iteration": iteration,
         "step_from": 15 if iteration >= 15 else None,
@@ -90,6 +91,7 @@ def incident(**changes: Any) -> dict[str, Any]:
         "first_iteration": 10,
         "last_iteration": 19,
         "pattern": "persistent_degradation",
+        "period": None,
         "confidence": 0.97,
         "lost_ns": 4_000_000_000,
         "lost_gpu_seconds": 64.0,
@@ -114,6 +116,7 @@ def findings() -> list[dict[str, Any]]:
         "candidates": [[17], [18]],
         "devices": [NIC, NIC_TOO],
         "pattern": "abnormal_spike",
+        "period": None,
     }
     nobody: dict[str, Any] = {
         **dict.fromkeys(("cause", "level", "root_operator", "stage", "excess_ns", "evidence")),
@@ -142,6 +145,7 @@ def incidents() -> list[dict[str, Any]]:
         "first_iteration": 20,
         "last_iteration": 22,
         "pattern": "abnormal_spike",
+        "period": None,
         "lost_ns": 1_500_000_000,
         "lost_gpu_seconds": 24.0,
         "explanation": "The NICs of host2 are slow; the data cannot tell which.",

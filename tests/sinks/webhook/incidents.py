@@ -29,6 +29,7 @@ def incident(incident: str = "5d3c0a9e1f", revision: int = 1, state: str = "open
         "first_iteration": 4,
         "last_iteration": 4 + revision,
         "pattern": "persistent_degradation",
+        "period": None,
         "confidence": 0.97,
         "lost_ns": revision * 12_700_000_000,
         "lost_gpu_seconds": revision * 101.6,
