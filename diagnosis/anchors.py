@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from diagnosis.arrays import Ints
 from diagnosis.repetition import LEAST_REPEATS, period
-
-Ints = NDArray[np.int64]
 
 AGREEMENT = 0.6
 """Share of cycles that must have the usual number of operators."""

@@ -15,7 +15,8 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.operators import UNKNOWN, Ints, Operators, next_calls
+from diagnosis.arrays import Floats, Ints
+from diagnosis.operators import UNKNOWN, Operators, next_calls
 
 _MEETINGS = 64
 """Meetings, the newest, that a pair of clocks is compared at: clocks drift, and more hardly sharpen a median."""
@@ -40,7 +41,6 @@ _LEAST_MIDDLES = 4
 ONE_SIDED = ("broadcast", "reduce")
 """Of these, as of a send, some are done before others have come: the root of the one, all but it of the other."""
 
-Floats = npt.NDArray[np.float64]
 
 Moments = Mapping[int, int]
 """When each iteration began, in ns before the newest one (0 or less)."""

@@ -19,6 +19,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.clock_pairs import (
     ONE_SIDED,
     Bounds,
@@ -30,7 +31,7 @@ from diagnosis.clock_pairs import (
     causal_bounds,
     meetings,
 )
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
+from diagnosis.operators import UNKNOWN, Operators
 
 _SET_NS = 50_000_000
 """By more than this a clock does not drift while iterations are compared: it was set."""

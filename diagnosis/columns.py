@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from diagnosis.arrays import Ints
 
 _MOST_CODES = 1 << 62
 

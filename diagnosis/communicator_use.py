@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from diagnosis.arrays import Ints
 from diagnosis.columns import codes, integers, sizes
-
-Ints = NDArray[np.int64]
 
 _SAMPLE = 8
 """Iterations that are looked at, from the middle of the log."""

@@ -6,11 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from diagnosis.anchors import AGREEMENT, Anchors, RankLog, find_anchors, seen, usual_step
-
-Ints = NDArray[np.int64]
+from diagnosis.arrays import Ints
 
 _FILTER = 5
 """Cycles over which a count that lost lines have shifted is corrected."""

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from diagnosis.arrays import Ints
 from diagnosis.cycle import Cycle
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from diagnosis.anchors import LIGHT_SHARE, RankLog
+from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import codes, integers, joint_codes, sizes
 from diagnosis.cycle import Cycle, cycle_of_marks, find_cycle
 from diagnosis.iteration_numbers import Meetings, number
 from diagnosis.repetition import LEAST_REPEATS
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce", "all_to_all", "send", "recv")
 _POINT_TO_POINT = ("send", "recv")

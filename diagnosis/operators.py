@@ -7,9 +7,10 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from diagnosis.arrays import Bools, Ints
 
 UNKNOWN = -1
 """What integer columns hold where the log says nothing."""
@@ -34,9 +35,6 @@ COLUMNS = (
     "next_call_ns",
 )
 """The columns of telemetry.comm_ops that diagnosis reads."""
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

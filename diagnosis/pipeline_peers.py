@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import Ints, codes, integers
+from diagnosis.arrays import Ints
+from diagnosis.columns import codes, integers
 
 SEND, RECV = "send", "recv"
 _UNKNOWN = -1

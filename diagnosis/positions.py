@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from diagnosis.arrays import Ints
 from diagnosis.columns import joint_codes
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from diagnosis.columns import Ints
+from diagnosis.arrays import Ints
 
 _NEVER = 0.001
 """Added to the share of violations, so that steadiness still counts where there are none."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnosis.columns import Ints
+from diagnosis.arrays import Ints
 from diagnosis.job import Layout
 
 Groups = list[tuple[int, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from diagnosis.arrays import Ints
 
 WINDOW = 1 << 16
 """Elements that are looked at, from the middle of a longer sequence."""

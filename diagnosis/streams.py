@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from diagnosis.columns import Ints, codes, integers, sizes
+from diagnosis.arrays import Bools, Ints
+from diagnosis.columns import codes, integers, sizes
 from diagnosis.communicator_use import CommunicatorUse, communicator_uses
 from diagnosis.iterations import looks
 from diagnosis.rank_distance import Calls
-
-Bools = NDArray[np.bool_]
 
 SCALARS = 4096
 """More elements than this are gradients."""

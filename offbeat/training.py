@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.irregularity.drift import Levels
-from diagnosis.irregularity.features import Floats
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
 from diagnosis.irregularity.operator_detector import OperatorDetector
@@ -22,7 +22,7 @@ from diagnosis.irregularity.samples import Length, Samples
 from diagnosis.irregularity.training_set import chosen
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job, pivots
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, numbered
+from diagnosis.operators import UNKNOWN, Operators, numbered
 from offbeat.models import Model
 from producers.simulation import Kind, LazyLog, LazyRun, SimulatedRun, simulate
 from producers.simulation.extent import MOST_OPERATORS, most_operators

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import Ints, codes, integers, nullable
+from diagnosis.arrays import Ints
+from diagnosis.columns import codes, integers, nullable
 from producers.log_store import Spans
 from schemas.catalogue import ITERATION_SUMMARIES
 from schemas.iteration_summaries import OPERATOR_SUMMARY

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.columns import Ints
+from diagnosis.arrays import Ints
 from producers import kept_iterations
 from producers.segments import SUFFIX, Frame, read_frame, read_frames
 from schemas.errors import ImpossibleValue

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.columns import Ints
+from diagnosis.arrays import Ints
 from producers.log_store import Spans
 from schemas.catalogue import COMM_OPS
 from schemas.errors import ImpossibleValue

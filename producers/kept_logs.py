@@ -19,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.columns import Ints, integers
+from diagnosis.arrays import Ints
+from diagnosis.columns import integers
 from diagnosis.job import Job
 from producers.kept_folder import KeptFolder
 from producers.log_store import COMPLETE, OVERWRITTEN, PARTIAL, Spans

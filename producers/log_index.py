@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from diagnosis.columns import Ints, codes, integers
+from diagnosis.arrays import Ints
+from diagnosis.columns import codes, integers
 from diagnosis.positions import Positions, operator_positions
 
 Bools = NDArray[np.bool_]

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import Ints
+from diagnosis.arrays import Ints
 from diagnosis.job import Job
 from producers.log_index import LogIndex
 from producers.next_calls import COLUMNS, following_calls, lacks_ends, with_following

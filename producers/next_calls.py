@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.columns import Ints, integers
-from diagnosis.operators import UNKNOWN, Bools, calls_after, in_order
+from diagnosis.arrays import Bools, Ints
+from diagnosis.columns import integers
+from diagnosis.operators import UNKNOWN, calls_after, in_order
 from schemas.comm_ops import TOPIC
 
 COLUMNS = ("rank", "iteration", "call_order", "call_ns", "end_ns", "peer", "op", "next_call_ns")

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import Ints, codes, integers
-from diagnosis.irregularity.window import Floats, WindowStatistics
+from diagnosis.arrays import Floats, Ints
+from diagnosis.columns import codes, integers
+from diagnosis.irregularity.window import WindowStatistics
 from producers.log_store import LogStore
 from schemas.catalogue import OPERATOR_WINDOWS
 

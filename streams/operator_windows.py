@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.arrays import Floats
 from diagnosis.columns import codes, integers
-from diagnosis.irregularity.window import Floats, WindowStatistics
+from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.operator_graph.needs import Series
 
 

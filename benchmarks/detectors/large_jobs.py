@@ -13,8 +13,8 @@ from itertools import islice
 
 import numpy as np
 
+from diagnosis.arrays import Floats
 from diagnosis.irregularity.drift import Levels
-from diagnosis.irregularity.features import Floats
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.irregularity.samples import Length, Samples
 from diagnosis.irregularity.window import WindowStatistics

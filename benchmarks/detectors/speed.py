@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.irregularity.features import Floats, matrix
+from diagnosis.arrays import Bools, Floats, Ints
+from diagnosis.irregularity.features import matrix
 from diagnosis.irregularity.forest import ForestDetector
 from diagnosis.irregularity.samples import Length, Samples
 from diagnosis.irregularity.window import WindowStatistics
-from diagnosis.operators import Bools, Ints, Operators
+from diagnosis.operators import Operators
 
 OPERATORS = 10_000
 WINDOW_ITERATIONS = 112

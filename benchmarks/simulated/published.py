@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.simulated.detection import Telemetry
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.irregularity.operator_detector import SigmaDetector
 from diagnosis.job import Job
 from diagnosis.operator_graph.algorithm_1 import COMPUTE, Root, search
-from diagnosis.operator_graph.delays import Floats, end_times
+from diagnosis.operator_graph.delays import end_times
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Fetch
-from diagnosis.operators import UNKNOWN, Bools, Ints
+from diagnosis.operators import UNKNOWN
 from diagnosis.ranking.irregularity_rate import irregularity_rate
 from diagnosis.topology import Device
 

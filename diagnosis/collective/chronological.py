@@ -14,6 +14,7 @@ from statistics import median
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Floats
 from diagnosis.collective.clocks import Clocks, clocks
 from diagnosis.collective.grid import ComparisonRules, Grid
 from diagnosis.collective.participation import (
@@ -22,8 +23,6 @@ from diagnosis.collective.participation import (
     MISSING_START,
     UNKNOWN,
     UNKNOWN_STATE,
-    Bools,
-    Floats,
     Participation,
 )
 from diagnosis.collective.pipelines import Pipelines

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.arrays import Bools
 from diagnosis.collective.marks import Mark, find_marks, numbered
-from diagnosis.collective.participation import CUSTOM, UNKNOWN, Bools, Participation, lost_before
+from diagnosis.collective.participation import CUSTOM, UNKNOWN, Participation, lost_before
 from diagnosis.collective.progress import Passed, Progress, lasted_ns
 from diagnosis.columns import codes, integers, joint_codes, nullable
 from diagnosis.job import Communicator, Job

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from diagnosis.arrays import Floats
 from diagnosis.collective.chronological import computing
 from diagnosis.collective.grid import Grid, Work
 from diagnosis.collective.moments import common_moment
 from diagnosis.collective.own_lateness import computed_of_itself
-from diagnosis.collective.participation import Floats, Participation
+from diagnosis.collective.participation import Participation
 from diagnosis.collective.pipelines import Pipelines
 from diagnosis.collective.stages import Stages
 from diagnosis.collective.verdict import Verdict

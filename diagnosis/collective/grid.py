@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE, Bools, Floats, Ints, Participation
+from diagnosis.arrays import Bools, Floats, Ints
+from diagnosis.collective.participation import COMPLETE, UNKNOWN, UNKNOWN_STATE, Participation
 
 REMEMBERED = 5
 """Regular iterations that tell what is usual."""

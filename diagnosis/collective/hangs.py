@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from diagnosis.arrays import Ints
 from diagnosis.collective.chronological import began, first_anomaly, not_entered
 from diagnosis.collective.grid import ComparisonRules, Grid, grids
 from diagnosis.collective.moments import common_moment
@@ -21,7 +22,6 @@ from diagnosis.collective.participation import (
     MISSING_START,
     UNKNOWN,
     UNKNOWN_STATE,
-    Ints,
     Participation,
 )
 from diagnosis.collective.pipelines import Pipelines

@@ -12,7 +12,8 @@ from statistics import median, median_low
 
 import numpy as np
 
-from diagnosis.collective.participation import CUSTOM, UNKNOWN, Ints, Participation
+from diagnosis.arrays import Ints
+from diagnosis.collective.participation import CUSTOM, UNKNOWN, Participation
 from diagnosis.columns import joint_codes
 
 _LEAST = 2

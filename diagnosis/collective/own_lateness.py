@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.collective.chronological import computing_too_long, late_from, step_ns, stuck
 from diagnosis.collective.grid import ComparisonRules
-from diagnosis.collective.participation import UNKNOWN, Bools, Floats, Ints
+from diagnosis.collective.participation import UNKNOWN
 from diagnosis.collective.pipelines import Pipelines
 from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job

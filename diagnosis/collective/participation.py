@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.columns import codes, integers
 
 UNKNOWN = -1
@@ -19,10 +19,6 @@ COMPLETE, INCOMPLETE, MISSING_START, UNKNOWN_STATE = range(4)
 
 _FAR_MORE = 1.25
 """What a custom collective sent, over what it had to, over what is usual: more holds sends of another one."""
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

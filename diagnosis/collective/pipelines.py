@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.collective.moments import Moments
 from diagnosis.collective.participation import (
     COMPLETE,
@@ -15,9 +16,6 @@ from diagnosis.collective.participation import (
     MISSING_START,
     UNKNOWN,
     UNKNOWN_STATE,
-    Bools,
-    Floats,
-    Ints,
     Participation,
 )
 from diagnosis.collective.resends import sent_again

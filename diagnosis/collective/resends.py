@@ -7,15 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnosis.collective.participation import (
-    COMPLETE,
-    INCOMPLETE,
-    UNKNOWN,
-    UNKNOWN_STATE,
-    Bools,
-    Ints,
-    Participation,
-)
+from diagnosis.arrays import Bools, Ints
+from diagnosis.collective.participation import COMPLETE, INCOMPLETE, UNKNOWN, UNKNOWN_STATE, Participation
 
 RESENT_NS = 20_000_000
 """A NIC that gets no answer sends again for longer than this, and waits longer each time."""

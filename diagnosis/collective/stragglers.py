@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, kind_of, over_others, rates
 from diagnosis.collective.participation import (
     COMPLETE,
@@ -19,9 +20,6 @@ from diagnosis.collective.participation import (
     MISSING_START,
     UNKNOWN,
     UNKNOWN_STATE,
-    Bools,
-    Floats,
-    Ints,
     Participation,
 )
 from diagnosis.collective.resends import RESENT_NS

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Floats
 from diagnosis.collective.chronological import Late, comparable, on_grid
 from diagnosis.collective.grid import Grid
-from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Bools, Floats, Participation
+from diagnosis.collective.participation import UNKNOWN, UNKNOWN_STATE, Participation
 
 _LIKE = 0.1
 """Share of the volume by which what a rank sends back may differ from what it got."""

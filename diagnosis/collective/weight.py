@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from diagnosis.arrays import Floats
 from diagnosis.collective.grid import Grid, Usual, kind_of
-from diagnosis.collective.participation import Floats
 from diagnosis.collective.verdict import Verdict
 
 

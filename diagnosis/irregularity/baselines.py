@@ -12,11 +12,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from diagnosis.arrays import Bools
 from diagnosis.irregularity.features import AS_PUBLISHED, complete, matrix
 from diagnosis.irregularity.operator_detector import judgeable
 from diagnosis.irregularity.samples import Samples
 from diagnosis.irregularity.training_set import ChoiceSettings, chosen
-from diagnosis.operators import Bools
 
 CHOICE = ChoiceSettings(most=20_000)
 

@@ -15,10 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from diagnosis.arrays import Bools, Floats
 from diagnosis.irregularity.samples import Samples
-from diagnosis.operators import Bools
-
-Floats = npt.NDArray[np.float64]
 
 VERSION = 1
 """Rises when a feature of the same name comes to mean something else: models of another version are refused."""

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from diagnosis.arrays import Floats
 from diagnosis.robust import NORMAL_MAD
-
-Floats = npt.NDArray[np.float64]
 
 HARMONICS = 3
 """A train of short pulses shows as a line and its multiples (appendix B: at 0.144, 0.288 and 0.432)."""

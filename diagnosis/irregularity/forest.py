@@ -10,13 +10,13 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Floats
 from diagnosis.irregularity.drift import Levels, Statistic
-from diagnosis.irregularity.features import SCALE_FREE, Floats, complete, matrix
+from diagnosis.irregularity.features import SCALE_FREE, complete, matrix
 from diagnosis.irregularity.operator_detector import judgeable
 from diagnosis.irregularity.samples import Samples
 from diagnosis.irregularity.training_set import ChoiceSettings, chosen
 from diagnosis.irregularity.trees import Trees
-from diagnosis.operators import Bools
 
 
 @dataclass(frozen=True, slots=True)

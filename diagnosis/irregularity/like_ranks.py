@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from diagnosis.arrays import Ints
 from diagnosis.irregularity.summaries import Summaries, shape
 from diagnosis.job import Job
-from diagnosis.operators import Ints
 from diagnosis.robust import NORMAL_MAD
 from diagnosis.topology import Device
 

@@ -11,8 +11,8 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from diagnosis.arrays import Bools
 from diagnosis.irregularity.samples import Samples
-from diagnosis.operators import Bools
 
 LEAST_SAMPLES = 3
 """An operator seen less often has no usual duration; it is never called abnormal."""

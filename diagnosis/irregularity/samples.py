@@ -7,12 +7,10 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.irregularity.window import WindowStatistics
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
-
-Floats = npt.NDArray[np.float64]
+from diagnosis.operators import UNKNOWN, Operators
 
 PATTERNS = (
     "all_reduce",

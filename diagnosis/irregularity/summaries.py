@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.job import Job
-from diagnosis.operators import POINT_TO_POINT, UNKNOWN, Bools, Ints, ints
+from diagnosis.operators import POINT_TO_POINT, UNKNOWN, ints
 
 _FEW_LOST = 0.05
 """Of a rank's operators; with more of them lost, what it says of itself is not what it did."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.irregularity.features import complete, matrix
 from diagnosis.irregularity.operator_detector import judgeable
 from diagnosis.irregularity.samples import Samples
-from diagnosis.operators import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,9 @@ from math import prod
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, numbered
-
-Floats = npt.NDArray[np.float64]
+from diagnosis.arrays import Bools, Floats, Ints
+from diagnosis.operators import UNKNOWN, Operators, numbered
 
 QUARTILES = (0.25, 0.5, 0.75)
 

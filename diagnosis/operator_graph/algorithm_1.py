@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from diagnosis.arrays import Ints
 from diagnosis.irregularity.operator_detector import OperatorDetector, SigmaDetector
 from diagnosis.irregularity.samples import Length
 from diagnosis.irregularity.tuning import is_tunable
@@ -22,7 +23,7 @@ from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait, reference
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.verdicts import Call, Verdicts, judge
-from diagnosis.operators import UNKNOWN, Ints
+from diagnosis.operators import UNKNOWN
 
 MOST_RANKS = 256
 """A search goes on from no more ranks than this; the published case stands on four of 3,072."""

@@ -10,8 +10,9 @@ from typing import NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.operator_graph.needs import Need
-from diagnosis.operators import UNKNOWN, Bools, Ints, coded, first_of_each, in_order, ints, numbered
+from diagnosis.operators import UNKNOWN, coded, first_of_each, in_order, ints, numbered
 
 
 class Came(NamedTuple):

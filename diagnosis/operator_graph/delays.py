@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.clocks import Clocks
 from diagnosis.job import Job
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.spread import Spreads, spreads
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators, last_callers, next_calls, numbered
-
-Floats = npt.NDArray[np.float64]
+from diagnosis.operators import UNKNOWN, Operators, last_callers, next_calls, numbered
 
 Kind = Literal["compute", "transfer", "step"]
 """What time is spent on, as sums of it are judged."""

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.job import Job
-from diagnosis.operator_graph.delays import Delays, Floats, measure
+from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operators import Bools, Ints, Operators
+from diagnosis.operators import Operators
 from diagnosis.robust import NORMAL_MAD
 
 

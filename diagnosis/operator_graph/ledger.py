@@ -8,12 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from diagnosis.operator_graph.delays import Floats, Kind, measure
+from diagnosis.arrays import Floats, Ints
+from diagnosis.operator_graph.delays import Kind, measure
 from diagnosis.operator_graph.leaf import Leaf, Wait, reference
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Wanted
 from diagnosis.operator_graph.spread import Spreads
-from diagnosis.operators import UNKNOWN, Ints
+from diagnosis.operators import UNKNOWN
 from diagnosis.robust import of_most
 
 LEAST_WITNESSES = 2

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.arrays import Ints
 from diagnosis.clocks import Clocks, estimate
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job
 from diagnosis.operator_graph.coverage import Came, Rows, coverage, of_places
 from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs
-from diagnosis.operators import COLUMNS, UNKNOWN, Ints, Operators, coded
+from diagnosis.operators import COLUMNS, UNKNOWN, Operators, coded
 
 LEAST_ENDED = 0.5
 """Where fewer of a rank's operators carry an end, its log does not tell how long they took."""

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from diagnosis.arrays import Ints
 from diagnosis.irregularity.window import WindowStatistics
-from diagnosis.operators import Ints
 
 What = Literal["rows", "statistics", "series"]
 

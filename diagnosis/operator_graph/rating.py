@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diagnosis.operator_graph.delays import Floats, measure
+from diagnosis.arrays import Floats, Ints
+from diagnosis.operator_graph.delays import measure
 from diagnosis.operator_graph.leaf import OperatorRef
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Need, Needs, Series
-from diagnosis.operators import UNKNOWN, Ints, Operators
+from diagnosis.operators import UNKNOWN, Operators
 from diagnosis.ranking.irregularity_rate import irregularity_rate
 
 LEAST_SERIES = 3

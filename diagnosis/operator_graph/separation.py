@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diagnosis.arrays import Ints
 from diagnosis.job import Job
 from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs, Wanted
 from diagnosis.operator_graph.spread import Spreads
-from diagnosis.operators import UNKNOWN, Ints
+from diagnosis.operators import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from diagnosis.operators import UNKNOWN, Bools, Ints, numbered
-
-Floats = npt.NDArray[np.float64]
+from diagnosis.arrays import Bools, Floats, Ints
+from diagnosis.operators import UNKNOWN, numbered
 
 Spreads = Mapping[tuple[int, int], float]
 """Standard deviations in ns, by rank and group."""

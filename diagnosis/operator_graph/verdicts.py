@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.irregularity.operator_detector import OperatorDetector, judgeable
 from diagnosis.irregularity.samples import Length, Samples
 from diagnosis.irregularity.tuning import tuned_to
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.operator_graph.delays import end_times
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operators import UNKNOWN, Bools, Ints, Operators
+from diagnosis.operators import UNKNOWN, Operators
 
 
 class Call(NamedTuple):

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from diagnosis.arrays import Floats
 from diagnosis.traffic.volume import (
     LARGE_BYTES,
     POINT_TO_POINT,
@@ -115,8 +115,6 @@ def active_peers(sent: Mapping[int, float], floor: float) -> dict[int, float]:
     most = max(sent.values(), default=0.0)
     return {peer: volume for peer, volume in sorted(sent.items()) if volume > 0 and volume >= floor * most}
 
-
-Floats = NDArray[np.float64]
 
 Rated = tuple[float, Inference, float]
 """A logarithm of a likelihood, what it is the likelihood of, and the volume over what is expected by it."""

@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.bursts import find_bursts
 from diagnosis.traffic.calls import Calls, Kind
 from diagnosis.traffic.endpoints import ends_of, pair_of, rank_of
-from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.metrics import Metrics, Operators, combined, measure
 from diagnosis.traffic.pieces import UNKNOWN
 from diagnosis.traffic.ports import Ports

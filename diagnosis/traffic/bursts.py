@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.traffic.endpoints import pair_of
-from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.ports import Ports, Spans
 from diagnosis.traffic.queue_pairs import QueuePairs
 

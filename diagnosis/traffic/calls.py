@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.traffic.endpoints import sender_of
-from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.volume import DTYPE_BYTES, POINT_TO_POINT
 
 UNKNOWN = -1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar, overload
 
-from diagnosis.traffic.epochs import Ints
+from diagnosis.arrays import Ints
 
 Numbers = TypeVar("Numbers", int, Ints)
 

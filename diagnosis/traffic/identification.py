@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.arrays import Ints
 from diagnosis.columns import joint_codes
 from diagnosis.traffic.calls import Calls
-from diagnosis.traffic.epochs import Ints
 from diagnosis.traffic.parallelism import Parallelism, Parallelisms
 from diagnosis.traffic.uses import is_much
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.traffic.bursts import Bursts
-from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.matching import EXACT
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.transfers import Transfers

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from diagnosis.traffic.epochs import Ints
+from diagnosis.arrays import Ints
 from diagnosis.traffic.series import Coverage
 from diagnosis.traffic.volume import LARGE_BYTES
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.traffic.epochs import Bools, Ints
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.traffic.pieces import UNKNOWN
 from diagnosis.traffic.ports import Ports, Spans
 from diagnosis.traffic.segmentation import (
@@ -26,7 +26,7 @@ from diagnosis.traffic.segmentation import (
     UNKNOWN_STATE,
     Segments,
 )
-from diagnosis.traffic.together import Floats, together
+from diagnosis.traffic.together import together
 from diagnosis.traffic.transfers import Transfers
 
 GAP_BINS = 16

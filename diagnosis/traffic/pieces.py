@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.traffic.bursts import Bursts
-from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.in_turn import Pairs
 from diagnosis.traffic.matching import Match
 from diagnosis.traffic.ports import Ports, Spans

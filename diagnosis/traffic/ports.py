@@ -10,8 +10,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.traffic.endpoints import flow_of
-from diagnosis.traffic.epochs import Bools, Ints, Poll, Words
+from diagnosis.traffic.epochs import Poll, Words
 from diagnosis.traffic.queue_pairs import QueuePairs
 from diagnosis.traffic.series import EpochSeries, Part
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from diagnosis.arrays import Ints
 from diagnosis.columns import integers
 from diagnosis.traffic.endpoints import flow_of, nic_of, sender_of
-from diagnosis.traffic.epochs import Ints
 
 FOREVER = np.iinfo(np.int64).max
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from diagnosis.traffic.epochs import Ints
+from diagnosis.arrays import Ints
 from diagnosis.traffic.pieces import Pieces
 from diagnosis.traffic.ports import Ports
 

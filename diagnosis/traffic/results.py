@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import named, nullable
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.association import VISIBILITIES, Association
 from diagnosis.traffic.calls import Calls, Kind
 from diagnosis.traffic.endpoints import qpn_of
-from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.metrics import Metrics, Operators
 from diagnosis.traffic.pieces import UNKNOWN
 from diagnosis.traffic.segmentation import COMPLETE, INCOMPLETE, MISSING_START, STATES, UNKNOWN_STATE

@@ -22,9 +22,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.traffic.bursts import Bursts
 from diagnosis.traffic.endpoints import nic_of, pair_of
-from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.in_turn import Pairs, in_turn
 from diagnosis.traffic.inflation import MOST_INFLATION, large_inflation
 from diagnosis.traffic.matching import Tolerances, Walk

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from diagnosis.traffic.epochs import Ints, Poll, Words
+from diagnosis.arrays import Ints
+from diagnosis.traffic.epochs import Poll, Words
 
 _ALL = 1 << 40
 """More epochs than any poll has."""

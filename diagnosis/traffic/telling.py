@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import joint_codes
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.association import Association, associate
 from diagnosis.traffic.calls import Calls, Kind
 from diagnosis.traffic.endpoints import MOST_NICS, nic_of, rank_of, sender_of
-from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.inflation import MOST_INFLATION
 from diagnosis.traffic.ports import Ports
 from diagnosis.traffic.queue_pairs import QueuePairs

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from diagnosis.traffic.epochs import Ints, Words
+from diagnosis.arrays import Floats, Ints
+from diagnosis.traffic.epochs import Words
 from diagnosis.traffic.ports import Ports, Spans
-
-Floats = npt.NDArray[np.float64]
 
 _AT_ONCE = 1 << 22
 """Epochs that are added up at a time."""

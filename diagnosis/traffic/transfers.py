@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import joint_codes
 from diagnosis.traffic.algorithm import Inference, infer
 from diagnosis.traffic.bursts import Bursts
 from diagnosis.traffic.calls import UNKNOWN, Calls, Kind
 from diagnosis.traffic.endpoints import nic_of, pair_of, rank_of
-from diagnosis.traffic.epochs import Bools, Ints
 from diagnosis.traffic.volume import POINT_TO_POINT, ring_bytes
 
 DIRECT = (*POINT_TO_POINT, "all_to_all")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import joint_codes
 from diagnosis.traffic.calls import Calls
-from diagnosis.traffic.epochs import Bools, Ints
 
 _SPLIT = ("all_gather", "reduce_scatter", "all_to_all")
 """Operators whose buffer is as many times larger than what is passed as the communicator has ranks."""

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diagnosis.arrays import Ints
 from diagnosis.columns import joint_codes
 from diagnosis.traffic.calls import Calls
-from diagnosis.traffic.epochs import Ints
 from diagnosis.traffic.transfers import Transfers
 from diagnosis.traffic.volume import LARGE_BYTES
 

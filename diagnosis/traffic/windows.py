@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from diagnosis.arrays import Ints
 from diagnosis.traffic.algorithm import Inference
 from diagnosis.traffic.calls import Kind
-from diagnosis.traffic.epochs import Ints, Poll
+from diagnosis.traffic.epochs import Poll
 from diagnosis.traffic.segmentation import SegmentationRules
 from diagnosis.traffic.series import EpochSeries
 from diagnosis.traffic.ways import Way

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import Ints, codes, integers, joint_codes, nullable
+from diagnosis.arrays import Ints
+from diagnosis.columns import codes, integers, joint_codes, nullable
 
 
 def number_by_position(table: pa.Table) -> tuple[pa.Table, int]:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import Ints, codes, integers, joint_codes
+from diagnosis.arrays import Ints
+from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.communicator_use import communicator_uses, membership
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from diagnosis.columns import Ints, codes, integers, joint_codes, nullable
+from diagnosis.arrays import Ints
+from diagnosis.columns import codes, integers, joint_codes, nullable
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.columns import Ints, codes, integers
+from diagnosis.arrays import Ints
+from diagnosis.columns import codes, integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import Ints, codes, integers
+from diagnosis.arrays import Ints
+from diagnosis.columns import codes, integers
 from diagnosis.job import Job
 from producers import kept_iterations
 from producers.kept_iterations import UNREADABLE

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.columns import Ints, codes, integers
+from diagnosis.arrays import Ints
+from diagnosis.columns import codes, integers
 
 Hole = tuple[int, str, int, int, int, int]
 """Rank, communicator, first and last missing number, iterations of the rows before and after."""

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from diagnosis.columns import Ints, nullable
+from diagnosis.arrays import Ints
+from diagnosis.columns import nullable
 from producers.live.registration import OPS, PHASES, RING, Registration, is_alive
 from producers.live.ring_reader import RECORD, RingReader
 from producers.live.slots import Records

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.irregularity.window import Floats, WindowStatistics
+from diagnosis.arrays import Floats
+from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.operator_graph.needs import Answer, Need, Needs, Series
 from diagnosis.operators import UNKNOWN, Operators, next_calls
 

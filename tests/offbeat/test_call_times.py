@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagnosis.columns import Ints
+from diagnosis.arrays import Ints
 from diagnosis.job import Layout
 from offbeat.diagnose import diagnose
 from offbeat.reading import Reading

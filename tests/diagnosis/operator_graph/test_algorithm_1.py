@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnosis.arrays import Bools
 from diagnosis.irregularity.operator_detector import SigmaDetector
 from diagnosis.irregularity.samples import Length, Samples
 from diagnosis.job import Communicator, Job, Place
@@ -17,7 +18,6 @@ from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.algorithm_1 import COMPUTE, NETWORK, Root, Search, earliest, search
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operators import Bools
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, SCHEMA, STARTED_NS, Collective, Compute, Recv, Row, Send, Step, Training
 from tests.diagnosis.operator_graph.published_case import SLOW, reduced
