@@ -22,7 +22,7 @@ class Processor(Protocol):
     offset that is needed after a restart, per input; an input that holds nothing back may be absent.
     A ``MessageError`` from ``process`` sends the message to dead_letters, and is raised before any state is
     changed. So does what no check foresaw: a ``ValueError``, ``ArithmeticError`` or ``LookupError``. Any other
-    error stops the worker.
+    error stops the worker. Of the job of such a message what had changed by then stays changed.
     """
 
     name: str

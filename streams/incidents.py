@@ -8,7 +8,7 @@ from typing import Any
 
 from diagnosis.incidents.evidence import Evidence, Incident
 from diagnosis.incidents.explanation import explain
-from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings
+from diagnosis.incidents.joining import FLUCTUATION, IncidentJoiner, JoiningSettings
 from diagnosis.job import Job
 from schemas import catalogue
 from schemas.message import Message, decode, encode
@@ -115,7 +115,7 @@ def _row(job: Job, incident: Incident) -> dict[str, Any]:
         "first_iteration": incident.first_iteration,
         "last_iteration": incident.last_iteration,
         "pattern": incident.pattern,
-        "period": incident.period,
+        "period": incident.period if incident.pattern == FLUCTUATION else None,
         "confidence": incident.confidence,
         "lost_ns": incident.lost_ns or None,
         "lost_gpu_seconds": incident.lost_ns / 1e9 * len(job.ranks) or None,

@@ -225,7 +225,7 @@ class Monitor:
                 "step_from": run.step_from,
                 "step_excess_ns": run.step_excess_ns,
                 "pattern_state": "closed" if judgement.closed else "open",
-                "period": run.period,
+                "period": run.comes_every,
                 "excess_ns": run.excess_ns,
                 "baseline": list(run.compared_with),
             }

@@ -67,7 +67,7 @@ def of_run(run: Run) -> dict[str, Any]:
     """What a run of slow iterations has come to."""
     return {
         "pattern": run.pattern,
-        "period": run.period,
+        "period": run.comes_every,
         "first_iteration": run.first,
         "last_iteration": run.last,
         "step_from": run.step_from,

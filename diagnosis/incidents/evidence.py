@@ -217,15 +217,19 @@ class Incident:
 
 
 def evidence_to_state(evidence: Evidence) -> dict[str, Any]:
-    """A form of a finding that JSON can carry."""
-    return asdict(evidence)
+    """A form of a finding that JSON can carry; builds that know of no period read it as long as there is none."""
+    state = asdict(evidence)
+    if evidence.period is None:
+        del state["period"]
+    return state
 
 
 def evidence_from_state(state: Mapping[str, Any]) -> Evidence:
     """The finding that ``evidence_to_state`` described."""
+    known = {f.name: state[f.name] for f in fields(Evidence) if f.name in state}
     return Evidence(
         **{
-            **state,
+            **known,
             "ranks": tuple(state["ranks"]),
             "candidates": tuple(tuple(c) for c in state["candidates"]),
             "devices": tuple(DeviceRef(**d) for d in state["devices"]),

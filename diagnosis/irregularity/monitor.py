@@ -59,8 +59,8 @@ class MonitorSettings:
 class Run:
     """Irregular iterations with at most a short break between them: one fault's footprint in time.
 
-    The last is the ``ordinal``-th of them and the ``in_a_row``-th without a break; ``regular_after`` it came so many
-    regular ones. ``degraded``: so many came in a row that it is a degradation.
+    The last is the ``ordinal``-th of them and the ``in_a_row``-th without a break; since it came
+    ``regular_since`` regular ones. ``degraded``: so many came in a row that it is a degradation.
 
     ``period``: they come again after so many iterations, and the break may be as long; from ``recurs_from`` times the
     expected on an iteration is one of them.
@@ -76,7 +76,7 @@ class Run:
     in_a_row: int
     excess_ns: int
     baseline: tuple[int, ...]
-    regular_after: int = 0
+    regular_since: int = 0
     degraded: bool = False
     level_ns: int = 0
     level_length: int = 0
@@ -111,6 +111,11 @@ class Run:
         return self.below_step if self.on_step and self.below_step else self.baseline
 
     @property
+    def comes_every(self) -> float | None:
+        """After how many iterations a fluctuation comes again; None: it is none."""
+        return self.period if self.pattern == FLUCTUATION else None
+
+    @property
     def pattern(self) -> str:
         """What the run is called (Holmes 3.1.1 to 3.1.3)."""
         if self.degraded:
@@ -138,7 +143,9 @@ class Judgement:
 
 @dataclass
 class IterationMonitor:
-    """Judges the iterations of one job one after the other by how long each was; ``first`` is the first that came."""
+    """Judges the iterations of one job one after the other by how long each was; ``first`` is the first that came, None
+    where that was before states told it.
+    """
 
     settings: MonitorSettings = field(default_factory=MonitorSettings)
     first: int | None = None
@@ -158,7 +165,8 @@ class IterationMonitor:
     def judge(self, iteration: int, duration_ns: int | None) -> Judgement:
         """Take the next iteration in; a duration of None is not known and changes nothing but the count."""
         self.seen += 1
-        self.first = iteration if self.first is None else self.first
+        if self.seen == 1:
+            self.first = iteration
         self._remember(duration_ns)
         expected = self.expected_ns
         recurs = self._recurrence(duration_ns, expected)
@@ -187,9 +195,9 @@ class IterationMonitor:
         quiet = self._counts_as_quiet()
         if self.run is None:
             return Judgement(iteration, duration_ns, expected, False, delta, quiet=quiet)
-        since = self.run.regular_after + 1
+        since = self.run.regular_since + 1
         ended = since >= self._closed_after(self.run)
-        run = replace(self.run, regular_after=since, in_a_row=0)
+        run = replace(self.run, regular_since=since, in_a_row=0)
         self.run = None if ended else run
         return Judgement(iteration, duration_ns, expected, False, delta, run, closed=ended, quiet=quiet)
 
@@ -303,7 +311,7 @@ class IterationMonitor:
             ordinal=run.ordinal + 1,
             in_a_row=in_a_row,
             excess_ns=run.excess_ns + excess_ns,
-            regular_after=0,
+            regular_since=0,
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
             **self._level(run, iteration, duration_ns, expected_ns),
         )

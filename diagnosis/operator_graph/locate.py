@@ -157,7 +157,7 @@ def locate(
     else:
         large = len(job.ranks) >= settings.large_job
         baseline = baseline[-(settings.large_baseline_iterations if large else settings.baseline_iterations) :]
-        before = (iteration - 1,) if iteration and settings.search == "attribution" else ()
+        before = (iteration - 1,) if iteration else ()
         iterations = tuple(sorted({*baseline, *before, iteration}))
         logs = Logs(job, iterations, most_rows=settings.most_rows, narrow=large)
     irregularity = replace(irregularity, baseline=baseline)

@@ -208,8 +208,9 @@ class Logs:
         kept = []
         for need in needs:
             of_a_rank = self._rows_of_a_rank(need)
-            ranks = need.ranks[: max(int(room / of_a_rank), 0)] if of_a_rank else need.ranks
-            unasked = need.ranks[len(ranks) :]
+            wanted = tuple(rank for rank in need.ranks if rank not in self.missing)
+            ranks = wanted[: max(int(room / of_a_rank), 0)] if of_a_rank else wanted
+            unasked = wanted[len(ranks) :]
             self.bounded |= bool(unasked)
             self.missing.update(unasked)
             room -= int(of_a_rank * len(ranks))

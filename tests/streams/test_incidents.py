@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnosis.incidents.evidence import Evidence
-from diagnosis.incidents.joining import JoiningSettings
+from diagnosis.incidents.joining import DEGRADATION as PERSISTENT
+from diagnosis.incidents.joining import FLUCTUATION, JoiningSettings
 from diagnosis.job import Job, Place
 from schemas.catalogue import FINDINGS, INCIDENTS
 from schemas.errors import UndecodableMessage
@@ -66,6 +67,13 @@ def test_what_an_incident_says() -> None:
     assert opened["explanation"].startswith("Rank 3 on h3 (gpu:h3/0) computes slowly")
     assert (opened["opened_ns"], opened["resolved_ns"], opened["methods"]) == (11 * 10**9, None, ["operator_graph"])
     assert (supported["revision"], len(supported["findings"])) == (1, 3)
+
+
+def test_how_often_it_comes_is_said_of_a_fluctuation_alone() -> None:
+    recurring = [message(found(i, 3, pattern=FLUCTUATION, period=6.9)) for i in (20, 27)]
+    lasts = [message(found(i, 3, pattern=PERSISTENT)) for i in (34, 35)]
+    said = rows(told(Incidents(JOBS), [*recurring, *lasts]))
+    assert [(row["pattern"], row["period"]) for row in said] == [(FLUCTUATION, 6.9)] + 2 * [(PERSISTENT, None)]
 
 
 def test_settings_change_between_two_messages() -> None:

@@ -266,7 +266,7 @@ def test_a_state_of_an_earlier_build_does_not_know_the_first_iteration() -> None
     earlier = json.loads(state.state)
     del earlier["monitor"]["first"]
     step.restore({"j": replace(state, state=json.dumps(earlier).encode())})
-    assert {row["iteration"] for row in rows(told(step, [all_pivots(1)]))} == {1}
+    assert {row["job_from"] for row in rows(told(step, [all_pivots(1)]))} == {None}
 
 
 def test_a_state_of_another_form_is_refused() -> None:
