@@ -90,6 +90,7 @@ def test_the_answer_has_the_documented_shape() -> None:
                 "devices": ["gpu:h0/2"],
                 "iterations": [4, 9],
                 "pattern": "persistent_degradation",
+                "period": None,
                 "confidence": 0.97,
                 "lost_gpu_seconds": 6.0,
                 "stage": {"phase": "forward", "pipeline_stage": 1, "microbatch": None, "op": "all_reduce"},
