@@ -70,11 +70,6 @@ class Topology:
             nvlinks={host: tuple(of) for host, of in nvlinks.items()},
         )
 
-    def tor(self, nics: Iterable[str]) -> Device | None:
-        """The only ToR above some NICs; None where there are several, or it is not known."""
-        above = self.tors(nics)
-        return above[0] if len(above) == 1 else None
-
     def tors(self, nics: Iterable[str]) -> tuple[Device, ...]:
         """The ToRs above some NICs."""
         above = sorted({tor for nic in nics for _, tor in self.uplinks.get(nic, ())})

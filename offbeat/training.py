@@ -158,7 +158,7 @@ def labelled(log: Log, labels: pa.Table) -> list[Labelled]:
 
 
 @dataclass(frozen=True)
-class Told:
+class LabelledLog:
     """What is looked at of a simulated run that carries iterations, and the truth: which rows are abnormal, of shape
     (n,), and which iterations the faults lengthened by 1 to 10 %, so that they are neither irregular nor not.
     """
@@ -169,17 +169,16 @@ class Told:
     between: frozenset[int]
 
     @classmethod
-    def of(cls, run: SimulatedRun) -> Told:
+    def of(cls, run: SimulatedRun) -> LabelledLog:
         """All of a run."""
         return cls(run.job, run.table, run.truth.abnormal, frozenset(run.truth.unscored))
 
     @classmethod
-    def in_part(cls, run: LazyRun) -> Told:
+    def in_part(cls, run: LazyRun) -> LabelledLog:
         """The logs of a job's pivots and of other ranks at random, wherever the fault is, as many as there is room for:
         a person who labels logs of thousands of ranks does not look at all either.
         """
         log, truth, scenario = LazyLog(run), LazyTruth(run), run.scenario
-        whole, iterations = truth.whole(), range(scenario.iterations)
         of_a_rank = max(1, most_operators(scenario) // scenario.world)
         watched = pivots(run.job)
         others = np.setdiff1d(run.job.ranks, watched)
@@ -187,18 +186,19 @@ class Told:
         drawn = np.random.default_rng(scenario.seed).choice(others, room, replace=False)
         ranks = sorted({*watched, *drawn.tolist()})
         slow = {iteration for fault in scenario.faults for iteration in fault.iterations}
-        marks = [
-            truth.abnormal(rank, iteration)[~log.lost(rank, iteration)]
-            if iteration in slow
-            else np.zeros(int((~log.lost(rank, iteration)).sum()), dtype=np.bool_)
-            for rank in ranks
-            for iteration in iterations
-        ]
+
+        def abnormal(rank: int, iteration: int) -> Bools:
+            logged = ~log.lost(rank, iteration)
+            marks = truth.abnormal(rank, iteration) if iteration in slow else np.zeros_like(logged)
+            return marks[logged]
+
+        iterations = range(scenario.iterations)
         table, _ = log.rows(ranks, iterations)
-        return cls(run.job, table, np.concatenate(marks), frozenset(whole.unscored))
+        marks = [abnormal(rank, iteration) for rank in ranks for iteration in iterations]
+        return cls(run.job, table, np.concatenate(marks), frozenset(truth.whole().unscored))
 
 
-def labelled_run(run: Told) -> list[Labelled]:
+def labelled_run(run: LabelledLog) -> list[Labelled]:
     """The irregular iterations of a simulated run, with the truth of the operators that are looked at."""
     labels = run.table.filter(pa.array(run.abnormal)).select(LABEL_COLUMNS)
     parts = [part for part in labelled(Log.of(run.job, run.table), labels) if part.iteration not in run.between]
@@ -256,22 +256,22 @@ def simulated(scenarios: Iterable[Scenario]) -> Iterator[list[Labelled]]:
         yield labelled_run(simulated_run(scenario))
 
 
-def simulated_run(scenario: Scenario) -> Told:
+def simulated_run(scenario: Scenario) -> LabelledLog:
     """A run, in part where it is too large to be simulated whole.
 
     Where a NIC carries too little to slow the job as much as it should, the GPU beside it is slow instead.
     """
     try:
-        return _told(scenario)
+        return _labelled_log(scenario)
     except SettingsError:
         faults = tuple(replace(fault, kind=Kind.GPU_SLOW) for fault in scenario.faults)
-        return _told(replace(scenario, faults=faults))
+        return _labelled_log(replace(scenario, faults=faults))
 
 
-def _told(scenario: Scenario) -> Told:
+def _labelled_log(scenario: Scenario) -> LabelledLog:
     if most_operators(scenario) <= MOST_OPERATORS:
-        return Told.of(simulate(scenario))
-    return Told.in_part(LazyRun(replace(scenario, noise=suited(scenario.noise, scenario.world))))
+        return LabelledLog.of(simulate(scenario))
+    return LabelledLog.in_part(LazyRun(replace(scenario, noise=suited(scenario.noise, scenario.world))))
 
 
 def fitted(runs: Iterable[Sequence[Labelled]], detector: OperatorDetector) -> OperatorDetector:

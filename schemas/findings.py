@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import ImpossibleValue
+from schemas.iterations import PERIOD
 from schemas.topic import DURATION, LONGEST_RUN_NS, TIME, Column, Key, Topic
 
 METHODS = ("operator_graph", "like_ranks", "traffic")
@@ -88,14 +89,7 @@ TOPIC = Topic(
         Column("iteration", pa.int32(), "Iteration examined.", nullable=True, minimum=0),
         Column("pivot", pa.int32(), "Rank that the search started from.", nullable=True, minimum=0),
         Column("pattern", pa.string(), "Pattern of the irregular run.", nullable=True),
-        Column(
-            "period",
-            pa.float64(),
-            "After how many iterations long ones come again, in a fluctuation.",
-            "iterations",
-            nullable=True,
-            minimum=0,
-        ),
+        PERIOD,
         Column("first_iteration", pa.int32(), "First affected iteration of the run.", nullable=True, minimum=0),
         Column("last_iteration", pa.int32(), "Last affected iteration of the run so far.", nullable=True, minimum=0),
         Column(

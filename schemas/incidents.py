@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from schemas.findings import CAUSES, DEVICE, LEVELS, STAGE
+from schemas.iterations import PERIOD
 from schemas.topic import DURATION, TIME, Column, Key, Topic
 
 STATES = ("open", "resolved")
@@ -37,14 +38,7 @@ TOPIC = Topic(
         Column("first_iteration", pa.int32(), "First affected iteration.", nullable=True, minimum=0),
         Column("last_iteration", pa.int32(), "Last affected iteration so far.", nullable=True, minimum=0),
         Column("pattern", pa.string(), "How it behaves over time.", nullable=True),
-        Column(
-            "period",
-            pa.float64(),
-            "After how many iterations long ones come again, in a fluctuation.",
-            "iterations",
-            nullable=True,
-            minimum=0,
-        ),
+        PERIOD,
         Column("confidence", pa.float64(), "How sure.", minimum=0, maximum=1),
         Column("lost_ns", DURATION, "Time that the job lost so far.", "ns", nullable=True, minimum=0),
         Column("lost_gpu_seconds", pa.float64(), "The same times the job's GPUs.", "s", nullable=True, minimum=0),

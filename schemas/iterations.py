@@ -13,6 +13,15 @@ CLOCK_SET = 3
 """Ranks move in lockstep: where a pivot says that an iteration lasted more than so many times what most say, the clock
 of its host was set forward."""
 
+PERIOD = Column(
+    "period",
+    pa.float64(),
+    "After how many iterations long ones come again, in a fluctuation.",
+    "iterations",
+    nullable=True,
+    minimum=0,
+)
+
 TOPIC = Topic(
     name="analysis.iterations",
     version=1,
@@ -60,14 +69,7 @@ TOPIC = Topic(
             choices=PATTERN_STATES,
         ),
         Column("pattern_to", pa.int32(), "Last irregular iteration of the run so far.", nullable=True, minimum=0),
-        Column(
-            "period",
-            pa.float64(),
-            "After how many iterations long ones come again, in a fluctuation.",
-            "iterations",
-            nullable=True,
-            minimum=0,
-        ),
+        PERIOD,
         Column("excess_ns", DURATION, "Beyond the mean, summed over the run so far.", "ns", nullable=True),
         Column("step_excess_ns", DURATION, "Of that, in the iterations that were longer still.", "ns", nullable=True),
         Column("baseline", pa.list_(pa.int32()), "Iterations to compare with, on irregular ones.", nullable=True),

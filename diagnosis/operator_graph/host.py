@@ -26,7 +26,7 @@ from diagnosis.robust import NORMAL_MAD
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """Up to ``most_mates`` other ranks of a host are looked at; where fewer than ``least_mates`` tell, no host is.
+    """Up to ``most_mates`` other ranks of a host are looked at; if fewer than ``least_mates`` tell, no host is named.
 
     Each must have computed longer than usual by ``alike`` of what the leaf's rank did, both without what is common.
     Where ends are not logged, each must have gone on late after its operators with other hosts, on average without the

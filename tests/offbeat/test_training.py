@@ -11,7 +11,7 @@ import pytest
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.job import pivots
 from offbeat import labels, training
-from offbeat.training import LABEL_COLUMNS, Counts, Log, Told
+from offbeat.training import LABEL_COLUMNS, Counts, LabelledLog, Log
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate, write
 from producers.simulation.extent import most_operators
 from producers.simulation.noise import DEFAULT, DEFAULT_LARGE, HARD, HARD_LARGE, SILENT, suited
@@ -97,11 +97,12 @@ def test_thousands_of_ranks_have_the_noise_that_suits_them() -> None:
 
 
 def test_of_a_run_a_few_iterations_are_enough() -> None:
-    assert [part.iteration for part in training.labelled_run(Told.of(run()))] == [12, 13, 15, 17]
+    assert [part.iteration for part in training.labelled_run(LabelledLog.of(run()))] == [12, 13, 15, 17]
 
 
 def test_a_forest_learns_who_waits_and_knows_how_well() -> None:
-    runs = [training.labelled_run(Told.of(run(seed, rank))) for seed, rank in ((3, 5), (4, 2), (5, 7), (6, 0), (7, 3))]
+    made = [run(seed, rank) for seed, rank in ((3, 5), (4, 2), (5, 7), (6, 0), (7, 3))]
+    runs = [training.labelled_run(LabelledLog.of(one)) for one in made]
     levels = Log.of(run().job, run().table).levels()
     model = training.train([*runs, []], "small runs", ForestSettings(trees=10), levels)
     assert model.figures["learned_from"]["runs"] == 4

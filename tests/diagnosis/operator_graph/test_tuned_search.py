@@ -27,7 +27,10 @@ SLOW = 3
 @cache
 def learned(features: tuple[str, ...]) -> ForestDetector:
     """A forest that knows the job as it is now."""
-    runs = [training.labelled_run(training.Told.of(small_jobs.run(small_jobs.gpu_slow(rank)))) for rank in (1, SLOW, 6)]
+    runs = [
+        training.labelled_run(training.LabelledLog.of(small_jobs.run(small_jobs.gpu_slow(rank))))
+        for rank in (1, SLOW, 6)
+    ]
     forest = training.fitted(runs, ForestDetector(ForestSettings(features=features)))
     assert isinstance(forest, ForestDetector)
     return replace(forest, levels=levels_now())
@@ -55,18 +58,20 @@ def of_before(forest: ForestDetector) -> ForestDetector:
     return forest.tuned(replace(forest.levels, mean=then))
 
 
+UsualFrom = Literal["statistics", "rows"]
+
+
 def named_by(
-    forest: ForestDetector, usual_from: str, tuning: Literal["mean", "p75", "p99", "none"] = "mean"
+    forest: ForestDetector, usual_from: UsualFrom, tuning: Literal["mean", "p75", "p99", "none"] = "mean"
 ) -> set[tuple[str, str, tuple[int, ...]]]:
     run = small_jobs.run(small_jobs.gpu_slow(SLOW))
     irregularity = replace(small_jobs.irregularity(run, 15), expected_ns=usual_ns())
-    rows_or_not: Literal["statistics", "rows"] = "rows" if usual_from == "rows" else "statistics"
-    settings = LocateSettings(search="algorithm_1", usual_from=rows_or_not, tuning=tuning)
+    settings = LocateSettings(search="algorithm_1", usual_from=usual_from, tuning=tuning)
     return small_jobs.named(answered(locate(run.job, irregularity, settings, forest), run.table)[0])
 
 
 @pytest.mark.parametrize("usual_from", ["statistics", "rows"])
-def test_a_forest_that_learned_before_the_drift_is_tuned_as_it_searches(usual_from: str) -> None:
+def test_a_forest_that_learned_before_the_drift_is_tuned_as_it_searches(usual_from: UsualFrom) -> None:
     forest = learned(AS_PUBLISHED)
     told = named_by(forest, usual_from)
     assert any(SLOW in ranks for _, _, ranks in told)
