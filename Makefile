@@ -15,9 +15,10 @@ help: ## list the commands
 demo: setup ## a simulated 64-GPU job with two faults, through the whole pipeline in one process
 	$(BIN)/offbeat demo
 
-# Each process starts a broker and a server of its own, so there are few; a file's tests share what it sets up.
+# Each process starts a broker and a server of its own, so there are few; a file's tests share what it sets up. One
+# that dies ends the run: the rest of its file would be waited for without end.
 test: setup ## every test, those with a real Kafka and a real ClickHouse included
-	$(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 
 faults: setup ## everything that may befall the deployed pipeline, on a real Kafka and ClickHouse: over half an hour
 	$(BIN)/python -m tests.faults --json

@@ -35,6 +35,9 @@ from schemas.errors import InputError, SettingsError
 MOST_LOOKED_AT = 2_000_000
 """Operators of a run that is too large to be simulated whole; they take some gigabyte."""
 
+MOST_RANKS = 16_384
+"""Of a job that is simulated in part: each iteration works out what all ranks do."""
+
 LABEL_COLUMNS = ("rank", "communicator", "iteration", "position")
 """What names an operator in a file of labels."""
 
@@ -176,13 +179,19 @@ class LabelledLog:
     @classmethod
     def in_part(cls, run: LazyRun) -> LabelledLog:
         """The logs of a job's pivots and of other ranks at random, wherever the fault is, as many as there is room for:
-        a person who labels logs of thousands of ranks does not look at all either.
+        a person who labels logs of thousands of ranks does not look at all either. Raises ``SettingsError`` where there
+        is no room for the pivots'.
         """
         log, truth, scenario = LazyLog(run), LazyTruth(run), run.scenario
         of_a_rank = max(1, most_operators(scenario) // scenario.world)
         watched = pivots(run.job)
         others = np.setdiff1d(run.job.ranks, watched)
-        room = min(max(0, MOST_LOOKED_AT // of_a_rank - len(watched)), len(others))
+        room = min(MOST_LOOKED_AT // of_a_rank - len(watched), len(others))
+        if room < 0:
+            raise SettingsError(
+                f"scenario: {len(watched)} ranks x about {of_a_rank} operators are more than the {MOST_LOOKED_AT} that "
+                "are looked at; give fewer iterations, microbatches or layers"
+            )
         drawn = np.random.default_rng(scenario.seed).choice(others, room, replace=False)
         ranks = sorted({*watched, *drawn.tolist()})
         slow = {iteration for fault in scenario.faults for iteration in fault.iterations}
@@ -260,6 +269,7 @@ def simulated_run(scenario: Scenario) -> LabelledLog:
     """A run, in part where it is too large to be simulated whole.
 
     Where a NIC carries too little to slow the job as much as it should, the GPU beside it is slow instead.
+    Raises ``SettingsError`` for a job that is too large even so.
     """
     try:
         return _labelled_log(scenario)
@@ -271,6 +281,11 @@ def simulated_run(scenario: Scenario) -> LabelledLog:
 def _labelled_log(scenario: Scenario) -> LabelledLog:
     if most_operators(scenario) <= MOST_OPERATORS:
         return LabelledLog.of(simulate(scenario))
+    if scenario.world > MOST_RANKS:
+        raise SettingsError(
+            f"scenario: {scenario.world} ranks are more than the {MOST_RANKS} of which some can be simulated; "
+            "give smaller tp, pp, cp or dp"
+        )
     return LabelledLog.in_part(LazyRun(replace(scenario, noise=suited(scenario.noise, scenario.world))))
 
 

@@ -144,7 +144,7 @@ def test_a_job_that_is_too_large_is_refused_by_every_command_that_takes_one(tmp_
     assert refusal(offbeat("simulate", "--out", tmp_path / "run", "--scenario", large)).startswith(said)
     assert refusal(offbeat("produce", "--simulate", large)).startswith(said)
     trained = offbeat("train", "--simulated", "--scenario", large, "--out", tmp_path / "model")
-    assert refusal(trained).startswith("scenario: 400000 ranks x 40 iterations x about 214 operators are more than")
+    assert refusal(trained).startswith("scenario: 400000 ranks are more than the 16384 of which some can be simulated")
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,7 @@ from offbeat.training import LABEL_COLUMNS, Counts, LabelledLog, Log
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate, write
 from producers.simulation.extent import most_operators
 from producers.simulation.noise import DEFAULT, DEFAULT_LARGE, HARD, HARD_LARGE, SILENT, suited
-from schemas.errors import InputError
+from schemas.errors import InputError, SettingsError
 from tests.offbeat.command_line import offbeat, refusal
 
 FAULTY = tuple(range(12, 18))
@@ -88,6 +88,13 @@ def test_of_a_run_that_is_too_large_some_ranks_are_looked_at_wherever_the_fault_
         assert np.nanmedian(lost[first.abnormal]) > 10 * abs(np.nanmedian(lost[~first.abnormal]))
     assert looked_at[0] == looked_at[1] > set(pivots(told.job))
     assert len(looked_at[0]) == 8
+
+
+def test_a_run_whose_pivots_alone_log_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "MOST_OPERATORS", 1000)
+    monkeypatch.setattr(training, "MOST_LOOKED_AT", 1000)
+    with pytest.raises(SettingsError, match=r"4 ranks x about \d+ operators are more than the 1000 that"):
+        training.simulated_run(scenario())
 
 
 def test_thousands_of_ranks_have_the_noise_that_suits_them() -> None:
