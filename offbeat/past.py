@@ -210,7 +210,8 @@ class _Concerned:
         for message in at_its_end:
             with suppress(MessageError):  # told when it comes to be diagnosed
                 iterations = decode(message, catalogue.ITERATION_SUMMARIES).column("iteration").to_pylist()
-                self._last[message.job] = max([*iterations, self._last.get(message.job, 0)])
+                if iterations:  # none: that nothing more will come
+                    self._last[message.job] = max([*iterations, self._last.get(message.job, 0)])
 
     def __call__(self, message: Message) -> bool:
         if message.topic != catalogue.LOG_REQUESTS.name:

@@ -20,17 +20,11 @@ from schemas import catalogue
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
-from streams import traffic_rows
+from streams import giving_up, traffic_rows
 from streams.doubling import is_doubled
 from streams.findings import cleared
 
 FORMAT = "compare/7"
-
-GIVEN_UP = "given_up"
-"""Header of the record that nothing more will come of a job."""
-
-_GONE_NS = 600_000_000_000
-"""Of a job that has ended, and of which nothing has come for as long, nothing is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +100,7 @@ class Compare:
     def process(self, message: Message) -> Iterable[Message]:
         batch, job = decode(message, catalogue.TRAFFIC_METRICS), self._jobs[message.job]
         told_ns, host = message.watermark_ns, message.headers.get("host", "")
-        given_up = GIVEN_UP in message.headers
+        given_up = giving_up.is_record(message)
         if not job.monitoring or message.job in self._ended or (given_up and message.job not in self._followed):
             return
         table = pa.Table.from_batches([batch])
@@ -116,7 +110,7 @@ class Compare:
             followed.course.refill(table)
             return
         if given_up:
-            followed.course.given_up = message.now_ns >= followed.heard_ns + _GONE_NS
+            followed.course.given_up = giving_up.in_force(message, followed.heard_ns)
         else:
             followed.heard_ns = message.now_ns
             followed.course.take(table, host, told_ns)
@@ -145,9 +139,7 @@ class Compare:
         """Publish that nothing more will come of jobs that ended long ago; it is taken in like what hosts tell."""
         for job, deadline_ns in self._awaited():
             if deadline_ns <= now_ns:
-                nothing = catalogue.TRAFFIC_METRICS.from_rows([])
-                headers = {GIVEN_UP: "true"}
-                yield encode(catalogue.TRAFFIC_METRICS, nothing, job=job, watermark_ns=deadline_ns, headers=headers)
+                yield giving_up.record(catalogue.TRAFFIC_METRICS, job, deadline_ns)
 
     def next_deadline_ns(self) -> int | None:
         """When nothing more is waited for of the first job that has ended."""
@@ -158,7 +150,7 @@ class Compare:
         for name, followed in self._followed.items():
             job = self._jobs.get(name)
             if job is not None and job.monitoring and job.ended_ns is not None and followed.course.untold(job):
-                yield name, max(job.ended_ns, followed.heard_ns) + _GONE_NS
+                yield name, max(job.ended_ns, followed.heard_ns) + giving_up.GONE_NS
 
     def safe_offsets(self) -> Mapping[Topic, int]:
         needed = [followed.needed for followed in self._followed.values() if followed.needed is not None]

@@ -24,7 +24,7 @@ from schemas.iterations import CLOCK_SET
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
-from streams import beginning_rows
+from streams import beginning_rows, giving_up
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ class _Watched:
     """One job: its monitor, the iterations that not all pivots have reported yet, who reported the last one judged.
 
     ``ended`` are the pivots whose logs have ended: nobody waits for them. ``beginning``: its first iterations.
+    ``heard_ns``: when anything came of it; None after a restart from the state of a build that did not note it.
     """
 
     monitor: IterationMonitor
@@ -59,6 +60,8 @@ class _Watched:
     closed: int = -1
     reporters: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
+    heard_ns: int | None = None
+    given_up: bool = False
 
     def take(self, iteration: int, pivot: int, report: Report) -> None:
         """Take a report in; one that comes too late only shows that its pivot is to be waited for again."""
@@ -71,12 +74,25 @@ class _Watched:
 
     def complete(self, pivots: Collection[int]) -> Iterator[int]:
         """Iterations to judge now, in order; a pivot that missed the last one is not waited for."""
-        newest = max(self.pending, default=-1)
         for iteration in sorted(self.pending):
-            awaited = (self.reporters or set(pivots)) - self.ended
-            if not awaited <= set(self.pending[iteration]) and newest < iteration + 2:
+            if not self.given_up and self._waits(iteration, pivots):
                 return
             yield iteration
+
+    def awaited_until_ns(self) -> int | None:
+        """Until when the rest is waited for, where the log of a pivot has ended and an iteration is not judged yet."""
+        if self.heard_ns is None or not self.ended or not self.pending:
+            return None
+        return self.heard_ns + giving_up.GONE_NS
+
+    def _waits(self, iteration: int, pivots: Collection[int]) -> bool:
+        """Whether more is to be known of an iteration: from pivots, or whether it is the last, as some say it is."""
+        reports, newest = self.pending[iteration], max(self.pending)
+        awaited = (self.reporters or set(pivots)) - self.ended
+        if not awaited <= set(reports):
+            return newest < iteration + 2
+        ends = [last for _, _, last in reports.values()]
+        return iteration == newest and any(ends) and not all(ends)
 
 
 class Monitor:
@@ -85,12 +101,14 @@ class Monitor:
     The job's ranks move in lockstep, so the median of the pivots' durations is the iteration's: a gap in one
     pivot's log does not blind the job. An iteration during which a pivot's clock was set forward is not known,
     as long as most pivots read other clocks. A report that comes after its iteration was judged does not change what
-    was judged. What comes of a job whose log has ended is passed over; that another run bears its name is told once.
+    was judged. Pivots that have said nothing for ten minutes after the log of one has ended are not waited for: their
+    hosts died with the job. What comes of a job whose log has ended is passed over; that another run bears its name is
+    told once.
     """
 
     name = "monitor"
     reads: tuple[Topic, ...] = (catalogue.ITERATION_SUMMARIES,)
-    writes: tuple[Topic, ...] = (catalogue.ITERATIONS, catalogue.FINDINGS)
+    writes: tuple[Topic, ...] = (catalogue.ITERATIONS, catalogue.FINDINGS, catalogue.ITERATION_SUMMARIES)
 
     def __init__(
         self,
@@ -112,11 +130,16 @@ class Monitor:
         job = self._jobs[message.job]
         if message.job in self._ended:
             self._tell_of_another_run(message.job, batch)
-        if not job.monitoring or message.job in self._ended:
+        given_up = giving_up.is_record(message)
+        if not job.monitoring or message.job in self._ended or (given_up and message.job not in self._watched):
             return
         watched = self._watched.setdefault(
             message.job, _Watched(IterationMonitor(self._settings), Beginning(self._like_ranks))
         )
+        if given_up:
+            watched.given_up = giving_up.in_force(message, watched.heard_ns)
+        else:
+            watched.heard_ns = message.now_ns
         chosen = pivots(job, self._pivot_count)
         for row in batch.select(["rank", "iteration", "start_ns", "end_ns", "last"]).to_pylist():
             if row["rank"] in chosen:
@@ -143,7 +166,22 @@ class Monitor:
             watched.monitor.settings = settings
 
     def tick(self, now_ns: int) -> Iterable[Message]:
-        return ()
+        """Publish that nothing more will come of jobs that ended long ago; it is taken in like what agents tell."""
+        for job, deadline_ns in self._awaited():
+            if deadline_ns <= now_ns:
+                yield giving_up.record(catalogue.ITERATION_SUMMARIES, job, deadline_ns)
+
+    def next_deadline_ns(self) -> int | None:
+        """When nothing more is waited for of the first job that has ended."""
+        return min((deadline_ns for _, deadline_ns in self._awaited()), default=None)
+
+    def _awaited(self) -> Iterator[tuple[str, int]]:
+        """Jobs of which a pivot's log has ended and others are waited for, and until when."""
+        for name, watched in self._watched.items():
+            deadline_ns = watched.awaited_until_ns()
+            job = self._jobs.get(name)
+            if deadline_ns is not None and job is not None and job.monitoring:
+                yield name, deadline_ns
 
     def safe_offsets(self) -> Mapping[Topic, int]:
         return {}
@@ -166,7 +204,8 @@ class Monitor:
         }
         monitor = IterationMonitor.from_state(state["monitor"], self._settings)
         beginning = Beginning.from_state(self._like_ranks, state["beginning"])
-        return _Watched(monitor, beginning, pending, state["closed"], set(state["reporters"]), set(state["ended"]))
+        reporters, ended = set(state["reporters"]), set(state["ended"])
+        return _Watched(monitor, beginning, pending, state["closed"], reporters, ended, state.get("heard_ns"))
 
     def _compared(
         self, message: Message, batch: pa.RecordBatch, beginning: Beginning, job: Job
@@ -193,7 +232,7 @@ class Monitor:
         durations = [duration for _, duration, _ in reports.values() if duration is not None]
         judgement = watched.monitor.judge(iteration, _lasted(durations))
         watched.closed, watched.reporters = iteration, set(reports)
-        last = all(last for _, _, last in reports.values())
+        last = all(last for _, _, last in reports.values()) or (watched.given_up and not watched.pending)
         if last:
             over_ns = max(start + (duration or 0) for start, duration, _ in reports.values())
             self._ended[message.job] = _End(iteration, over_ns)
@@ -235,7 +274,7 @@ class Monitor:
 def _saved(watched: _Watched, offsets: Mapping[str, int]) -> SavedState:
     pending = {str(i): {str(rank): list(r) for rank, r in reports.items()} for i, reports in watched.pending.items()}
     state: dict[str, Any] = {"monitor": watched.monitor.to_state(), "pending": pending, "closed": watched.closed}
-    state |= {"reporters": sorted(watched.reporters), "ended": sorted(watched.ended)}
+    state |= {"reporters": sorted(watched.reporters), "ended": sorted(watched.ended), "heard_ns": watched.heard_ns}
     state["beginning"] = watched.beginning.to_state()
     return SavedState(offsets, FORMAT, json.dumps(state).encode())
 

@@ -234,9 +234,9 @@ def test_a_run_under_the_name_of_a_job_that_is_over_is_told_of_once(caplog: pyte
 
 def test_one_pivot_alone_does_not_end_the_job() -> None:
     step = monitor()
-    told(step, [summary(0, {A: 100}, last=True), summary(0, {B: 100, C: 100})])
+    assert told(step, [summary(0, {A: 100}, last=True), summary(0, {B: 100, C: 100})]) == []
     assert step.changed_states()["j"] is not None
-    assert iterations(rows(told(step, [summary(i, {B: 100, C: 100}) for i in (1, 2, 3)]))) == [1, 2, 3]
+    assert iterations(rows(told(step, [summary(i, {B: 100, C: 100}) for i in (1, 2, 3)]))) == [0, 1, 2, 3]
 
 
 def test_a_pivot_whose_log_ended_early_is_not_waited_for() -> None:
@@ -246,8 +246,68 @@ def test_a_pivot_whose_log_ended_early_is_not_waited_for() -> None:
     told(step, [summary(1, {B: 100, C: 100})])
     step = restarted(step, {})
     found = rows(told(step, [summary(2, {B: 100, C: 100}, last=True)]))
-    assert [(row["iteration"], row["last"]) for row in found] == [(2, True)] * 2
+    assert [(row["iteration"], row["last"]) for row in found] == [(1, None)] * 3 + [(2, True)] * 2
     assert step.changed_states() == {"j": None}
+
+
+SECOND = 1_000_000_000
+
+DIED = {
+    "before it told of the last iteration": (1, [summary(1, {A: 100, B: 100}, last=True)]),
+    "two iterations before": (2, [summary(1, {A: 100, B: 100}), summary(2, {A: 100, B: 100}, last=True)]),
+    "before it told that it was the last": (1, [summary(1, {A: 100, B: 100}, last=True), summary(1, {C: 100})]),
+}
+
+
+@pytest.mark.parametrize(("newest", "end"), DIED.values(), ids=list(DIED))
+def test_a_pivot_whose_host_died_at_the_end_of_the_job_is_not_waited_for_for_ever(
+    newest: int, end: list[Message]
+) -> None:
+    step, heard_ns = monitor(), 5 * SECOND
+    told(step, [all_pivots(0)])
+    before = rows(told(step, [replace(message, timestamp_ns=heard_ns) for message in end]))
+    assert not any(row["last"] for row in before)
+    step = restarted(step, {})
+    deadline_ns = step.next_deadline_ns()
+    assert deadline_ns == heard_ns + 600 * SECOND
+    assert not list(step.tick(deadline_ns - 1))
+    [record] = step.tick(deadline_ns)
+    assert decode(record, ITERATION_SUMMARIES).num_rows == 0
+    found = rows(told(step, [replace(record, timestamp_ns=deadline_ns)]))
+    assert {row["iteration"] for row in found if row["last"]} == {newest}
+    assert step.next_deadline_ns() is None
+    assert step.changed_states() == {"j": None}
+    assert told(step, [replace(record, timestamp_ns=deadline_ns)]) == []
+
+
+def test_a_job_of_which_something_came_meanwhile_goes_on() -> None:
+    step = monitor()
+    told(step, [all_pivots(0), replace(summary(1, {A: 100, B: 100}, last=True), timestamp_ns=5 * SECOND)])
+    deadline_ns = step.next_deadline_ns() or 0
+    [record] = step.tick(deadline_ns)
+    told(step, [replace(summary(1, {7: 100}), timestamp_ns=9 * SECOND)])
+    assert told(step, [replace(record, timestamp_ns=deadline_ns)]) == []
+    assert step.next_deadline_ns() == deadline_ns + 4 * SECOND
+
+
+def test_a_job_that_runs_is_waited_for() -> None:
+    step = monitor()
+    told(step, [all_pivots(0), replace(summary(1, {A: 100, B: 100}), timestamp_ns=5 * SECOND)])
+    assert step.next_deadline_ns() is None
+    assert not list(step.tick(10**19))
+
+
+def test_a_state_of_an_earlier_build_does_not_know_when_anything_came() -> None:
+    step = monitor()
+    told(step, [all_pivots(0), summary(1, {A: 100, B: 100}, last=True)])
+    [state] = step.changed_states().values()
+    assert state is not None
+    earlier = json.loads(state.state)
+    del earlier["heard_ns"]
+    step.restore({"j": replace(state, state=json.dumps(earlier).encode())})
+    assert step.next_deadline_ns() is None
+    told(step, [summary(1, {7: 100})])
+    assert step.next_deadline_ns() is not None
 
 
 def test_the_first_iteration_of_a_job_that_goes_on_is_told_after_a_restart_too() -> None:
