@@ -6,8 +6,9 @@ simulation knows that of every operator; of recorded logs a person labels those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,26 +114,37 @@ class Log:
         duration_ns = np.where(operators.ended, operators.end_ns - operators.call_ns, np.nan)
         return cls(job, operators, duration_ns, iteration_lengths(job, operators))
 
-    def irregular(self) -> Iterator[tuple[int, int]]:
-        """Irregular iterations as the pipeline tells them, each with the first one of its run."""
-        monitor = IterationMonitor(self.settings)
+    @cached_property
+    def irregular(self) -> Mapping[int, int]:
+        """Irregular iterations as the pipeline tells them, by number, each with the first one of its run."""
+        monitor, firsts = IterationMonitor(self.settings), {}
         for iteration, length in enumerate(self.lengths_ns):
             judgement = monitor.judge(iteration, None if np.isnan(length) else int(length))
             if judgement.irregular and judgement.run is not None:
-                yield iteration, judgement.run.first
+                firsts[iteration] = judgement.run.first
+        return firsts
+
+    @cached_property
+    def regular(self) -> Ints:
+        """The other iterations but for the job's first, which warm it up; ascending."""
+        return np.setdiff1d(np.arange(self.settings.warm_up, len(self.lengths_ns)), list(self.irregular))
+
+    def before(self, first: int) -> Ints:
+        """The regular iterations in the window that ends before a run: they say what is usual."""
+        return self.regular[(self.regular >= first - WINDOW) & (self.regular < first)]
 
     def here(self, iteration: int) -> Bools:
         """Which operators are of an iteration; shape (n,)."""
         return np.asarray(self.operators.iteration == iteration, dtype=np.bool_)
 
-    def samples(self, iteration: int, before: int) -> Samples:
-        """The operators of an iteration beside what they lasted in the window that ends before another one."""
-        if before not in self._windows:
-            since = max(self.settings.warm_up, before - WINDOW)
-            past = (self.operators.iteration >= since) & (self.operators.iteration < before)
+    def samples(self, iteration: int, first: int) -> Samples:
+        """The operators of an iteration beside what they usually lasted before its run."""
+        if first not in self._windows:
+            window = self.before(first)
+            past = np.isin(self.operators.iteration, window)
             usual = WindowStatistics.of_operators(self.operators.take(past), self.duration_ns[past])
-            self._windows[before] = (usual, float(np.nanmean(self.lengths_ns[since:before])))
-        usual, usual_ns = self._windows[before]
+            self._windows[first] = (usual, float(np.nanmean(self.lengths_ns[window])))
+        usual, usual_ns = self._windows[first]
         here, length = self.here(iteration), Length(float(self.lengths_ns[iteration]), usual_ns)
         return Samples.of(self.operators.take(here), self.duration_ns[here], usual, length, self.job.members)
 
@@ -141,11 +153,9 @@ class Log:
 
         None where that is not known, as of logs without ends.
         """
-        irregular = {iteration for iteration, _ in self.irregular()}
-        regular = np.setdiff1d(np.arange(self.settings.warm_up, len(self.lengths_ns)), sorted(irregular))
-        those = np.isin(self.operators.iteration, regular) & np.isin(self.operators.rank, pivots(self.job))
+        those = np.isin(self.operators.iteration, self.regular) & np.isin(self.operators.rank, pivots(self.job))
         usual = WindowStatistics.of_operators(self.operators.take(those), self.duration_ns[those])
-        return Levels.of_usual(usual, float(np.nanmean(self.lengths_ns[regular]))) if len(usual) else None
+        return Levels.of_usual(usual, float(np.nanmean(self.lengths_ns[self.regular]))) if len(usual) else None
 
 
 def labelled(log: Log, labels: pa.Table) -> list[Labelled]:
@@ -156,7 +166,7 @@ def labelled(log: Log, labels: pa.Table) -> list[Labelled]:
     abnormal = _are(log.operators, labels)
     return [
         Labelled(iteration, log.samples(iteration, first), abnormal[log.here(iteration)])
-        for iteration, first in log.irregular()
+        for iteration, first in log.irregular.items()
     ]
 
 

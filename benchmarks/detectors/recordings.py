@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.detectors.comparison import compared, told
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.operators import UNKNOWN
-from offbeat.training import WINDOW, Labelled, Log
+from offbeat.training import Labelled, Log
 from producers.importers.recording import load
 from producers.simulation.truth import OPERATOR_SHARE
 
@@ -33,7 +33,7 @@ def judged(folders: Sequence[Path]) -> dict[str, Any]:
     """
     recordings = {folder.name: load([folder]) for folder in folders}
     logs = {name: Log.of(recording.job, recording.table) for name, recording in recordings.items()}
-    irregular = {name: len(list(log.irregular())) for name, log in logs.items()}
+    irregular = {name: len(log.irregular) for name, log in logs.items()}
     parts = {name: own for name, log in logs.items() if (own := labelled(log))}
     earlier = [own[: len(own) // 2] for own in parts.values()]
     later = [own[len(own) // 2 :] for own in parts.values()]
@@ -49,10 +49,9 @@ def judged(folders: Sequence[Path]) -> dict[str, Any]:
 
 def labelled(log: Log) -> list[Labelled]:
     """The irregular iterations of a log, in runs that are long enough, with the labels that averages give."""
-    irregular = list(log.irregular())
     parts = []
-    for first in sorted({first for _, first in irregular}):
-        run = [iteration for iteration, of in irregular if of == first]
+    for first in sorted(set(log.irregular.values())):
+        run = [iteration for iteration, of in log.irregular.items() if of == first]
         if len(run) >= LEAST_OF_A_RUN:
             lasting = _lasting(log, run, first)
             for iteration in run:
@@ -65,10 +64,10 @@ def labelled(log: Log) -> list[Labelled]:
 
 def _lasting(log: Log, run: Sequence[int], first: int) -> WindowStatistics:
     """The operators that the run makes longer."""
-    window = range(max(log.settings.warm_up, first - WINDOW), first)
+    window = log.before(first).tolist()
     before, during = (_averages(log, iterations) for iterations in (window, run))
     rows = before.rows(during.rank, during.communicator, during.position, during.communicators)
-    lost_ns = np.nanmean(log.lengths_ns[list(run)]) - np.nanmean(log.lengths_ns[list(window)])
+    lost_ns = np.nanmean(log.lengths_ns[list(run)]) - np.nanmean(log.lengths_ns[window])
     longer = during.mean - before.mean[rows] >= OPERATOR_SHARE * lost_ns
     return during.take(longer & (rows != UNKNOWN))
 

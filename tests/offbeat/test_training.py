@@ -56,6 +56,18 @@ def test_usual_is_what_was_before_the_run_and_after_warm_up() -> None:
     assert ratio == pytest.approx(of.truth.slowdowns[last.iteration], rel=0.1)
 
 
+def test_earlier_irregular_iterations_do_not_say_what_is_usual() -> None:
+    early, late = (10, 11), (40, 41)
+    faults = tuple(Fault(Kind.GPU_SLOW, rank, faulty, slowdown=1.5) for rank, faulty in ((2, early), (5, late)))
+    of = simulate(replace(scenario(), iterations=45, faults=faults))
+    log = Log.of(of.job, of.table)
+    assert log.irregular == {10: 10, 11: 10, 40: 40, 41: 40}
+    *_, last = training.labelled(log, truth(of))
+    regular = [i for i in range(5, 40) if i not in early]
+    assert np.nanmax(last.samples.count) == len(regular)
+    assert last.samples.usual_iteration_ns[0] == pytest.approx(np.mean(log.lengths_ns[regular]))
+
+
 def test_levels_are_those_of_regular_iterations_on_the_pivots() -> None:
     log = Log.of(run().job, run().table)
     levels = log.levels()
