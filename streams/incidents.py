@@ -90,12 +90,8 @@ class Incidents:
 
     def _from_bytes(self, saved: bytes) -> tuple[IncidentJoiner, set[str], set[str]]:
         state = json.loads(saved)
-        joiner = IncidentJoiner.from_state(state, _incident_id, self._settings)
-        return (
-            joiner,
-            {known.method for known in joiner.recent} - set(state.get("over", ())),
-            set(state.get("over", ())),
-        )
+        joiner, over = IncidentJoiner.from_state(state, _incident_id, self._settings), set(state.get("over", ()))
+        return joiner, joiner.methods - over, over
 
 
 def _incident_id(opening: Evidence) -> str:

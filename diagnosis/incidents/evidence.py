@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 Ranks = tuple[int, ...]
@@ -65,6 +65,11 @@ class Evidence:
     since: int | None = None
     since_excess_ns: int = 0
     period: float | None = None
+
+    @property
+    def at(self) -> int:
+        """The iteration that it is about, as its method numbers them."""
+        return self.iteration or 0
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Evidence:
@@ -137,7 +142,8 @@ class Incident:
 
     ``runs`` tells what is affected of each run, as each of the ``methods`` sees it; the oldest one of a method may
     stand for more, that of the method that opened the incident for ``folded`` more. ``share`` is the largest that a
-    finding on its ranks has of an iteration's delay. ``period``: it comes again after so many iterations.
+    finding on its ranks has of an iteration's delay. ``period``: it comes again after so many iterations. ``over``:
+    in which iteration a method said that it is, of those that have not found it since.
     """
 
     id: str
@@ -160,6 +166,7 @@ class Incident:
     folded: int = 0
     share: float = 0.0
     period: float | None = None
+    over: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def first_iteration(self) -> int:

@@ -2,8 +2,8 @@
 
 A single irregular iteration proves little (Holmes 4.4): an incident opens when findings on different
 iterations agree on a culprit, and on enough of what was searched meanwhile. It follows its findings: a cleared
-run of a persistent degradation, or a long quiet, ends it. There are no timers. Whom findings are about together is in
-``agreement``, what of a run is a culprit's in ``spans``.
+run of a persistent degradation, or a long quiet, ends it, once each method that saw it says so. There are no timers.
+Whom findings are about together is in ``agreement``, what of a run is a culprit's in ``spans``.
 """
 
 from __future__ import annotations
@@ -61,6 +61,12 @@ class IncidentJoiner:
     incidents: dict[str, Incident] = field(default_factory=dict)
     world: int | None = None
 
+    @property
+    def methods(self) -> set[str]:
+        """Those that spoke lately, or of what is still open."""
+        still = (incident.methods for incident in self.incidents.values() if incident.state == "open")
+        return {known.method for known in self.recent}.union(*still)
+
     def take(self, finding: Evidence) -> list[Incident]:
         """Take a finding in; returns the incidents that changed."""
         if finding.iteration is None or any(known.id == finding.id for known in self.recent):
@@ -113,7 +119,7 @@ class IncidentJoiner:
 
         Each agrees with the newest one; one that does not with what those before it say together is left out.
         """
-        first, *later = sorted(together, key=lambda known: known.iteration or 0)
+        first, *later = sorted(together, key=lambda known: known.at)
         incident, together = _opened(first, self.make_id(first)), [first]
         for known in later:
             if compatible(incident, known):
@@ -150,6 +156,7 @@ class IncidentJoiner:
             findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
             updated_ns=max(incident.updated_ns, finding.found_ns),
             share=max(incident.share, finding.share) if set(finding.ranks) <= set(ranks) else incident.share,
+            over={method: at for method, at in incident.over.items() if method != finding.method or at >= finding.at},
         )
 
     def _loose(self) -> list[Evidence]:
@@ -159,8 +166,8 @@ class IncidentJoiner:
 
     def _unexplained(self, together: list[Evidence]) -> set[int | None]:
         """Iterations searched since the first of the findings that no incident accounts for."""
-        since = min(known.iteration or 0 for known in together)
-        searched = [known for known in self.recent if known.active and (known.iteration or 0) >= since]
+        since = min(known.at for known in together)
+        searched = [known for known in self.recent if known.active and known.at >= since]
         loose = {known.id for known in self._loose()}
         return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
 
@@ -196,18 +203,21 @@ class IncidentJoiner:
         return [self._put(replace(after, updated_ns=finding.found_ns)) for before, after in cleared if after != before]
 
     def _cleared(self, incident: Incident, finding: Evidence) -> Incident:
-        """An open incident after its run, or all that the method said of it, is over.
+        """An open incident after its run, or all that the method said of it, is over; that of spikes ends with no run.
 
         The run's last word counts: not every iteration of it was searched, nor its pattern known from the first. But
         where others alone explain what searches have found since, the run goes on without the incident's culprit.
         """
-        if finding.first_iteration is not None:
+        whole = finding.first_iteration is None
+        if not whole:
             run = spans.run_of(finding)
             if run not in incident.runs:
                 return incident
             incident = self._run_told(incident, run, finding)
-            if finding.pattern != DEGRADATION:
-                return incident
+        incident = replace(incident, over={**incident.over, finding.method: finding.at})
+        ends = whole or incident.pattern == DEGRADATION
+        if not ends or not incident.over.keys() >= set(incident.methods):
+            return incident
         return replace(incident, state="resolved", resolved_ns=finding.found_ns, revision=incident.revision + 1)
 
     def _run_told(self, incident: Incident, run: Run, over: Evidence) -> Incident:
@@ -219,10 +229,10 @@ class IncidentJoiner:
         return replace(incident, runs=runs, pattern=_pattern(incident, over), period=over.period or incident.period)
 
     def _remember(self, finding: Evidence) -> None:
-        oldest = (finding.iteration or 0) - self.settings.window
+        oldest = finding.at - self.settings.window
         latest = {incident.findings[-1] for incident in self.incidents.values() if incident.state == "open"}
         lasting = spans.lasting(self.recent, latest, oldest)
-        recent = [known for known in self.recent if (known.iteration or 0) >= oldest][-_MOST_FINDINGS:]
+        recent = [known for known in self.recent if known.at >= oldest][-_MOST_FINDINGS:]
         self.recent = [*lasting, *recent, finding]
         self.incidents = {
             key: incident

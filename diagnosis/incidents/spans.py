@@ -21,7 +21,7 @@ _MOST_SINCE = 200
 def run_of(finding: Evidence) -> Run:
     """The run of a finding; one that is of none is a run by itself."""
     first = finding.first_iteration
-    return Run(finding.method, _at(finding) if first is None else first)
+    return Run(finding.method, finding.at if first is None else first)
 
 
 def span(finding: Evidence, known: Span | None = None) -> Span:
@@ -29,20 +29,20 @@ def span(finding: Evidence, known: Span | None = None) -> Span:
 
     What several findings on one iteration are about, they explain together.
     """
-    last = finding.last_iteration if finding.last_iteration is not None else _at(finding)
+    last = finding.last_iteration if finding.last_iteration is not None else finding.at
     if known is not None:
         at, share = known.at, finding.share
-        if _at(finding) == at:
+        if finding.at == at:
             share = min(1.0, known.share + finding.share)
         lost_ns = max(known.lost_ns, _lost(finding, known.before_ns, share))
-        later = (_at(finding), share) if _at(finding) >= at else (at, known.share)
+        later = (finding.at, share) if finding.at >= at else (at, known.share)
         return Span(known.began, max(known.last, last), lost_ns, known.before_ns, *later)
     began, since_ns = finding.step_from, finding.step_excess_ns
     if began is None:
         began, since_ns = finding.since, finding.since_excess_ns
     before_ns = 0 if began is None else max(0, finding.run_excess_ns - since_ns)
     began = run_of(finding).first if began is None else began
-    return Span(began, last, _lost(finding, before_ns, finding.share), before_ns, _at(finding), finding.share)
+    return Span(began, last, _lost(finding, before_ns, finding.share), before_ns, finding.at, finding.share)
 
 
 def whole(known: Span, over: Evidence) -> Span:
@@ -55,20 +55,20 @@ def with_since(finding: Evidence, recent: Sequence[Evidence], comparable: float)
     """A finding with where its culprit began in the run: after the last search that others alone explain, if no search
     before has found it. What is on a step began with the step.
     """
-    before = [known for known in _same_run(finding, recent) if _at(known) < _at(finding)]
+    before = [known for known in _same_run(finding, recent) if known.at < finding.at]
     without = _explained_without(finding, before, comparable)
     if finding.step_from is not None or not without or any(compatible(known, finding) for known in before):
         return finding
-    last = max(without, key=_at)
+    last = max(without, key=lambda known: known.at)
     since_ns = max(0, finding.run_excess_ns - last.run_excess_ns)
-    return replace(finding, since=_at(last) + 1, since_excess_ns=since_ns)
+    return replace(finding, since=last.at + 1, since_excess_ns=since_ns)
 
 
 def is_taken_over(latest: Evidence, recent: Sequence[Evidence], comparable: float) -> bool:
     """Whether others alone explain what searches of a run have found since the ``latest`` finding of a culprit. Beside
     what has come on top since, on a step, who costs less is not told.
     """
-    since = [known for known in _same_run(latest, recent) if _at(known) > _at(latest) and not _is_on_top(known, latest)]
+    since = [known for known in _same_run(latest, recent) if known.at > latest.at and not _is_on_top(known, latest)]
     return bool(_explained_without(latest, since, comparable))
 
 
@@ -80,13 +80,13 @@ def lasting(recent: Sequence[Evidence], latest: Collection[str], oldest: int) ->
     since: dict[Run, int] = {}
     for known in recent:
         if known.id in latest and (run := _run(known)) is not None:
-            since[run] = min(since.get(run, _at(known)), _at(known))
+            since[run] = min(since.get(run, known.at), known.at)
 
     def is_since(known: Evidence) -> bool:
         run = _run(known)
-        return run is not None and run in since and _at(known) > since[run]
+        return run is not None and run in since and known.at > since[run]
 
-    old = [known for known in recent if _at(known) < oldest]
+    old = [known for known in recent if known.at < oldest]
     kept = {*latest, *[known.id for known in old if is_since(known)][-_MOST_SINCE:]}
     return [known for known in old if known.id in kept]
 
@@ -104,10 +104,6 @@ def folded(runs: Mapping[Run, Span], method: str) -> tuple[Mapping[Run, Span], i
     together = of[-1]._replace(began=of[0].began, last=max(s.last for s in of), lost_ns=sum(s.lost_ns for s in of))
     kept = {run: span for run, span in runs.items() if run not in oldest}
     return {oldest[0]: together, **kept}, beyond
-
-
-def _at(finding: Evidence) -> int:
-    return finding.iteration or 0
 
 
 def _run(finding: Evidence) -> Run | None:
@@ -129,8 +125,8 @@ def _explained_without(finding: Evidence, others: Sequence[Evidence], comparable
     """Those of others' findings that are on iterations of which they leave less than a comparable part of the share
     that the culprit has of its own.
     """
-    shares = {_at(known): [other.share for other in others if _at(other) == _at(known)] for known in others}
-    return [known for known in others if math.fsum(shares[_at(known)]) > 1.0 - comparable * finding.share]
+    shares = {known.at: [other.share for other in others if other.at == known.at] for known in others}
+    return [known for known in others if math.fsum(shares[known.at]) > 1.0 - comparable * finding.share]
 
 
 def _lost(finding: Evidence, before_ns: int, share: float) -> int:

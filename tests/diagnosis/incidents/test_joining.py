@@ -343,6 +343,37 @@ def test_what_two_methods_see_is_lost_once() -> None:
     assert (incident.first_iteration, incident.occasions) == (10, 1)
 
 
+SEEN_TWICE = [*DEGRADED, *(in_run(i + 2, 12, 3, method="another", id=f"another {i}") for i in (10, 11, 13))]
+OVER = run_over(26, 10, 24)
+OVER_FOR_THE_OTHER = replace(OVER, id="another over", method="another", iteration=28, first_iteration=12)
+
+
+@pytest.mark.parametrize("order", [(OVER, OVER_FOR_THE_OTHER), (OVER_FOR_THE_OTHER, OVER)])
+def test_what_two_methods_see_is_over_once_both_say_so(order: tuple[Evidence, ...]) -> None:
+    first, second = order
+    joiner, _ = joined([*SEEN_TWICE, first])
+    assert [incident.state for incident in joiner.incidents.values()] == ["open"]
+    joiner = IncidentJoiner.from_state(json.loads(json.dumps(joiner.to_state())), opening, SETTINGS)
+    [incident] = joiner.take(second)
+    assert (incident.state, incident.resolved_ns) == ("resolved", second.found_ns)
+
+
+def test_what_a_method_finds_again_is_not_over_for_it() -> None:
+    again = in_run(30, 30, 3, pattern=DEGRADATION)
+    assert only([*SEEN_TWICE, OVER, again, OVER_FOR_THE_OTHER]).state == "open"
+    assert only([*SEEN_TWICE, OVER, again, OVER_FOR_THE_OTHER, run_over(40, 30, 39)]).state == "resolved"
+
+
+def test_what_is_told_late_of_before_it_was_over_changes_nothing() -> None:
+    late = in_run(24, 10, 3, pattern=DEGRADATION, id="late")
+    assert only([*SEEN_TWICE, OVER, late, OVER_FOR_THE_OTHER]).state == "resolved"
+
+
+def test_a_methods_silence_about_what_is_open_does_not_make_it_forgotten() -> None:
+    joiner, _ = joined([*SEEN_TWICE, *(found(i, 9, id=f"other {i}") for i in range(150, 400, 10))])
+    assert joiner.methods == {"operator_graph", "another"}
+
+
 def second_fault(*, until: int) -> list[Evidence]:
     """Rank 3 is slow from 10 on; from 18 on rank 7 as well, by which an iteration loses 4 s more."""
     first = [in_run(i, 10, 3) for i in (10, 11, 13, 17)]
