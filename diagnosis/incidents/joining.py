@@ -27,9 +27,9 @@ _MOST_FINDINGS = 200
 
 @dataclass(frozen=True, slots=True)
 class JoiningSettings:
-    """``confirmations`` findings on different iterations open an incident, of a hang one, if they are at least
-    ``agreement`` of the iterations searched since the first of them and together leave little doubt
-    (``least_confidence``); findings are remembered for ``window`` iterations.
+    """``confirmations`` findings of one method on different iterations open an incident, of a hang one, if they are at
+    least ``agreement`` of the iterations that it searched since the first of them, and together with those of other
+    methods leave little doubt (``least_confidence``); findings are remembered for ``window`` iterations.
 
     A finding that explains less than ``comparable_share`` of what another one does says nothing of that one's ranks;
     and a culprit of which others leave less than that part of its share has been taken over from.
@@ -125,15 +125,24 @@ class IncidentJoiner:
             if compatible(incident, known):
                 incident = self._supported(incident, known)
                 together.append(known)
-        iterations = {known.iteration for known in together}
-        any_hangs = any(hangs(known.cause) for known in together)
-        if len(iterations) < self.settings.confirmations and not any_hangs:  # no other iteration confirms a hang
-            return Rule.CONFIRMATIONS
-        if len(iterations) < self.settings.agreement * len(self._unexplained(together) | iterations):
-            return Rule.AGREEMENT
+        unmet = [self._unmet([known for known in together if known.method == of]) for of in incident.methods]
+        if None not in unmet:
+            return max(rule for rule in unmet if rule is not None)
         if incident.confidence < self.settings.least_confidence:
             return Rule.CONFIDENCE
         return Rule.LASTING if self._passing(incident) else incident
+
+    def _unmet(self, own: list[Evidence]) -> Rule | None:
+        """The rule that findings of one method which agree do not meet. Methods number iterations each in its own way,
+        so that two of them may have seen the same one.
+        """
+        iterations = {known.iteration for known in own}
+        confirmed = len(iterations) >= self.settings.confirmations or any(hangs(known.cause) for known in own)
+        if not confirmed:  # no other iteration confirms a hang
+            return Rule.CONFIRMATIONS
+        if len(iterations) < self.settings.agreement * len(self._unexplained(own) | iterations):
+            return Rule.AGREEMENT
+        return None
 
     def _supported(self, incident: Incident, finding: Evidence) -> Incident:
         """The incident with one more finding; its revision rises where a person must hear of the change."""
@@ -164,10 +173,10 @@ class IncidentJoiner:
         accounted = {finding for incident in self.incidents.values() for finding in incident.findings}
         return [known for known in self.recent if known.active and known.id not in accounted]
 
-    def _unexplained(self, together: list[Evidence]) -> set[int | None]:
-        """Iterations searched since the first of the findings that no incident accounts for."""
-        since = min(known.at for known in together)
-        searched = [known for known in self.recent if known.active and known.at >= since]
+    def _unexplained(self, own: list[Evidence]) -> set[int | None]:
+        """Iterations that no incident accounts for, of those that a method searched since the first of its findings."""
+        since, method = min(known.at for known in own), own[0].method
+        searched = [known for known in self.recent if known.active and known.method == method and known.at >= since]
         loose = {known.id for known in self._loose()}
         return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
 

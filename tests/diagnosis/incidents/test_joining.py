@@ -104,6 +104,22 @@ def test_a_single_finding_proves_little() -> None:
     assert len(joiner.take(found(21, 3))) == 1
 
 
+def test_what_two_methods_see_of_an_iteration_is_seen_once() -> None:
+    """Each numbers iterations in its own way."""
+    twice = [found(20, 3), found(17, 3, method="another", id="another")]
+    assert joined(twice)[1] == []
+    assert joined([*twice, found(30, 3)])[1] != []
+    assert joined([*twice, found(27, 3, method="another", id="another 27")])[1] != []
+
+
+def test_findings_of_another_method_do_not_speak_against_those_that_agree() -> None:
+    others = [
+        found(i, rank, method="another", id=f"another {i}")
+        for i, rank in zip(range(20, 27), range(10, 17), strict=True)
+    ]
+    assert [incident.ranks for incident in joined([found(20, 3), *others, found(26, 3)])[1]] == [(3,)]
+
+
 def test_a_hang_needs_no_other_finding_for_no_other_iteration_comes() -> None:
     hang = found(10, 3, cause="hang_hardware", share=1.0)
     assert only([hang]).cause == "hang_hardware"
