@@ -203,13 +203,20 @@ class IncidentJoiner:
         return (self._alike(finding) or not self._alike(incident)) and _concerns(incident, finding)
 
     def _clear(self, finding: Evidence) -> list[Incident]:
-        """End what the method says is over: one run, or (no first iteration) everything."""
-        cleared = [
-            (incident, self._cleared(incident, finding))
+        """End what the method says is over: one run, or (no first iteration) everything. That it says so is kept, but
+        not told.
+        """
+        about = [
+            incident
             for incident in self.incidents.values()
             if incident.state == "open" and finding.method in incident.methods and _is_about(finding, incident)
         ]
-        return [self._put(replace(after, updated_ns=finding.found_ns)) for before, after in cleared if after != before]
+        told = []
+        for incident in about:
+            after = self._put(self._cleared(incident, finding))
+            if replace(after, over=incident.over) != incident:
+                told.append(self._put(replace(after, updated_ns=finding.found_ns)))
+        return told
 
     def _cleared(self, incident: Incident, finding: Evidence) -> Incident:
         """An open incident after its run, or all that the method said of it, is over; that of spikes ends with no run.

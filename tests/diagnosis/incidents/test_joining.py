@@ -368,6 +368,7 @@ OVER_FOR_THE_OTHER = replace(OVER, id="another over", method="another", iteratio
 def test_what_two_methods_see_is_over_once_both_say_so(order: tuple[Evidence, ...]) -> None:
     first, second = order
     joiner, _ = joined([*SEEN_TWICE, first])
+    assert joiner.take(replace(first, id="once more")) == []
     assert [incident.state for incident in joiner.incidents.values()] == ["open"]
     joiner = IncidentJoiner.from_state(json.loads(json.dumps(joiner.to_state())), opening, SETTINGS)
     [incident] = joiner.take(second)
