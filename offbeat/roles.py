@@ -16,7 +16,7 @@ from schemas import catalogue
 from schemas.errors import MessageError
 from schemas.message import Message
 from schemas.metrics import STORED_ROWS
-from schemas.processor import Processor
+from schemas.processor import Processor, Stateful, Waiting
 from schemas.topic import Topic
 from streams.agent import Pace
 from streams.bus import Outbox
@@ -50,6 +50,7 @@ def run_step(name: str, settings: Settings) -> None:
         outbox,
         settings,
         figures,
+        at_once=isinstance(step, Stateful) and isinstance(step, Waiting),  # what it saved may be overdue
         before_batch=tuning.look,
     )
 

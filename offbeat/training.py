@@ -17,7 +17,7 @@ import pyarrow as pa
 from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.irregularity.drift import Levels
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
-from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
+from diagnosis.irregularity.monitor import DEGRADATION, IterationMonitor, Judgement, MonitorSettings
 from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.irregularity.samples import Length, Samples
 from diagnosis.irregularity.training_set import chosen
@@ -43,7 +43,7 @@ LABEL_COLUMNS = ("rank", "communicator", "iteration", "position")
 """What names an operator in a file of labels."""
 
 WINDOW = 100
-"""Iterations before an irregular run that say what is usual: what log agents keep at least."""
+"""Regular iterations before an irregular run that say what is usual, as many as log agents keep at least."""
 
 MOST_OF_A_RUN = 4
 """Irregular iterations of a run that are learned from: those of one fault look alike."""
@@ -115,23 +115,26 @@ class Log:
         return cls(job, operators, duration_ns, iteration_lengths(job, operators))
 
     @cached_property
+    def _judgements(self) -> list[Judgement]:
+        """What the pipeline says of each iteration."""
+        monitor = IterationMonitor(self.settings)
+        return [monitor.judge(i, None if np.isnan(ns) else int(ns)) for i, ns in enumerate(self.lengths_ns)]
+
+    @property
     def irregular(self) -> Mapping[int, int]:
-        """Irregular iterations as the pipeline tells them, by number, each with the first one of its run."""
-        monitor, firsts = IterationMonitor(self.settings), {}
-        for iteration, length in enumerate(self.lengths_ns):
-            judgement = monitor.judge(iteration, None if np.isnan(length) else int(length))
-            if judgement.irregular and judgement.run is not None:
-                firsts[iteration] = judgement.run.first
-        return firsts
+        """Irregular iterations by number, each with the first one of its run."""
+        return {of.iteration: of.run.first for of in self._judgements if of.irregular and of.run is not None}
 
     @cached_property
     def regular(self) -> Ints:
-        """The other iterations but for the job's first, which warm it up; ascending."""
-        return np.setdiff1d(np.arange(self.settings.warm_up, len(self.lengths_ns)), list(self.irregular))
+        """The other iterations, ascending; but for the job's first, which warm it up, and dips of a degradation."""
+        degraded = [of.run for of in self._judgements if of.run is not None and of.run.pattern == DEGRADATION]
+        within = [iteration for run in degraded for iteration in range(run.first, run.last + 1)]
+        return np.setdiff1d(np.arange(self.settings.warm_up, len(self.lengths_ns)), [*self.irregular, *within])
 
     def before(self, first: int) -> Ints:
-        """The regular iterations in the window that ends before a run: they say what is usual."""
-        return self.regular[(self.regular >= first - WINDOW) & (self.regular < first)]
+        """The last regular iterations before a run: they say what is usual."""
+        return self.regular[self.regular < first][-WINDOW:]
 
     def here(self, iteration: int) -> Bools:
         """Which operators are of an iteration; shape (n,)."""

@@ -1,4 +1,7 @@
-"""That nothing more will come of a job: a record on the step's own input says so, so that a replay sees it as well."""
+"""That nothing more will come of a job: a record on the step's own input says so, as a time-out alone changes nothing.
+
+A worker that reads it again after a restart waits anew.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from schemas.message import Message, encode
 from schemas.topic import Topic
 
 GONE_NS = 600_000_000_000
-"""Of a job that has ended, and of which nothing has come for as long, nothing is waited for."""
+"""Of a job that seems to have ended, and of which nothing has come for as long, nothing is waited for."""
 
 _HEADER = "given_up"
 

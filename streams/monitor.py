@@ -80,8 +80,8 @@ class _Watched:
             yield iteration
 
     def awaited_until_ns(self) -> int | None:
-        """Until when the rest is waited for, where the log of a pivot has ended and an iteration is not judged yet."""
-        if self.heard_ns is None or not self.ended or not self.pending:
+        """Until when the rest is waited for, where an iteration is not judged yet that is a pivot's last."""
+        if self.heard_ns is None or not any(last for told in self.pending.values() for _, _, last in told.values()):
             return None
         return self.heard_ns + giving_up.GONE_NS
 
@@ -99,11 +99,12 @@ class Monitor:
     """Judges each iteration once all pivots have reported it, or one is two iterations ahead.
 
     The job's ranks move in lockstep, so the median of the pivots' durations is the iteration's: a gap in one
-    pivot's log does not blind the job. An iteration during which a pivot's clock was set forward is not known,
+    pivot's log does not blind the job. One that some call their last and others do not is judged with the next, or as
+    the job's last if none comes. An iteration during which a pivot's clock was set forward is not known,
     as long as most pivots read other clocks. A report that comes after its iteration was judged does not change what
-    was judged. Pivots that have said nothing for ten minutes after the log of one has ended are not waited for: their
-    hosts died with the job. What comes of a job whose log has ended is passed over; that another run bears its name is
-    told once.
+    was judged. Once nothing has come of a job for ten minutes, and an iteration that some call their last waits for
+    others, it is judged without them: their hosts died with the job. What comes of a job whose log has ended is passed
+    over; that another run bears its name is told once.
     """
 
     name = "monitor"
@@ -136,9 +137,8 @@ class Monitor:
         watched = self._watched.setdefault(
             message.job, _Watched(IterationMonitor(self._settings), Beginning(self._like_ranks))
         )
-        if given_up:
-            watched.given_up = giving_up.in_force(message, watched.heard_ns)
-        else:
+        watched.given_up = given_up and giving_up.in_force(message, watched.heard_ns)
+        if not given_up:
             watched.heard_ns = message.now_ns
         chosen = pivots(job, self._pivot_count)
         for row in batch.select(["rank", "iteration", "start_ns", "end_ns", "last"]).to_pylist():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 Ranks = tuple[int, ...]
@@ -142,8 +142,7 @@ class Incident:
 
     ``runs`` tells what is affected of each run, as each of the ``methods`` sees it; the oldest one of a method may
     stand for more, that of the method that opened the incident for ``folded`` more. ``share`` is the largest that a
-    finding on its ranks has of an iteration's delay. ``period``: it comes again after so many iterations. ``over``:
-    in which iteration a method said that it is, of those that have not found it since.
+    finding on its ranks has of an iteration's delay. ``period``: it comes again after so many iterations.
     """
 
     id: str
@@ -166,7 +165,6 @@ class Incident:
     folded: int = 0
     share: float = 0.0
     period: float | None = None
-    over: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def first_iteration(self) -> int:

@@ -2,7 +2,8 @@
 
 A single irregular iteration proves little (Holmes 4.4): an incident opens when findings on different
 iterations agree on a culprit, and on enough of what was searched meanwhile. It follows its findings: a cleared
-run of a persistent degradation, or a long quiet, ends it, once each method that saw it says so. There are no timers.
+run of a persistent degradation, or a long quiet, ends it, unless another method lately found it and has not said the
+same since. There are no timers.
 Whom findings are about together is in ``agreement``, what of a run is a culprit's in ``spans``.
 """
 
@@ -165,7 +166,6 @@ class IncidentJoiner:
             findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
             updated_ns=max(incident.updated_ns, finding.found_ns),
             share=max(incident.share, finding.share) if set(finding.ranks) <= set(ranks) else incident.share,
-            over={method: at for method, at in incident.over.items() if method != finding.method or at >= finding.at},
         )
 
     def _loose(self) -> list[Evidence]:
@@ -203,38 +203,37 @@ class IncidentJoiner:
         return (self._alike(finding) or not self._alike(incident)) and _concerns(incident, finding)
 
     def _clear(self, finding: Evidence) -> list[Incident]:
-        """End what the method says is over: one run, or (no first iteration) everything. That it says so is kept, but
-        not told.
-        """
-        about = [
-            incident
+        """End what the method says is over: one run, or (no first iteration) everything."""
+        cleared = [
+            (incident, self._cleared(incident, finding))
             for incident in self.incidents.values()
             if incident.state == "open" and finding.method in incident.methods and _is_about(finding, incident)
         ]
-        told = []
-        for incident in about:
-            after = self._put(self._cleared(incident, finding))
-            if replace(after, over=incident.over) != incident:
-                told.append(self._put(replace(after, updated_ns=finding.found_ns)))
-        return told
+        return [self._put(replace(after, updated_ns=finding.found_ns)) for before, after in cleared if after != before]
 
     def _cleared(self, incident: Incident, finding: Evidence) -> Incident:
-        """An open incident after its run, or all that the method said of it, is over; that of spikes ends with no run.
+        """An open incident after its run, or all that the method said of it, is over.
 
         The run's last word counts: not every iteration of it was searched, nor its pattern known from the first. But
         where others alone explain what searches have found since, the run goes on without the incident's culprit.
         """
-        whole = finding.first_iteration is None
-        if not whole:
+        if finding.first_iteration is not None:
             run = spans.run_of(finding)
             if run not in incident.runs:
                 return incident
             incident = self._run_told(incident, run, finding)
-        incident = replace(incident, over={**incident.over, finding.method: finding.at})
-        ends = whole or incident.pattern == DEGRADATION
-        if not ends or not incident.over.keys() >= set(incident.methods):
+        if not _ends(finding, incident) or any(self._goes_on(incident, method) for method in incident.methods):
             return incident
         return replace(incident, state="resolved", resolved_ns=finding.found_ns, revision=incident.revision + 1)
+
+    def _goes_on(self, incident: Incident, method: str) -> bool:
+        """Whether a method's last word on an incident, of what is remembered, is that it found it."""
+        words = [
+            known
+            for known in self.recent
+            if known.method == method and (known.id in incident.findings or _ends(known, incident))
+        ]
+        return bool(words) and words[-1].active
 
     def _run_told(self, incident: Incident, run: Run, over: Evidence) -> Incident:
         of_run = [known for known in self.recent if known.id in incident.findings and spans.run_of(known) == run]
@@ -288,6 +287,14 @@ def _is_about(cleared: Evidence, incident: Incident) -> bool:
     if hangs(cleared.cause) and not hangs(incident.cause):
         return False
     return not cleared.ranks or not set(cleared.ranks).isdisjoint(incident.ranks)
+
+
+def _ends(cleared: Evidence, incident: Incident) -> bool:
+    """Whether it says that an incident is over: that of spikes ends with no run of them."""
+    if cleared.active or not _is_about(cleared, incident):
+        return False
+    run_of_it = incident.pattern == DEGRADATION and spans.run_of(cleared) in incident.runs
+    return cleared.first_iteration is None or run_of_it
 
 
 def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: int | None = None) -> Rule | None:

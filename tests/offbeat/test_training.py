@@ -68,6 +68,14 @@ def test_earlier_irregular_iterations_do_not_say_what_is_usual() -> None:
     assert last.samples.usual_iteration_ns[0] == pytest.approx(np.mean(log.lengths_ns[regular]))
 
 
+def test_what_dips_in_a_degradation_is_not_regular_and_what_is_may_be_long_ago() -> None:
+    lengths = [100.0] * 30 + [150.0] * 60 + [105.0] + [150.0] * 60 + [100.0] * 4 + [150.0]
+    log = replace(Log.of(run().job, run().table), lengths_ns=np.array(lengths))
+    assert 90 not in log.irregular
+    assert log.regular.tolist() == [*range(5, 30), *range(151, 155)]
+    assert log.before(155).tolist() == log.regular.tolist()
+
+
 def test_levels_are_those_of_regular_iterations_on_the_pivots() -> None:
     log = Log.of(run().job, run().table)
     levels = log.levels()

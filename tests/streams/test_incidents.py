@@ -51,6 +51,25 @@ def rows(outputs: Iterable[Message]) -> list[Row]:
 DEGRADATION = [message(in_run(i, 10, 3)) for i in (10, 11, 13)]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_nothing_stays_open_of_a_job_of_which_one_method_ends_before_the_other(restarted: bool) -> None:
+    def by_traffic(finding: Evidence) -> Evidence:
+        return replace(finding, id=f"traffic {finding.id}", method="traffic")
+
+    step = Incidents(JOBS)
+    told(step, [message(in_run(10, 10, 3)), message(by_traffic(in_run(10, 10, 3)))])
+    told(step, [message(by_traffic(run_over(11, 10, 11))), message(by_traffic(all_over(12)), last=True)])
+    if restarted:
+        states = {name: state for name, state in step.changed_states().items() if state is not None}
+        step = Incidents(JOBS)
+        step.restore(states)
+    found_open = rows(told(step, [message(in_run(11, 10, 3))]))
+    assert [(row["state"], row["methods"]) for row in found_open] == [("open", ["operator_graph", "traffic"])]
+    ended = rows(told(step, [message(run_over(13, 10, 12)), message(all_over(14), last=True)]))
+    assert ended[-1]["state"] == "resolved"
+    assert step.changed_states() == {"a": None}
+
+
 def test_what_an_incident_says() -> None:
     [opened, supported] = rows(told(Incidents(JOBS), DEGRADATION))
     assert (opened["id"], opened["revision"]) == (identity("incident", in_run(10, 10, 3).id), 1)

@@ -15,6 +15,7 @@ from schemas.catalogue import ITERATION_SUMMARIES, ITERATIONS
 from schemas.errors import UndecodableMessage, UnknownJob, WrongSchema
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
+from streams import giving_up, in_process
 from streams.monitor import Monitor
 
 Row = dict[str, Any]
@@ -290,11 +291,50 @@ def test_a_job_of_which_something_came_meanwhile_goes_on() -> None:
     assert step.next_deadline_ns() == deadline_ns + 4 * SECOND
 
 
-def test_a_job_that_runs_is_waited_for() -> None:
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        [summary(1, {A: 100, B: 100})],
+        [
+            summary(1, {A: 100}, last=True),
+            summary(1, {B: 100, C: 100}),
+            summary(2, {B: 100, C: 100}),
+            summary(3, {B: 1}),
+        ],
+    ],
+    ids=["a pivot is late", "one hangs, another's log ended long ago"],
+)
+def test_a_job_that_runs_is_waited_for(meanwhile: list[Message]) -> None:
     step = monitor()
-    told(step, [all_pivots(0), replace(summary(1, {A: 100, B: 100}), timestamp_ns=5 * SECOND)])
+    told(step, [all_pivots(0), *meanwhile])
     assert step.next_deadline_ns() is None
     assert not list(step.tick(10**19))
+
+
+def test_of_a_job_that_is_not_known_any_more_nothing_is_given_up() -> None:
+    jobs = {"j": job()}
+    step = Monitor(jobs, SETTINGS, pivot_count=3)
+    told(step, [all_pivots(0), summary(1, {A: 100, B: 100}, last=True)])
+    assert step.next_deadline_ns() is not None
+    del jobs["j"]
+    assert step.next_deadline_ns() is None
+    assert not list(step.tick(10**19))
+
+
+def test_in_process_a_job_ends_whose_pivots_host_died() -> None:
+    seen: list[Message] = []
+    messages = [replace(m, timestamp_ns=5 * SECOND) for m in (all_pivots(0), summary(1, {A: 100, B: 100}, last=True))]
+    in_process.run([in_process.Recorded(messages)], [monitor()], on_message=seen.append)
+    found = rows(message for message in seen if message.topic == ITERATIONS.name)
+    assert [(row["iteration"], row["last"]) for row in found] == [(0, None)] * 3 + [(1, True)] * 2
+
+
+def test_that_a_job_was_given_up_once_does_not_hurry_it_later() -> None:
+    """As where another number of pivots is waited for in a replay."""
+    step = monitor()
+    told(step, [replace(all_pivots(0), timestamp_ns=SECOND)])
+    record = giving_up.record(ITERATION_SUMMARIES, "j", 601 * SECOND)
+    assert told(step, [replace(record, timestamp_ns=601 * SECOND), summary(1, {A: 100})]) == []
 
 
 def test_a_state_of_an_earlier_build_does_not_know_when_anything_came() -> None:

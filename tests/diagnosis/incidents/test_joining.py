@@ -368,7 +368,6 @@ OVER_FOR_THE_OTHER = replace(OVER, id="another over", method="another", iteratio
 def test_what_two_methods_see_is_over_once_both_say_so(order: tuple[Evidence, ...]) -> None:
     first, second = order
     joiner, _ = joined([*SEEN_TWICE, first])
-    assert joiner.take(replace(first, id="once more")) == []
     assert [incident.state for incident in joiner.incidents.values()] == ["open"]
     joiner = IncidentJoiner.from_state(json.loads(json.dumps(joiner.to_state())), opening, SETTINGS)
     [incident] = joiner.take(second)
@@ -381,12 +380,26 @@ def test_what_a_method_finds_again_is_not_over_for_it() -> None:
     assert only([*SEEN_TWICE, OVER, again, OVER_FOR_THE_OTHER, run_over(40, 30, 39)]).state == "resolved"
 
 
-def test_what_is_told_late_of_before_it_was_over_changes_nothing() -> None:
-    late = in_run(24, 10, 3, pattern=DEGRADATION, id="late")
-    assert only([*SEEN_TWICE, OVER, late, OVER_FOR_THE_OTHER]).state == "resolved"
+def test_what_a_method_said_is_over_before_the_incident_opened_does_not_keep_it_open() -> None:
+    before = [in_run(6, 6, 3, method="another", id="another"), replace(run_over(8, 6, 7), method="another", id="over")]
+    assert only([*before, *DEGRADED, OVER]).state == "resolved"
 
 
-def test_a_methods_silence_about_what_is_open_does_not_make_it_forgotten() -> None:
+def test_a_method_that_has_long_been_silent_does_not_keep_an_incident_open() -> None:
+    going_on = [in_run(i, 10, 3, pattern=DEGRADATION) for i in (25, 41, 73, 120, 160)]
+    assert only([*SEEN_TWICE, *going_on, run_over(170, 10, 168)]).state == "resolved"
+
+
+def test_spikes_that_another_method_still_sees_go_on() -> None:
+    seen = [found(i, 3) for i in (20, 31)]
+    by_another = [found(i, 3, method="another", id=f"another {i}") for i in (20, 31, 60, 90, 120)]
+    over = replace(run_over(122, 120, 120, SPIKE), method="another", id="another over")
+    story = [*seen, *by_another, over, all_over(131)]
+    assert only(story).state == "open"
+    assert only([*story, replace(all_over(220), method="another")]).state == "resolved"
+
+
+def test_who_found_what_is_open_is_waited_for() -> None:
     joiner, _ = joined([*SEEN_TWICE, *(found(i, 9, id=f"other {i}") for i in range(150, 400, 10))])
     assert joiner.methods == {"operator_graph", "another"}
 
