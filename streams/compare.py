@@ -137,9 +137,7 @@ class Compare:
 
     def tick(self, now_ns: int) -> Iterable[Message]:
         """Publish that nothing more will come of jobs that ended long ago; it is taken in like what hosts tell."""
-        for job, deadline_ns in self._awaited():
-            if deadline_ns <= now_ns:
-                yield giving_up.record(catalogue.TRAFFIC_METRICS, job, deadline_ns)
+        return giving_up.overdue(catalogue.TRAFFIC_METRICS, self._awaited(), now_ns)
 
     def next_deadline_ns(self) -> int | None:
         """When nothing more is waited for of the first job that has ended."""

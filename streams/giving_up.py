@@ -5,6 +5,8 @@ A worker that reads it again after a restart waits anew.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from schemas.message import Message, encode
 from schemas.topic import Topic
 
@@ -17,6 +19,11 @@ _HEADER = "given_up"
 def record(topic: Topic, job: str, deadline_ns: int) -> Message:
     """The record, without rows, that whoever reads the topic has waited until ``deadline_ns`` for more of a job."""
     return encode(topic, topic.from_rows([]), job=job, watermark_ns=deadline_ns, headers={_HEADER: "true"})
+
+
+def overdue(topic: Topic, awaited: Iterable[tuple[str, int]], now_ns: int) -> Iterator[Message]:
+    """The records of the jobs, each with until when it is waited for, that this is over for."""
+    return (record(topic, job, deadline_ns) for job, deadline_ns in awaited if deadline_ns <= now_ns)
 
 
 def is_record(message: Message) -> bool:

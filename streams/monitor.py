@@ -167,16 +167,14 @@ class Monitor:
 
     def tick(self, now_ns: int) -> Iterable[Message]:
         """Publish that nothing more will come of jobs that ended long ago; it is taken in like what agents tell."""
-        for job, deadline_ns in self._awaited():
-            if deadline_ns <= now_ns:
-                yield giving_up.record(catalogue.ITERATION_SUMMARIES, job, deadline_ns)
+        return giving_up.overdue(catalogue.ITERATION_SUMMARIES, self._awaited(), now_ns)
 
     def next_deadline_ns(self) -> int | None:
-        """When nothing more is waited for of the first job that has ended."""
+        """When nothing more is waited for of the first job that seems to have ended."""
         return min((deadline_ns for _, deadline_ns in self._awaited()), default=None)
 
     def _awaited(self) -> Iterator[tuple[str, int]]:
-        """Jobs of which a pivot's log has ended and others are waited for, and until when."""
+        """Jobs of which an iteration that a pivot calls its last waits for others, and until when."""
         for name, watched in self._watched.items():
             deadline_ns = watched.awaited_until_ns()
             job = self._jobs.get(name)

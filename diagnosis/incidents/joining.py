@@ -3,8 +3,8 @@
 A single irregular iteration proves little (Holmes 4.4): an incident opens when findings on different
 iterations agree on a culprit, and on enough of what was searched meanwhile. It follows its findings: a cleared
 run of a persistent degradation, or a long quiet, ends it, unless another method lately found it and has not said the
-same since. There are no timers.
-Whom findings are about together is in ``agreement``, what of a run is a culprit's in ``spans``.
+same since. There are no timers. Whom findings are about together is in ``agreement``, what of a run is a culprit's in
+``spans``.
 """
 
 from __future__ import annotations
