@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diagnosis.incidents.joining import DEGRADATION
+from diagnosis.incidents.evidence import DEGRADATION
 from diagnosis.irregularity.beginning import Compared, Standing
 from diagnosis.irregularity.like_ranks import Slow
 from diagnosis.job import Job

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from diagnosis.incidents.evidence import Evidence, Incident
+from diagnosis.incidents.evidence import FLUCTUATION, Evidence, Incident
 from diagnosis.incidents.explanation import explain
-from diagnosis.incidents.joining import FLUCTUATION, IncidentJoiner, JoiningSettings
+from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings
 from diagnosis.job import Job
 from schemas import catalogue
 from schemas.message import Message, decode, encode
@@ -50,9 +50,8 @@ class Incidents:
             joiner = self._joiners[message.job] = IncidentJoiner(_incident_id, self._settings)
         joiner.world = len(job.ranks)
         changed: dict[str, Incident] = {}
-        for row in rows:
-            for incident in joiner.take(Evidence.from_row(row)):
-                changed[incident.id] = incident
+        for incident in joiner.take(*map(Evidence.from_row, rows)):
+            changed[incident.id] = incident
         speaking = self._speaking.setdefault(message.job, set())
         speaking |= {row["method"] for row in rows}
         if ended := {row["method"] for row in rows if row["last"]}:

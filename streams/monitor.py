@@ -246,6 +246,7 @@ class Monitor:
         columns: dict[str, Any] = {
             "iteration": judgement.iteration,
             "expected_ns": judgement.expected_ns,
+            "scatter_ns": judgement.scatter_ns,
             "delta": judgement.delta,
             "irregular": judgement.irregular,
             "last": last or None,

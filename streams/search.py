@@ -161,6 +161,7 @@ class Search:
             "run_excess_ns": row["excess_ns"],
             "step_excess_ns": row["step_excess_ns"],
             "expected_ns": row["expected_ns"],
+            "scatter_ns": row["scatter_ns"],
             "found_ns": message.timestamp_ns,
         }
         durations = [r["duration_ns"] for r in rows if r["duration_ns"] is not None]

@@ -56,6 +56,7 @@ def columns_of(compared: Compared, found_ns: int) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "iteration_ns": compared.iteration.duration_ns,
         "expected_ns": judgement.expected_ns,
+        "scatter_ns": judgement.scatter_ns,
         "first_iteration": number,
         "last_iteration": number,
         "found_ns": found_ns,

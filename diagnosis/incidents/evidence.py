@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 
 Ranks = tuple[int, ...]
 
+SPIKE = "abnormal_spike"
+FLUCTUATION = "performance_fluctuation"
+DEGRADATION = "persistent_degradation"
+
 
 def hangs(cause: str | None) -> bool:
     """Whether it is the cause of iterations that never end."""
@@ -40,7 +44,8 @@ class Evidence:
 
     ``step_from``: its iteration was longer still than its run, as others from this one on, which lost
     ``step_excess_ns`` in all. ``since``, which is told where findings are joined: until then others alone explained
-    the run; from there on it lost ``since_excess_ns``.
+    the run; from there on it lost ``since_excess_ns``. ``prominence``: so many times what regular iterations scatter
+    (``scatter_ns``) its iteration was longer than expected; None: not known.
     """
 
     id: str
@@ -65,6 +70,7 @@ class Evidence:
     since: int | None = None
     since_excess_ns: int = 0
     period: float | None = None
+    prominence: float | None = None
 
     @property
     def at(self) -> int:
@@ -86,7 +92,16 @@ class Evidence:
             step_excess_ns=row.get("step_excess_ns") or 0,
             share=evidence.get("share") or 0.0,
             coverage=1.0 if row.get("coverage") is None else row["coverage"],
+            prominence=_prominence(row),
         )
+
+
+def _prominence(row: Mapping[str, Any]) -> float | None:
+    """An iteration's excess in units of what regular ones scatter, where that is known and not nothing."""
+    lasted_ns, expected_ns, scatter_ns = (row.get(name) for name in ("iteration_ns", "expected_ns", "scatter_ns"))
+    if lasted_ns is None or expected_ns is None or not scatter_ns:
+        return None
+    return float((lasted_ns - expected_ns) / scatter_ns)
 
 
 def _own(devices: tuple[DeviceRef, ...]) -> tuple[DeviceRef, ...]:
@@ -222,11 +237,9 @@ class Incident:
 
 
 def evidence_to_state(evidence: Evidence) -> dict[str, Any]:
-    """A form of a finding that JSON can carry; builds that know of no period read it as long as there is none."""
+    """A form of a finding that JSON can carry; earlier builds read it as long as what they do not know is not told."""
     state = asdict(evidence)
-    if evidence.period is None:
-        del state["period"]
-    return state
+    return {name: of for name, of in state.items() if of is not None or name not in {"period", "prominence"}}
 
 
 def evidence_from_state(state: Mapping[str, Any]) -> Evidence:

@@ -12,14 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import groupby
 from typing import Any
 
 from diagnosis.incidents import spans
 from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt
-from diagnosis.incidents.evidence import Evidence, Incident, Run, evidence_from_state, evidence_to_state, hangs
+from diagnosis.incidents.evidence import (
+    DEGRADATION,
+    FLUCTUATION,
+    SPIKE,
+    Evidence,
+    Incident,
+    Ranks,
+    Run,
+    evidence_from_state,
+    evidence_to_state,
+    hangs,
+)
 
-DEGRADATION = "persistent_degradation"
-FLUCTUATION = "performance_fluctuation"
 _HOSTS = "host_slow"
 _UNEVEN = "imbalance"
 
@@ -34,6 +44,11 @@ class JoiningSettings:
 
     A finding that explains less than ``comparable_share`` of what another one does says nothing of that one's ranks;
     and a culprit of which others leave less than that part of its share has been taken over from.
+
+    Spikes that exceed what is expected by less than ``prominence`` times what one in ten of the regular iterations
+    before them does say nothing of anybody, unless their run lasts: a job that scatters so much has them without any
+    fault. Nor do those in which more than ``most_at_once`` culprits are found that have nothing in common: what holds
+    up so many for a moment comes from elsewhere. 0 and many: all spikes count, as in Holmes.
     """
 
     confirmations: int = 2
@@ -41,15 +56,18 @@ class JoiningSettings:
     agreement: float = 0.34
     window: int = 100
     comparable_share: float = 0.5
+    prominence: float = 3.0
+    most_at_once: int = 2
 
 
 class Rule(IntEnum):
     """What findings must meet to open an incident, in the order in which it is asked."""
 
-    CONFIRMATIONS = 1
-    AGREEMENT = 2
-    CONFIDENCE = 3
-    LASTING = 4
+    MOMENTARY = 1
+    CONFIRMATIONS = 2
+    AGREEMENT = 3
+    CONFIDENCE = 4
+    LASTING = 5
 
 
 @dataclass
@@ -68,17 +86,23 @@ class IncidentJoiner:
         still = (incident.methods for incident in self.incidents.values() if incident.state == "open")
         return {known.method for known in self.recent}.union(*still)
 
-    def take(self, finding: Evidence) -> list[Incident]:
-        """Take a finding in; returns the incidents that changed."""
-        if finding.iteration is None or any(known.id == finding.id for known in self.recent):
-            return []
-        finding = spans.with_since(finding, self.recent, self.settings.comparable_share)
-        self._remember(finding)
+    def take(self, *findings: Evidence) -> list[Incident]:
+        """Take findings in, those on one iteration together; returns the incidents that changed."""
+        heard = {known.id for known in self.recent}
+        new = {of.id: of for of in findings if of.iteration is not None and of.id not in heard}
+        told = [spans.with_since(of, self.recent, self.settings.comparable_share) for of in new.values()]
+        for finding in told:
+            self._remember(finding)
+        return [incident for finding in told for incident in self._joined(finding)]
+
+    def _joined(self, finding: Evidence) -> list[Incident]:
         if not finding.active:
             return self._clear(finding)
-        if not finding.ranks:
+        if not finding.ranks or self._is_momentary(finding):
             return []
         known = next((i for i in self.incidents.values() if self._concerned(i, finding)), None)
+        if known is not None and self._is_faint_beside(known, finding):
+            return []
         if known is not None:
             supported = self._supported(known, finding)
             return [self._put(supported)] if supported != known else []
@@ -106,6 +130,8 @@ class IncidentJoiner:
 
         One that points at fewer ranks, but leaves so much doubt about them that nothing opens, is left out.
         """
+        if self._is_momentary(finding):
+            return Rule.MOMENTARY
         others = [known for known in self._loose() if self._alike(known) == self._alike(finding)]
         while True:
             together = agreeing(finding, others)
@@ -169,9 +195,12 @@ class IncidentJoiner:
         )
 
     def _loose(self) -> list[Evidence]:
-        """The findings that no incident accounts for; those of a resolved one are not the beginning of the next."""
+        """The findings that no incident accounts for, nor a moment; those of a resolved one are not the beginning of
+        the next.
+        """
         accounted = {finding for incident in self.incidents.values() for finding in incident.findings}
-        return [known for known in self.recent if known.active and known.id not in accounted]
+        active = [known for known in self.recent if known.active and known.id not in accounted]
+        return [known for known in active if not self._is_momentary(known)]
 
     def _unexplained(self, own: list[Evidence]) -> set[int | None]:
         """Iterations that no incident accounts for, of those that a method searched since the first of its findings."""
@@ -179,6 +208,29 @@ class IncidentJoiner:
         searched = [known for known in self.recent if known.active and known.method == method and known.at >= since]
         loose = {known.id for known in self._loose()}
         return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
+
+    def _is_faint_beside(self, incident: Incident, finding: Evidence) -> bool:
+        """Whether a spike of its own shows too little of an incident's ranks to be theirs."""
+        apart = finding.pattern == SPIKE and spans.run_of(finding) not in incident.runs
+        return apart and finding.share < self.settings.comparable_share * incident.share
+
+    def _is_momentary(self, finding: Evidence) -> bool:
+        """Whether it is on a spike that may be nobody's fault: it hardly stands out, or held up many at once."""
+        if finding.pattern != SPIKE or hangs(finding.cause) or spans.lasts(spans.run_of(finding), self.recent):
+            return False
+        if finding.prominence is not None and finding.prominence < self.settings.prominence:
+            return True
+        return len(self._at_once(finding)) > self.settings.most_at_once
+
+    def _at_once(self, finding: Evidence) -> set[Ranks]:
+        """The culprits of a finding's iteration that explain a comparable part of it and have nothing in common with
+        that finding's, and that one.
+        """
+        least = self.settings.comparable_share * finding.share
+        others = [known for known in self.recent if known.active and known.share >= least]
+        others = [of for of in others if (of.method, of.iteration) == (finding.method, finding.iteration)]
+        ranks = {of.ranks for of in others if of.ranks and not compatible(of, finding)}
+        return {finding.ranks, *(of for of in ranks if set(of).isdisjoint(finding.ranks))}
 
     def _passing(self, incident: Incident) -> bool:
         """Whether it says something only if it lasts. All ranks are slow together for a moment: a burst of other
@@ -303,11 +355,11 @@ def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: in
     None where no finding names a rank, or an incident opened.
     """
     joiner, furthest = IncidentJoiner(lambda opening: opening.id, settings, world=world), None
-    for finding in findings:
-        if joiner.take(finding):
+    for _, of_iteration in groupby(findings, key=lambda finding: (finding.method, finding.iteration)):
+        together = list(of_iteration)
+        if joiner.take(*together):
             return None
-        if finding.active and finding.ranks:
-            judged = joiner._judged(finding)
+        for judged in (joiner._judged(finding) for finding in together if finding.active and finding.ranks):
             if isinstance(judged, Rule):
                 furthest = judged if furthest is None else max(furthest, judged)
     return furthest

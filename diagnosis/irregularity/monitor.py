@@ -128,7 +128,8 @@ class Judgement:
     """What one iteration is; ``irregular`` and ``expected_ns`` are None where that cannot be told.
 
     ``run`` is the open run that the iteration belongs to; with ``closed`` it is the one that ended here.
-    ``quiet``: the last irregular iteration has just become long ago. ``delta`` is what was judged by.
+    ``quiet``: the last irregular iteration has just become long ago. ``delta`` is what was judged by. One in ten of the
+    regular iterations before it is at least ``scatter_ns`` longer than expected.
     """
 
     iteration: int
@@ -139,6 +140,7 @@ class Judgement:
     run: Run | None = None
     closed: bool = False
     quiet: bool = False
+    scatter_ns: int | None = None
 
 
 @dataclass
@@ -179,13 +181,14 @@ class IterationMonitor:
                 self._forget_outliers()
             return Judgement(iteration, duration_ns, None, None, delta)
         if duration_ns > max(delta * expected, expected + self.settings.least_excess_ns):
+            scatter_ns = self._scatter_ns(expected)
             period, since = (None, None) if recurs is None else recurs
             run = self._extended(iteration, duration_ns, expected)
             if self._learns_all:
                 self._learn(iteration, duration_ns)
             self.run = replace(run, period=period, recurs_from=since)
             self.regular_in_a_row = 0
-            return Judgement(iteration, duration_ns, expected, True, delta, self.run)
+            return Judgement(iteration, duration_ns, expected, True, delta, self.run, scatter_ns=scatter_ns)
         of = self._dips_from(duration_ns, expected)
         if of is None or self._learns_all:
             self._learn(iteration, duration_ns)
@@ -264,6 +267,11 @@ class IterationMonitor:
         if run.period is None:
             return closed_after
         return max(closed_after, ceil(self.settings.fluctuation.closed_after_periods * run.period))
+
+    def _scatter_ns(self, expected_ns: int) -> int:
+        """What one in ten of the baseline's iterations take beyond the expected; a small baseline's longest one."""
+        durations = sorted(duration for _, duration in self.baseline)
+        return max(0, durations[-max(1, len(durations) // 10)] - expected_ns)
 
     def _counts_as_quiet(self) -> bool:
         if self.regular_in_a_row is None:

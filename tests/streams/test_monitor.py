@@ -132,6 +132,7 @@ def test_what_an_irregular_run_is_told_as() -> None:
     assert of_first_pivot[READY]["baseline"] == [1, 2, 3]
     assert {row["delta"] for row in found} == {1.5}
     assert {row["expected_ns"] for row in found[3 * READY :]} == {100}
+    assert {(row["irregular"], row["scatter_ns"]) for row in found[3 * READY :]} == {(True, 0), (False, None)}
 
 
 def test_what_comes_on_top_of_a_run_is_told() -> None:

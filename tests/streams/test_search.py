@@ -77,7 +77,7 @@ def held(search: Search) -> int:
 
 def test_an_irregular_iteration_is_searched_and_its_culprit_named() -> None:
     bus = Bus(step())
-    bus.carry(offsets([A.record(11), A.irregular()]))
+    bus.carry(offsets([A.record(11), A.irregular(scatter_ns=9_000_000)]))
     [found] = bus.findings
     assert (found["ranks"], found["cause"], found["level"]) == ([3], "compute_slow", "device")
     assert (found["iteration"], found["pattern"], found["first_iteration"], found["last_iteration"]) == (
@@ -87,6 +87,7 @@ def test_an_irregular_iteration_is_searched_and_its_culprit_named() -> None:
         12,
     )
     assert (found["iteration_ns"], found["expected_ns"], found["coverage"]) == (85_000_000, 35_000_000, 1.0)
+    assert found["scatter_ns"] == 9_000_000
     assert found["evidence"]["delta"] == pytest.approx(85 / 35)
     assert found["evidence"]["fetched_bytes"] > 0
     assert found["found_ns"] == 1012

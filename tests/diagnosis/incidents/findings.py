@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from diagnosis.incidents.evidence import DeviceRef, Evidence, Stage
-from diagnosis.incidents.joining import DEGRADATION
+from diagnosis.incidents.evidence import DEGRADATION, SPIKE, DeviceRef, Evidence, Stage
 
-SPIKE = "abnormal_spike"
 SECOND = 1_000_000_000
 
 

@@ -50,6 +50,7 @@ _evidence = st.builds(
     coverage=_share,
     found_ns=_number,
     step_from=_maybe,
+    prominence=st.none() | st.integers(0, 40).map(lambda eighths: eighths / 8),
     step_excess_ns=_number,
 )
 _spans = st.builds(Span, _number, _number, _number, _number, _number, _share)
@@ -78,8 +79,10 @@ _incidents = st.builds(
 
 @given(_evidence)
 def test_a_finding_survives_its_record(evidence: Evidence) -> None:
-    own = {f.name: getattr(evidence, f.name) for f in fields(evidence) if f.name != "share"}
-    row = {**own, "evidence": {"share": evidence.share}, "waits": []}
+    own = {f.name: getattr(evidence, f.name) for f in fields(evidence) if f.name not in {"share", "prominence"}}
+    lengths = {"iteration_ns": 100 + round(8 * (evidence.prominence or 0)), "expected_ns": 100}
+    lengths["scatter_ns"] = 8 if evidence.prominence is not None else 0
+    row = {**own, **lengths, "evidence": {"share": evidence.share}, "waits": []}
     row["devices"] = [{"device": d.device, "kind": d.kind, "downside_nics": d.downside_nics} for d in evidence.devices]
     stage = evidence.stage
     row["stage"] = {name: getattr(stage, name) for name in ("phase", "pipeline_stage", "microbatch", "op")}
@@ -98,6 +101,8 @@ def test_what_a_row_leaves_out() -> None:
     evidence = Evidence.from_row(told)
     assert (evidence.ranks, evidence.candidates, evidence.devices, evidence.stage) == ((), (), (), Stage())
     assert (evidence.share, evidence.coverage, evidence.run_excess_ns) == (0.0, 1.0, 0)
+    assert evidence.prominence is None
+    assert Evidence.from_row({**told, "iteration_ns": 9, "expected_ns": 5, "scatter_ns": 0}).prominence is None
 
 
 def test_an_incident_names_no_switch_for_one_of_its_nics() -> None:

@@ -10,18 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.incidents.agreement import compatible
-from diagnosis.incidents.evidence import DeviceRef, Evidence, Incident, Run, Span
-from diagnosis.incidents.explanation import explain
-from diagnosis.incidents.joining import (
+from diagnosis.incidents.evidence import (
     DEGRADATION,
     FLUCTUATION,
-    IncidentJoiner,
-    JoiningSettings,
-    Rule,
-    held_back,
+    SPIKE,
+    DeviceRef,
+    Evidence,
+    Incident,
+    Run,
+    Span,
 )
+from diagnosis.incidents.explanation import explain
+from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings, Rule, held_back
 from diagnosis.job import Job
-from tests.diagnosis.incidents.findings import SECOND, SPIKE, all_over, found, in_run, on_step, run_over
+from tests.diagnosis.incidents.findings import SECOND, all_over, found, in_run, on_step, run_over
 
 SETTINGS = JoiningSettings(confirmations=2, least_confidence=0.75, agreement=0.34, window=100)
 
@@ -31,9 +33,12 @@ def opening(finding: Evidence) -> str:
 
 
 def joined(findings: Iterable[Evidence], world: int | None = None) -> tuple[IncidentJoiner, list[Incident]]:
-    """The joiner after all findings, and every record of an incident that it made on the way."""
+    """The joiner after all findings, and every record of an incident that it made on the way. Those of one iteration
+    that follow each other come together.
+    """
     joiner = IncidentJoiner(opening, SETTINGS, world=world)
-    return joiner, [incident for finding in findings for incident in joiner.take(finding)]
+    messages = [list(of) for _, of in groupby(findings, key=lambda finding: (finding.method, finding.iteration))]
+    return joiner, [incident for message in messages for incident in joiner.take(*message)]
 
 
 def only(findings: Iterable[Evidence]) -> Incident:
@@ -166,6 +171,61 @@ def test_findings_must_agree_on_enough_of_what_was_searched() -> None:
     assert len(joined([found(20, 3), *others[:3], found(30, 3)])[1]) == 1
 
 
+def test_spikes_that_hardly_stand_out_of_what_the_job_scatters_accuse_nobody() -> None:
+    def spikes(prominence: float | None) -> list[Evidence]:
+        return [found(i, 3, prominence=prominence) for i in (20, 31, 45)]
+
+    assert joined(spikes(2.9))[1] == []
+    assert held_back(spikes(2.9), SETTINGS) is Rule.MOMENTARY
+    for prominence in (3.0, None):
+        assert only(spikes(prominence)).ranks == (3,)
+    published = IncidentJoiner(opening, replace(SETTINGS, prominence=0.0))
+    assert [incident.ranks for finding in spikes(2.9) for incident in published.take(finding)] == [(3,), (3,)]
+
+
+def test_nor_do_they_speak_for_or_against_anybody_else() -> None:
+    faint = [found(i, 7, prominence=1.5) for i in range(21, 29)]
+    assert only([found(20, 3), *faint, found(29, 3)]).ranks == (3,)
+    incident = only([found(20, 3), found(21, 3), found(30, 3, prominence=1.5)])
+    assert (incident.last_iteration, len(incident.findings)) == (21, 2)
+
+
+def test_what_hardly_stands_out_counts_once_its_run_lasts() -> None:
+    faint = [replace(finding, prominence=1.5) for finding in DEGRADED]
+    assert joined(faint[:3])[1] == []
+    assert only(faint).findings == tuple(finding.id for finding in faint)
+    recurring = [in_run(i, 20, 3, pattern=FLUCTUATION, period=7.0, prominence=1.5) for i in (20, 27)]
+    assert only(recurring).ranks == (3,)
+
+
+def test_what_holds_up_several_at_once_for_a_moment_is_nobody_s_fault() -> None:
+    moments = [found(i, rank) for i in (20, 31, 45) for rank in (3, 7, 11)]
+    assert joined(moments)[1] == []
+    assert held_back(moments, SETTINGS) is Rule.MOMENTARY
+    two = [found(i, rank) for i in (20, 31, 45) for rank in (3, 7)]
+    assert {incident.ranks for incident in joined(two)[0].incidents.values()} == {(3,), (7,)}
+    lasting = [in_run(known.at, 10, rank, pattern=known.pattern or "") for known in DEGRADED for rank in (3, 7, 11)]
+    assert {incident.ranks for incident in joined(lasting)[0].incidents.values()} == {(3,), (7,), (11,)}
+
+
+def test_but_what_explains_much_less_or_has_something_in_common_is_no_other_culprit() -> None:
+    faint = [found(i, rank, share=1.0 if rank == 3 else 0.4) for i in (20, 31) for rank in (3, 7, 11)]
+    assert only(faint).ranks == (3,)
+    groups = [found(i, 3, r, cause="communication_slow", share=0.9) for i in (20, 31) for r in (7, 11, 15)]
+    assert only(groups).ranks == (3,)
+    nvlinks = [of_nvlinks(i, *ranks) for i in (20, 21) for ranks in ((4, 5), (6, 7), (0, 1))]
+    assert only(nvlinks).ranks == (0, 1, 4, 5, 6, 7)
+
+
+def test_a_spike_that_shows_little_of_a_culprit_is_not_its() -> None:
+    clear = [found(20, 3), found(21, 3)]
+    incident = only([*clear, found(30, 3, share=0.4)])
+    assert (incident.last_iteration, len(incident.findings)) == (21, 2)
+    assert only([*clear, found(30, 3, share=0.5)]).last_iteration == 30
+    within = [in_run(i, 20, 3, pattern=SPIKE, share=share) for i, share in ((20, 1.0), (21, 1.0), (22, 0.4))]
+    assert len(only(within).findings) == 3, "of the same run it says that the culprit goes on"
+
+
 def test_what_is_said_of_all_ranks_proves_nothing_of_some() -> None:
     def of_all(finding: Evidence) -> Evidence:
         return replace(finding, level="group", ranks=tuple(range(8)), candidates=())
@@ -193,7 +253,8 @@ def test_the_rule_that_held_findings_back_is_the_furthest_that_any_came_to() -> 
         return held_back(findings, SETTINGS, world)
 
     assert rule() is rule(found(20)) is None
-    assert rule(found(20, 3)) is Rule.CONFIRMATIONS
+    assert rule(found(20, 3, prominence=1.0), found(21, 3, prominence=1.0)) is Rule.MOMENTARY
+    assert rule(found(20, 3)) is rule(found(20, 3), found(21, 3, prominence=1.0)) is Rule.CONFIRMATIONS
     assert rule(found(20, 3), *(found(i) for i in range(21, 26)), found(30, 3)) is Rule.AGREEMENT
     weak = [found(20, 3, share=0.4, coverage=0.5), found(21, 3, share=0.4)]
     assert rule(*weak) is rule(*weak, found(22, 7)) is Rule.CONFIDENCE
@@ -666,28 +727,28 @@ ends = st.sets(st.integers(0, 13), max_size=3)
 def test_a_joiner_that_is_restarted_anywhere_joins_as_one_that_never_was(
     told: list[tuple[int, set[tuple[int, ...]], float]], over: set[int], cuts: set[int]
 ) -> None:
-    findings = [finding for message in story(told, over) for finding in message]
+    messages = story(told, over)
     joiner, records = IncidentJoiner(opening, SETTINGS), []
-    for place, finding in enumerate(findings):
+    for place, message in enumerate(messages):
         if place in cuts:
             state = json.loads(json.dumps(joiner.to_state()))
             joiner = IncidentJoiner.from_state(state, opening, SETTINGS)
-        records += joiner.take(finding)
-    assert records == joined(findings)[1]
+        records += joiner.take(*message)
+    assert records == joined(finding for message in messages for finding in message)[1]
 
 
 @given(_told, ends, st.data())
 def test_replays_change_nothing(
     told: list[tuple[int, set[tuple[int, ...]], float]], over: set[int], data: st.DataObject
 ) -> None:
-    findings = [finding for message in story(told, over) for finding in message]
+    messages = story(told, over)
     joiner, records = IncidentJoiner(opening, SETTINGS), []
-    for place, finding in enumerate(findings):
-        records += joiner.take(finding)
+    for place, message in enumerate(messages):
+        records += joiner.take(*message)
         again = data.draw(st.integers(0, 3))
-        for repeated in findings[max(0, place + 1 - again) : place + 1]:
-            assert joiner.take(repeated) == []
-    assert records == joined(findings)[1]
+        for repeated in messages[max(0, place + 1 - again) : place + 1]:
+            assert joiner.take(*repeated) == []
+    assert records == joined(finding for message in messages for finding in message)[1]
 
 
 _groups = st.tuples(

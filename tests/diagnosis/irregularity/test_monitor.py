@@ -40,6 +40,15 @@ def test_an_iteration_may_have_to_be_longer_by_some_time_as_well() -> None:
     assert irregular(judged([*READY, 151], replace(SETTINGS, least_excess_ns=60))) == []
 
 
+def test_an_irregular_iteration_tells_how_much_regular_ones_scatter() -> None:
+    tenth = [100] * 17 + [110, 120, 120]
+    wide = replace(SETTINGS, window=20)
+    assert judged([100, 100, *tenth, 400], wide)[-1].scatter_ns == 120 - 102
+    assert judged([100, 100, *tenth[:-1], 100, 400], wide)[-1].scatter_ns == 110 - 101, "of 20 the second longest"
+    assert judged([*READY, 110, 400])[-1].scatter_ns == 110 - 102, "of few the longest"
+    assert judged([*READY, 110, 110])[-1].scatter_ns is None
+
+
 def test_nothing_is_judged_before_there_is_something_to_compare_with() -> None:
     judgements = judged([900, 900, *[100] * 3, 100])
     assert [j.irregular for j in judgements] == [None] * 5 + [False]

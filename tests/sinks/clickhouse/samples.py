@@ -55,6 +55,7 @@ def finding(number: int, **changes: Any) -> dict[str, Any]:
         "step_excess_ns": 400_000_000 * (iteration - 14) if iteration >= 15 else None,
         "iteration_ns": ITERATION_NS + 400_000_000,
         "expected_ns": ITERATION_NS,
+        "scatter_ns": 30_000_000,
         "evidence": {
             "delta": 1.1,
             "irregularity_rate": 0.9,
@@ -183,6 +184,7 @@ def iterations() -> list[dict[str, Any]]:
                 "period": 6.94 if slow else None,
                 "excess_ns": 400_000_000 * (iteration - 9) if slow else None,
                 "step_excess_ns": 400_000_000 * (iteration - 14) if 15 <= iteration < 20 else None,
+                "scatter_ns": 30_000_000 if slow else None,
                 "baseline": list(range(5, 10)) if slow else None,
                 "last": iteration == 39 or None,
                 "job_from": 0,
