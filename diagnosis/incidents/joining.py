@@ -23,12 +23,12 @@ from diagnosis.incidents.evidence import (
     SPIKE,
     Evidence,
     Incident,
-    Ranks,
     Run,
     evidence_from_state,
     evidence_to_state,
     hangs,
 )
+from diagnosis.incidents.moments import MomentSettings, momentary
 
 _HOSTS = "host_slow"
 _UNEVEN = "imbalance"
@@ -44,11 +44,7 @@ class JoiningSettings:
 
     A finding that explains less than ``comparable_share`` of what another one does says nothing of that one's ranks;
     and a culprit of which others leave less than that part of its share has been taken over from.
-
-    Spikes that exceed what is expected by less than ``prominence`` times what one in ten of the regular iterations
-    before them does say nothing of anybody, unless their run lasts: a job that scatters so much has them without any
-    fault. Nor do those in which more than ``most_at_once`` culprits are found that have nothing in common: what holds
-    up so many for a moment comes from elsewhere. 0 and many: all spikes count, as in Holmes.
+    What ``moments`` are, of which nobody is accused, is in their settings.
     """
 
     confirmations: int = 2
@@ -56,8 +52,7 @@ class JoiningSettings:
     agreement: float = 0.34
     window: int = 100
     comparable_share: float = 0.5
-    prominence: float = 3.0
-    most_at_once: int = 2
+    moments: MomentSettings = field(default_factory=MomentSettings)
 
 
 class Rule(IntEnum):
@@ -79,6 +74,7 @@ class IncidentJoiner:
     recent: list[Evidence] = field(default_factory=list)
     incidents: dict[str, Incident] = field(default_factory=dict)
     world: int | None = None
+    _momentary: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
 
     @property
     def methods(self) -> set[str]:
@@ -93,12 +89,13 @@ class IncidentJoiner:
         told = [spans.with_since(of, self.recent, self.settings.comparable_share) for of in new.values()]
         for finding in told:
             self._remember(finding)
+        self._momentary = momentary(self.recent, self.world, self.settings.moments)
         return [incident for finding in told for incident in self._joined(finding)]
 
     def _joined(self, finding: Evidence) -> list[Incident]:
         if not finding.active:
             return self._clear(finding)
-        if not finding.ranks or self._is_momentary(finding):
+        if not finding.ranks or finding.id in self._momentary:
             return []
         known = next((i for i in self.incidents.values() if self._concerned(i, finding)), None)
         if known is not None and self._is_faint_beside(known, finding):
@@ -130,7 +127,7 @@ class IncidentJoiner:
 
         One that points at fewer ranks, but leaves so much doubt about them that nothing opens, is left out.
         """
-        if self._is_momentary(finding):
+        if finding.id in self._momentary:
             return Rule.MOMENTARY
         others = [known for known in self._loose() if self._alike(known) == self._alike(finding)]
         while True:
@@ -199,8 +196,7 @@ class IncidentJoiner:
         the next.
         """
         accounted = {finding for incident in self.incidents.values() for finding in incident.findings}
-        active = [known for known in self.recent if known.active and known.id not in accounted]
-        return [known for known in active if not self._is_momentary(known)]
+        return [known for known in self.recent if known.active and known.id not in accounted | self._momentary]
 
     def _unexplained(self, own: list[Evidence]) -> set[int | None]:
         """Iterations that no incident accounts for, of those that a method searched since the first of its findings."""
@@ -213,24 +209,6 @@ class IncidentJoiner:
         """Whether a spike of its own shows too little of an incident's ranks to be theirs."""
         apart = finding.pattern == SPIKE and spans.run_of(finding) not in incident.runs
         return apart and finding.share < self.settings.comparable_share * incident.share
-
-    def _is_momentary(self, finding: Evidence) -> bool:
-        """Whether it is on a spike that may be nobody's fault: it hardly stands out, or held up many at once."""
-        if finding.pattern != SPIKE or hangs(finding.cause) or spans.lasts(spans.run_of(finding), self.recent):
-            return False
-        if finding.prominence is not None and finding.prominence < self.settings.prominence:
-            return True
-        return len(self._at_once(finding)) > self.settings.most_at_once
-
-    def _at_once(self, finding: Evidence) -> set[Ranks]:
-        """The culprits of a finding's iteration that explain a comparable part of it and have nothing in common with
-        that finding's, and that one.
-        """
-        least = self.settings.comparable_share * finding.share
-        others = [known for known in self.recent if known.active and known.share >= least]
-        others = [of for of in others if (of.method, of.iteration) == (finding.method, finding.iteration)]
-        ranks = {of.ranks for of in others if of.ranks and not compatible(of, finding)}
-        return {finding.ranks, *(of for of in ranks if set(of).isdisjoint(finding.ranks))}
 
     def _passing(self, incident: Incident) -> bool:
         """Whether it says something only if it lasts. All ranks are slow together for a moment: a burst of other

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from diagnosis.incidents.agreement import compatible
-from diagnosis.incidents.evidence import DEGRADATION, FLUCTUATION, Evidence, Run, Span
+from diagnosis.incidents.evidence import Evidence, Run, Span
 
 _MOST_RUNS = 200
 _MOST_SINCE = 200
@@ -22,11 +22,6 @@ def run_of(finding: Evidence) -> Run:
     """The run of a finding; one that is of none is a run by itself."""
     first = finding.first_iteration
     return Run(finding.method, finding.at if first is None else first)
-
-
-def lasts(run: Run, recent: Sequence[Evidence]) -> bool:
-    """Whether a run is more than a spike by now."""
-    return any(known.pattern in {FLUCTUATION, DEGRADATION} and run_of(known) == run for known in recent)
 
 
 def span(finding: Evidence, known: Span | None = None) -> Span:

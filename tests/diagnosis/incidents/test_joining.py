@@ -22,6 +22,7 @@ from diagnosis.incidents.evidence import (
 )
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings, Rule, held_back
+from diagnosis.incidents.moments import MomentSettings
 from diagnosis.job import Job
 from tests.diagnosis.incidents.findings import SECOND, all_over, found, in_run, on_step, run_over
 
@@ -179,7 +180,7 @@ def test_spikes_that_hardly_stand_out_of_what_the_job_scatters_accuse_nobody() -
     assert held_back(spikes(2.9), SETTINGS) is Rule.MOMENTARY
     for prominence in (3.0, None):
         assert only(spikes(prominence)).ranks == (3,)
-    published = IncidentJoiner(opening, replace(SETTINGS, prominence=0.0))
+    published = IncidentJoiner(opening, replace(SETTINGS, moments=MomentSettings(prominence=0.0)))
     assert [incident.ranks for finding in spikes(2.9) for incident in published.take(finding)] == [(3,), (3,)]
 
 

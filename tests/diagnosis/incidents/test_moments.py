@@ -1,0 +1,97 @@
+"""Which spikes may be nobody's fault, and what is no chance any more."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.incidents.evidence import DEGRADATION, FLUCTUATION, SPIKE, Evidence
+from diagnosis.incidents.moments import MomentSettings, chance, momentary
+from tests.diagnosis.incidents.findings import found, in_run
+
+SETTINGS = MomentSettings()
+
+
+def ids(findings: Sequence[Evidence]) -> frozenset[str]:
+    return frozenset(finding.id for finding in findings)
+
+
+def faint(iteration: int, *ranks: int) -> Evidence:
+    return found(iteration, *ranks, prominence=1.5)
+
+
+def test_what_stands_out_or_whose_scatter_is_not_known_is_no_moment() -> None:
+    clear = [found(20, 3, prominence=3.0), found(31, 3)]
+    assert momentary([*clear, faint(45, 3)], None, SETTINGS) == ids([faint(45, 3)])
+    assert not momentary([faint(45, 3)], None, replace(SETTINGS, prominence=0.0))
+
+
+@pytest.mark.parametrize("pattern", [DEGRADATION, FLUCTUATION])
+def test_a_run_that_lasts_is_none(pattern: str) -> None:
+    first = in_run(20, 20, 3, pattern=SPIKE, prominence=1.5)
+    assert momentary([first, in_run(21, 20, 7, pattern=pattern)], None, SETTINGS) == frozenset()
+    assert momentary([first, in_run(31, 30, 7, pattern=pattern)], None, SETTINGS) == ids([first])
+
+
+def test_nor_is_what_hangs() -> None:
+    hang = replace(faint(20, 3), cause="hang_not_entered")
+    assert not momentary([hang], None, SETTINGS)
+
+
+def test_many_at_once_are_one() -> None:
+    three = [found(20, rank) for rank in (3, 7, 11)]
+    assert momentary(three, None, SETTINGS) == ids(three)
+    assert not momentary(three, None, replace(SETTINGS, most_at_once=3))
+    assert not momentary(three[:2], None, SETTINGS)
+    elsewhere = [found(21, 11), replace(three[2], id="x", method="traffic"), replace(three[2], id="y", active=False)]
+    assert not momentary([*three[:2], *elsewhere], None, SETTINGS)
+
+
+def test_who_explains_most_of_it_is_not_one_of_many() -> None:
+    least = [found(20, rank, share=0.4) for rank in (7, 11)]
+    assert momentary([found(20, 3), *least], None, SETTINGS) == ids(least)
+
+
+def test_the_chance_is_the_tail_of_a_binomial_distribution_for_each_rank() -> None:
+    moments = [faint(20, 3), faint(21, 7), faint(22, 3), faint(23, 3)]
+    share = 1 / 8
+    assert chance(moments[0], moments, 8) == pytest.approx(8 * (4 * share**3 * (1 - share) + share**4))
+    assert chance(moments[1], moments, 8) == 1.0
+    pairs = [found(i, 3, rank, cause="communication_slow") for i, rank in ((20, 7), (21, 1))]
+    assert chance(pairs[0], pairs, 64) == pytest.approx(32 * (2 * 2 / 64) ** 2)
+
+
+def test_who_is_named_again_and_again_is_no_chance() -> None:
+    names = [faint(20 + i, 3 if i < 5 else 7) for i in range(6)]
+    assert momentary(names[:4], 8, SETTINGS) == frozenset(), "1 / 8**3 for each of 8 ranks"
+    assert momentary(names[:3], 8, SETTINGS) == ids(names[:3])
+    assert momentary(names, 8, SETTINGS) == ids(names[5:])
+    assert momentary(names[:2], 2048, SETTINGS) == frozenset()
+    assert momentary(names[:1], 2048, SETTINGS) == ids(names[:1])
+    everybody = [faint(20 + i, rank) for i in range(6) for rank in range(8)]
+    assert momentary(everybody, 8, SETTINGS) == ids(everybody)
+
+
+_told = st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=4), min_size=1, max_size=8)
+
+
+@given(_told, st.integers(0, 7))
+def test_what_is_no_chance_stays_so_when_it_comes_again(told: list[set[int]], rank: int) -> None:
+    moments = [faint(20 + i, one) for i, ranks in enumerate(told) for one in sorted(ranks | {rank})]
+    before = chance(moments[0], moments, 64)
+    own = next(known for known in moments if known.ranks == (rank,))
+    again = [*moments, faint(20 + len(told), rank)]
+    assert 0.0 <= before <= 1.0
+    assert chance(own, again, 64) <= chance(own, moments, 64)
+
+
+@given(_told)
+def test_of_two_the_one_that_is_named_more_often_is_less_of_a_chance(told: list[set[int]]) -> None:
+    moments = [faint(20 + i, rank) for i, ranks in enumerate(told) for rank in sorted(ranks)]
+    times = {known.ranks: sum(other.ranks == known.ranks for other in moments) for known in moments}
+    for one, other in combinations(moments, 2):
+        if times[one.ranks] >= times[other.ranks]:
+            assert chance(one, moments, 8) <= chance(other, moments, 8)
