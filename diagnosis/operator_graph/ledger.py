@@ -24,7 +24,8 @@ LEAST_WITNESSES = 2
 @dataclass(frozen=True, slots=True)
 class AttributionSettings:
     """``material_share`` of the iteration's excess makes a loss a cause, ``follow_share`` a wait worth following (a
-    rank can await one and the same delay of several others); ``sigmas`` makes it no chance.
+    rank can await one and the same delay of several others). ``sigmas`` makes a loss no chance; ``follow_sigmas`` are
+    enough to follow a wait, which accuses nobody: a group's waits scatter with the noise of all of its members.
 
     ``most_ranks`` bounds a walk, and so do ``most_channels`` slow ones that share no member: what is slow is above
     them, and more of them say nothing new. Of a communicator's operators at most ``most_operators`` are looked at on
@@ -36,6 +37,7 @@ class AttributionSettings:
     material_share: float = 0.25
     follow_share: float = 0.15
     sigmas: float = 3.0
+    follow_sigmas: float = 1.0
     explained_share: float = 0.5
     most_ranks: int = 64
     most_channels: int = 6
@@ -120,7 +122,7 @@ class Ledger:
             rows = self.rows(stand)
             for group in np.unique(groups[rows]):
                 chosen = rows[groups[rows] == group]
-                if self._material("step", chosen, least=self._least_wait):
+                if self._worth_following(chosen):
                     for code in np.unique(operators.communicator[chosen]):
                         on = chosen[operators.communicator[chosen] == code]
                         between = bool(group == UNKNOWN)
@@ -280,20 +282,27 @@ class Ledger:
             ]
         )
 
-    def _material(
-        self, kind: Kind, rows: Ints, common: float = 0.0, least: float | None = None, times: float = 1.0
-    ) -> bool:
+    def _material(self, kind: Kind, rows: Ints, common: float = 0.0, times: float = 1.0) -> bool:
         """Whether what a rank's rows of one group lost (so many ``times``) beyond what is common is a material share
         of the iteration's excess, and no chance.
         """
+        return self._exceeds(kind, rows, self._least, self._settings.sigmas, common, times)
+
+    def _worth_following(self, rows: Ints) -> bool:
+        """Whether a rank may have waited long enough in a group's operators for those to be seen that it waited for."""
+        return self._exceeds("step", rows, self._least_wait, self._settings.follow_sigmas)
+
+    def _exceeds(
+        self, kind: Kind, rows: Ints, least: float, sigmas: float, common: float = 0.0, times: float = 1.0
+    ) -> bool:
         if not len(rows):
             return False
         values: Floats = getattr(self._delays, kind)
         amount = times * float(np.nansum(values[rows])) - common
-        if amount < (self._least if least is None else least):
+        if amount < least:
             return False
         place = int(self._delays.operators.rank[rows[0]]), int(self._group(kind)[rows[0]])
-        return amount > times * self._settings.sigmas * self._spreads_of(kind).get(place, np.inf)
+        return amount > times * sigmas * self._spreads_of(kind).get(place, np.inf)
 
     def _group(self, kind: Kind) -> Ints:
         """What a rank's rows are summed over: all that it computed, what ran on a channel, or on a communicator; all

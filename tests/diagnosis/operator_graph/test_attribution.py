@@ -107,6 +107,22 @@ def test_a_wait_is_followed_down_to_a_lesser_share(excess_ms: float, is_followed
     assert bool(found.waits) == is_followed
 
 
+def test_a_wait_is_followed_though_it_scatters_with_who_else_is_awaited() -> None:
+    """Rank 1 takes 3960 to 4040 ms, so that the wait for rank 2, which is slow beyond any doubt, is within three of
+    its standard deviations; for rank 1, which is no slower than usual, nobody is told to wait.
+    """
+    training = Training(
+        {
+            rank: [Compute(ms, extra_ms=extra), Collective("g")]
+            for rank, ms, extra in ((0, 10, 0), (1, 4000, 0), (2, 10, 4050))
+        },
+        {"g": (0, 1, 2)},
+    )
+    assert places(walked(training, (0,), 70)[0]) == {(2, None)}
+    assert not walked(training, (0,), 70, replace(PLAIN, follow_sigmas=3.0))[0].waits
+    assert places(walked(training, (0, 1), 70)[0]) == {(2, None)}
+
+
 def late_in_turn() -> Training:
     """Ranks 1 to 8 lose 10 ms among themselves eight times, and each of them once enters last what rank 0 waits in."""
 
