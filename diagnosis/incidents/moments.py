@@ -26,7 +26,7 @@ class MomentSettings:
     a probability below ``chance``, were ranks drawn at random. Prominence 0 and many at once: there are none.
     """
 
-    prominence: float = 3.0
+    prominence: float = 4.0
     most_at_once: int = 2
     comparable_share: float = 0.5
     chance: float = 0.01

@@ -176,12 +176,12 @@ def test_spikes_that_hardly_stand_out_of_what_the_job_scatters_accuse_nobody() -
     def spikes(prominence: float | None) -> list[Evidence]:
         return [found(i, 3, prominence=prominence) for i in (20, 31, 45)]
 
-    assert joined(spikes(2.9))[1] == []
-    assert held_back(spikes(2.9), SETTINGS) is Rule.MOMENTARY
-    for prominence in (3.0, None):
+    assert joined(spikes(3.9))[1] == []
+    assert held_back(spikes(3.9), SETTINGS) is Rule.MOMENTARY
+    for prominence in (4.0, None):
         assert only(spikes(prominence)).ranks == (3,)
     published = IncidentJoiner(opening, replace(SETTINGS, moments=MomentSettings(prominence=0.0)))
-    assert [incident.ranks for finding in spikes(2.9) for incident in published.take(finding)] == [(3,), (3,)]
+    assert [incident.ranks for finding in spikes(3.9) for incident in published.take(finding)] == [(3,), (3,)]
 
 
 def test_nor_do_they_speak_for_or_against_anybody_else() -> None:

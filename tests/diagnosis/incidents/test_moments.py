@@ -24,7 +24,7 @@ def faint(iteration: int, *ranks: int) -> Evidence:
 
 
 def test_what_stands_out_or_whose_scatter_is_not_known_is_no_moment() -> None:
-    clear = [found(20, 3, prominence=3.0), found(31, 3)]
+    clear = [found(20, 3, prominence=4.0), found(31, 3)]
     assert momentary([*clear, faint(45, 3)], None, SETTINGS) == ids([faint(45, 3)])
     assert not momentary([faint(45, 3)], None, replace(SETTINGS, prominence=0.0))
 
