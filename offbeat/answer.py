@@ -230,8 +230,9 @@ def _told(rule: Rule | None, joining: JoiningSettings) -> str:
         case None:
             return "no search found a culprit"
         case Rule.MOMENTARY:
-            chance = "its spikes hardly stand out of what regular iterations scatter (prominence)"
-            return f"{chance}, or held up several at once that have nothing in common (most_at_once)"
+            faint = "its spikes hardly stand out of what regular iterations scatter (prominence)"
+            many = "held up several at once that have nothing in common (most_at_once)"
+            return f"{faint}, or {many}, and nobody is named in so many that it is no chance (chance)"
         case Rule.CONFIRMATIONS:
             return f"it takes findings on {counted(joining.confirmations, 'iteration')} that agree (confirmations)"
         case Rule.AGREEMENT:

@@ -124,7 +124,7 @@ TOPIC = Topic(
         Column(
             "scatter_ns",
             DURATION,
-            "What one in ten of the regular iterations before it took beyond the expected.",
+            "What one in ten of the regular iterations before it took beyond the expected (of few the longest).",
             "ns",
             nullable=True,
             minimum=0,

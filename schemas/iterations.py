@@ -75,7 +75,7 @@ TOPIC = Topic(
         Column(
             "scatter_ns",
             DURATION,
-            "What one in ten of the regular iterations before it took beyond the mean, on irregular ones.",
+            "On irregular ones: what one in ten of the regular ones before took beyond the mean; of few the longest.",
             "ns",
             nullable=True,
             minimum=0,

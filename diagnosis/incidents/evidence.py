@@ -237,9 +237,8 @@ class Incident:
 
 
 def evidence_to_state(evidence: Evidence) -> dict[str, Any]:
-    """A form of a finding that JSON can carry; earlier builds read it as long as what they do not know is not told."""
-    state = asdict(evidence)
-    return {name: of for name, of in state.items() if of is not None or name not in {"period", "prominence"}}
+    """A form of a finding that JSON can carry."""
+    return asdict(evidence)
 
 
 def evidence_from_state(state: Mapping[str, Any]) -> Evidence:

@@ -9,10 +9,11 @@ same since. There are no timers. Whom findings are about together is in ``agreem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import groupby
+from statistics import median
 from typing import Any
 
 from diagnosis.incidents import spans
@@ -74,7 +75,7 @@ class IncidentJoiner:
     recent: list[Evidence] = field(default_factory=list)
     incidents: dict[str, Incident] = field(default_factory=dict)
     world: int | None = None
-    _momentary: frozenset[str] = field(default=frozenset(), init=False, repr=False, compare=False)
+    _momentary: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def methods(self) -> set[str]:
@@ -83,28 +84,42 @@ class IncidentJoiner:
         return {known.method for known in self.recent}.union(*still)
 
     def take(self, *findings: Evidence) -> list[Incident]:
-        """Take findings in, those on one iteration together; returns the incidents that changed."""
+        """Take findings in, those of one search together; returns the incidents that changed."""
+        return [changed for search in of_searches(findings) for changed in self._taken(search)]
+
+    def _taken(self, search: Sequence[Evidence]) -> list[Incident]:
         heard = {known.id for known in self.recent}
-        new = {of.id: of for of in findings if of.iteration is not None and of.id not in heard}
+        new = {of.id: of for of in search if of.iteration is not None and of.id not in heard}
+        if not new:
+            return []
         told = [spans.with_since(of, self.recent, self.settings.comparable_share) for of in new.values()]
+        before = self._moments() if self._momentary is None else self._momentary
         for finding in told:
             self._remember(finding)
-        self._momentary = momentary(self.recent, self.world, self.settings.moments)
-        return [incident for finding in told for incident in self._joined(finding)]
+        self._momentary = self._moments()
+        freed = [known for known in self.recent if known.id in before - self._momentary]
+        now_ns = max(finding.found_ns for finding in told)
+        return [incident for finding in (*freed, *told) for incident in self._joined(finding, now_ns)]
 
-    def _joined(self, finding: Evidence) -> list[Incident]:
+    def _moments(self) -> frozenset[str]:
+        return momentary(self.recent, self.world, self.settings.moments, self.settings.comparable_share)
+
+    def _joined(self, finding: Evidence, now_ns: int) -> list[Incident]:
         if not finding.active:
             return self._clear(finding)
-        if not finding.ranks or finding.id in self._momentary:
+        if not finding.ranks or self._is_momentary(finding):
             return []
         known = next((i for i in self.incidents.values() if self._concerned(i, finding)), None)
-        if known is not None and self._is_faint_beside(known, finding):
+        if known is None:
+            opened = self._open(finding, now_ns)
+            return [opened, *self._open_others(now_ns)] if opened else []
+        if self._is_faint_beside(known, finding) and isinstance(self._judged(finding), Rule):
             return []
-        if known is not None:
-            supported = self._supported(known, finding)
-            return [self._put(supported)] if supported != known else []
-        opened = self._open(finding, finding.found_ns)
-        return [opened, *self._open_others(finding.found_ns)] if opened else []
+        supported = self._supported(known, finding)
+        return [self._put(supported)] if supported != known else []
+
+    def _is_momentary(self, finding: Evidence) -> bool:
+        return finding.id in (self._momentary or ())
 
     def _open_others(self, now_ns: int) -> Iterator[Incident]:
         """What an opened incident explains no longer speaks against the others: which of them open now?"""
@@ -127,7 +142,7 @@ class IncidentJoiner:
 
         One that points at fewer ranks, but leaves so much doubt about them that nothing opens, is left out.
         """
-        if finding.id in self._momentary:
+        if self._is_momentary(finding):
             return Rule.MOMENTARY
         others = [known for known in self._loose() if self._alike(known) == self._alike(finding)]
         while True:
@@ -196,19 +211,25 @@ class IncidentJoiner:
         the next.
         """
         accounted = {finding for incident in self.incidents.values() for finding in incident.findings}
-        return [known for known in self.recent if known.active and known.id not in accounted | self._momentary]
+        loose = [known for known in self.recent if known.active and known.id not in accounted]
+        return [known for known in loose if not self._is_momentary(known)]
 
     def _unexplained(self, own: list[Evidence]) -> set[int | None]:
         """Iterations that no incident accounts for, of those that a method searched since the first of its findings."""
         since, method = min(known.at for known in own), own[0].method
         searched = [known for known in self.recent if known.active and known.method == method and known.at >= since]
+        searched = [known for known in searched if not self._is_momentary(known)]
         loose = {known.id for known in self._loose()}
         return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
 
     def _is_faint_beside(self, incident: Incident, finding: Evidence) -> bool:
-        """Whether a spike of its own shows too little of an incident's ranks to be theirs."""
-        apart = finding.pattern == SPIKE and spans.run_of(finding) not in incident.runs
-        return apart and finding.share < self.settings.comparable_share * incident.share
+        """Whether a spike of its own shows little of an incident's culprit, beside what the method's findings did."""
+        if finding.pattern != SPIKE or spans.run_of(finding) in incident.runs:
+            return False
+        of_method = [known for known in self.recent if known.method == finding.method]
+        shares = [known.share for known in of_method if known.id in incident.findings]
+        together = sum(known.share for known in of_method if known.at == finding.at and compatible(known, finding))
+        return bool(shares) and together < self.settings.comparable_share * median(shares)
 
     def _passing(self, incident: Incident) -> bool:
         """Whether it says something only if it lasts. All ranks are slow together for a moment: a burst of other
@@ -310,6 +331,12 @@ class IncidentJoiner:
         )
 
 
+def of_searches(findings: Iterable[Evidence]) -> Iterator[list[Evidence]]:
+    """Findings that follow each other and are of one method, on one iteration: what one search found, or a clearing."""
+    for _, search in groupby(findings, key=lambda of: (of.method, of.iteration, of.active)):
+        yield list(search)
+
+
 def _is_about(cleared: Evidence, incident: Incident) -> bool:
     """Whether a cleared finding is about an incident: what names ranks is about theirs alone, and a hang that is over
     about hangs.
@@ -333,11 +360,10 @@ def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: in
     None where no finding names a rank, or an incident opened.
     """
     joiner, furthest = IncidentJoiner(lambda opening: opening.id, settings, world=world), None
-    for _, of_iteration in groupby(findings, key=lambda finding: (finding.method, finding.iteration)):
-        together = list(of_iteration)
-        if joiner.take(*together):
+    for search in of_searches(findings):
+        if joiner.take(*search):
             return None
-        for judged in (joiner._judged(finding) for finding in together if finding.active and finding.ranks):
+        for judged in (joiner._judged(finding) for finding in search if finding.active and finding.ranks):
             if isinstance(judged, Rule):
                 furthest = judged if furthest is None else max(furthest, judged)
     return furthest

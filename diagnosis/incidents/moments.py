@@ -2,61 +2,101 @@
 
 Where a job's regular iterations scatter, some exceed delta without any fault, and whoever was held up then is named by
 its search. And what holds up several at once for a moment comes from elsewhere: other traffic, the storage, other work
-of a host. Findings on such moments speak for nobody, unless their run lasts, or their culprit is named so often that it
-is no chance.
+of a host. Findings on such moments speak for nobody, unless their run lasts, or their culprit is named in so many of
+them that it is no chance.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import comb
 
 from diagnosis.incidents.agreement import compatible
-from diagnosis.incidents.evidence import DEGRADATION, FLUCTUATION, SPIKE, Evidence, Ranks, hangs
+from diagnosis.incidents.evidence import DEGRADATION, FLUCTUATION, SPIKE, DeviceRef, Evidence, Ranks, Run, hangs
 from diagnosis.incidents.spans import run_of
+
+_Culprit = tuple[str, str | None, str | None, Ranks, tuple[DeviceRef, ...]]
+"""Whom a method names, and for what: findings that are alike in this are about the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class MomentSettings:
     """A spike is a moment if its excess is less than ``prominence`` times what one in ten of the regular iterations
-    before it took beyond their mean, or if more than ``most_at_once`` culprits of it have nothing in common, each with
-    a ``comparable_share`` of what the others explain. A culprit of moments is named if one would be named as often with
-    a probability below ``chance``, were ranks drawn at random. Prominence 0 and many at once: there are none.
+    before it took beyond their mean (of fewer than 20 the longest), or if more than ``most_at_once`` culprits of it
+    have nothing in common, each with a comparable share. A culprit of moments counts if any would be named in as many
+    of them with a probability of at most ``chance``, were ranks drawn at random; with 1 all count, as in Holmes.
     """
 
     prominence: float = 4.0
     most_at_once: int = 2
-    comparable_share: float = 0.5
     chance: float = 0.01
 
 
-def momentary(recent: Sequence[Evidence], world: int | None, settings: MomentSettings) -> frozenset[str]:
-    """The ids of those of a job's findings that speak for nobody; of how many ranks (``world``) the job is may not be
-    known, nor what is chance then.
+def momentary(
+    recent: Sequence[Evidence], world: int | None, settings: MomentSettings, comparable: float
+) -> frozenset[str]:
+    """The ids of those of a job's findings that speak neither for nor against anybody.
+
+    Of two findings on an iteration one is of no account beside the other if its share is less than a ``comparable``
+    part. What is chance depends on how many ranks the job has (``world``; None: not known, then all may be).
     """
-    moments = _moments(recent, settings)
-    if world is None:
-        return frozenset(known.id for known in moments)
-    return frozenset(known.id for known in moments if chance(known, moments, world) >= settings.chance)
+    moments = _moments(recent, settings, comparable)
+    beyond_chance: Set[_Culprit] = set()
+    if world is not None:
+        beyond_chance = {who for who, of in chances(moments, world).items() if of <= settings.chance}
+    return frozenset(known.id for known in moments if _culprit(known) not in beyond_chance)
 
 
-def chance(finding: Evidence, moments: Sequence[Evidence], world: int) -> float:
-    """How probable it is that any of a job's ranks are named in as many moments as those of a finding are, if whom each
-    search names is drawn at random: the tail of a binomial distribution, times how many there are to name.
+def chances(moments: Iterable[Evidence], world: int) -> dict[_Culprit, float]:
+    """How probable it is, for each culprit, that any of a job's ranks are named in as many runs of spikes as it is, if
+    whom searches name is drawn at random: the tail of a binomial distribution, times how many there are to name.
+
+    Who is found in one run only is not told apart from chance: 1. The iterations of a run are one occasion.
     """
-    named: defaultdict[int, set[int]] = defaultdict(set)
+    named: defaultdict[str, defaultdict[Run, set[int]]] = defaultdict(lambda: defaultdict(set))
+    runs: defaultdict[_Culprit, set[Run]] = defaultdict(set)
+    example: dict[_Culprit, Evidence] = {}
+    near: defaultdict[int | str, set[_Culprit]] = defaultdict(set)
     for known in moments:
-        if known.method == finding.method:
-            named[known.at].update(known.ranks)
-    hits = {known.at for known in moments if known.method == finding.method and compatible(known, finding)}
-    wide = len(finding.ranks) / world
+        who, run = _culprit(known), run_of(known)
+        named[known.method][run].update(known.ranks)
+        if known.ranks:
+            runs[who].add(run)
+            example.setdefault(who, known)
+            for part in _parts(known):
+                near[part].add(who)
+    told = {}
+    for who, known in example.items():
+        close = set().union(*(near[part] for part in _parts(known)))
+        alike = [of for of in close if of[0] == known.method and compatible(example[of], known)]
+        hits = set().union(*(runs[of] for of in alike))
+        ranks = {rank for of in alike for rank in example[of].ranks}
+        told[who] = _chance(len(hits), named[known.method], len(ranks) / world) if len(hits) > 1 else 1.0
+    return told
+
+
+def _parts(finding: Evidence) -> set[int | str]:
+    """Ranks and devices, one of which findings have in common that can be about one fault."""
+    return {*finding.ranks, *(device.device for device in finding.devices)}
+
+
+def _chance(hits: int, named: Mapping[Run, Set[int]], wide: float) -> float:
     share = sum(min(1.0, len(ranks) * wide) for ranks in named.values()) / len(named)
-    return min(1.0, _at_least(len(hits), len(named), share) / wide)
+    return min(1.0, _at_least(hits, len(named), share) / wide)
 
 
-def _moments(recent: Sequence[Evidence], settings: MomentSettings) -> list[Evidence]:
+def _at_least(hits: int, of: int, share: float) -> float:
+    """The probability of so many hits or more, of so many, each with a probability of ``share``."""
+    return sum(comb(of, k) * share**k * (1.0 - share) ** (of - k) for k in range(hits, of + 1))
+
+
+def _culprit(finding: Evidence) -> _Culprit:
+    return finding.method, finding.cause, finding.level, finding.ranks, finding.devices
+
+
+def _moments(recent: Sequence[Evidence], settings: MomentSettings, comparable: float) -> list[Evidence]:
     lasting = {run_of(known) for known in recent if known.pattern in {FLUCTUATION, DEGRADATION}}
     spikes: defaultdict[tuple[str, int], list[Evidence]] = defaultdict(list)
     for known in recent:
@@ -66,7 +106,7 @@ def _moments(recent: Sequence[Evidence], settings: MomentSettings) -> list[Evide
         known
         for of_iteration in spikes.values()
         for known in of_iteration
-        if known.ranks and (_is_faint(known, settings) or _at_once(known, of_iteration, settings))
+        if _is_faint(known, settings) or _at_once(known, of_iteration, comparable) > settings.most_at_once
     ]
 
 
@@ -74,20 +114,18 @@ def _is_faint(finding: Evidence, settings: MomentSettings) -> bool:
     return finding.prominence is not None and finding.prominence < settings.prominence
 
 
-def _at_once(finding: Evidence, of_iteration: Sequence[Evidence], settings: MomentSettings) -> bool:
-    """Whether too many others of an iteration explain a comparable part of it and have nothing in common with it."""
-    least = settings.comparable_share * finding.share
-    others: set[Ranks] = {
-        known.ranks
-        for known in of_iteration
-        if known.ranks
-        and known.share >= least
-        and not compatible(known, finding)
-        and set(known.ranks).isdisjoint(finding.ranks)
-    }
-    return 1 + len(others) > settings.most_at_once
+def _at_once(finding: Evidence, of_iteration: Sequence[Evidence], comparable: float) -> int:
+    """How many culprits of an iteration that have nothing in common explain a comparable part of it, this one among
+    them; 0 where it names nobody.
+    """
+    if not finding.ranks:
+        return 0
+    apart = [finding]
+    for known in of_iteration:
+        if known.ranks and known.share >= comparable * finding.share and all(_unrelated(known, one) for one in apart):
+            apart.append(known)
+    return len(apart)
 
 
-def _at_least(hits: int, of: int, share: float) -> float:
-    """The probability of so many hits or more, of so many, each with a probability of ``share``."""
-    return sum(comb(of, k) * share**k * (1.0 - share) ** (of - k) for k in range(hits, of + 1))
+def _unrelated(one: Evidence, other: Evidence) -> bool:
+    return set(one.ranks).isdisjoint(other.ranks) and not compatible(one, other)

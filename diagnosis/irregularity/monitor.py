@@ -129,7 +129,8 @@ class Judgement:
 
     ``run`` is the open run that the iteration belongs to; with ``closed`` it is the one that ended here.
     ``quiet``: the last irregular iteration has just become long ago. ``delta`` is what was judged by. One in ten of the
-    regular iterations before it is at least ``scatter_ns`` longer than expected.
+    regular iterations before it (the longest of fewer than 20) is at least ``scatter_ns`` longer than expected; None:
+    the baseline is not of regular ones alone.
     """
 
     iteration: int
@@ -181,7 +182,7 @@ class IterationMonitor:
                 self._forget_outliers()
             return Judgement(iteration, duration_ns, None, None, delta)
         if duration_ns > max(delta * expected, expected + self.settings.least_excess_ns):
-            scatter_ns = self._scatter_ns(expected)
+            scatter_ns = None if self._learns_all else self._scatter_ns(expected)
             period, since = (None, None) if recurs is None else recurs
             run = self._extended(iteration, duration_ns, expected)
             if self._learns_all:

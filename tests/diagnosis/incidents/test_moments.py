@@ -9,10 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.incidents.evidence import DEGRADATION, FLUCTUATION, SPIKE, Evidence
-from diagnosis.incidents.moments import MomentSettings, chance, momentary
+from diagnosis.incidents.moments import MomentSettings, chances
+from diagnosis.incidents.moments import momentary as momentary_beside
 from tests.diagnosis.incidents.findings import found, in_run
 
 SETTINGS = MomentSettings()
+
+
+def momentary(findings: Sequence[Evidence], world: int | None, settings: MomentSettings) -> frozenset[str]:
+    return momentary_beside(findings, world, settings, comparable=0.5)
+
+
+def chance(finding: Evidence, moments: Sequence[Evidence], world: int) -> float:
+    return next(of for who, of in chances(moments, world).items() if who[3] == finding.ranks)
 
 
 def ids(findings: Sequence[Evidence]) -> frozenset[str]:
@@ -50,6 +59,18 @@ def test_many_at_once_are_one() -> None:
     assert not momentary([*three[:2], *elsewhere], None, SETTINGS)
 
 
+def test_culprits_that_have_something_in_common_are_one_of_several_at_once() -> None:
+    pairs = [found(20, 3, rank, cause="communication_slow") for rank in (7, 11)]
+    assert not momentary([found(20, 30), *pairs], None, SETTINGS)
+    apart = [found(20, 30), *pairs, found(20, 40)]
+    assert momentary(apart, None, SETTINGS) == ids(apart)
+
+
+def test_a_faint_spike_of_which_nobody_is_found_says_nothing_either() -> None:
+    nobody = [faint(20), found(21)]
+    assert momentary(nobody, 8, SETTINGS) == ids(nobody[:1])
+
+
 def test_who_explains_most_of_it_is_not_one_of_many() -> None:
     least = [found(20, rank, share=0.4) for rank in (7, 11)]
     assert momentary([found(20, 3), *least], None, SETTINGS) == ids(least)
@@ -61,7 +82,13 @@ def test_the_chance_is_the_tail_of_a_binomial_distribution_for_each_rank() -> No
     assert chance(moments[0], moments, 8) == pytest.approx(8 * (4 * share**3 * (1 - share) + share**4))
     assert chance(moments[1], moments, 8) == 1.0
     pairs = [found(i, 3, rank, cause="communication_slow") for i, rank in ((20, 7), (21, 1))]
-    assert chance(pairs[0], pairs, 64) == pytest.approx(32 * (2 * 2 / 64) ** 2)
+    assert chance(pairs[0], pairs, 64) == pytest.approx(64 / 3 * (2 * 3 / 64) ** 2), "who shows it is 1, 3 or 7"
+
+
+def test_the_iterations_of_a_run_are_one_occasion() -> None:
+    run = [in_run(i, 20, 3, pattern=SPIKE, prominence=1.5) for i in (20, 21, 23)]
+    assert chance(run[0], run, 2048) == 1.0
+    assert chance(run[0], [*run, faint(40, 3)], 2048) == pytest.approx(2048 / 2048**2)
 
 
 def test_who_is_named_again_and_again_is_no_chance() -> None:
