@@ -230,9 +230,8 @@ def _told(rule: Rule | None, joining: JoiningSettings) -> str:
         case None:
             return "no search found a culprit"
         case Rule.MOMENTARY:
-            faint = "its spikes hardly stand out of what regular iterations scatter (prominence)"
-            many = "held up several at once that have nothing in common (most_at_once)"
-            return f"{faint}, or {many}, and nobody is named in so many that it is no chance (chance)"
+            faint = "what culprits alone explain of its spikes hardly stands out of what regular iterations scatter"
+            return f"{faint} (prominence), and nobody is named in so many that it is no chance (chance)"
         case Rule.CONFIRMATIONS:
             return f"it takes findings on {counted(joining.confirmations, 'iteration')} that agree (confirmations)"
         case Rule.AGREEMENT:

@@ -44,7 +44,6 @@ DECISIVE = ("monitor", "like_ranks", "search", "segment", "compare", "incidents"
 _ABOVE = {"monitor.delta": 1, "like_ranks.delta": 1, "compare.slow.delta": 1}
 _LEAST = {
     "monitor.window": 1,
-    "incidents.moments.most_at_once": 1,
     "monitor.least_baseline": 1,
     "monitor.fluctuation.shortest_period": 2,
     "like_ranks.in_a_row": 1,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 from diagnosis.incidents import spans
@@ -21,7 +20,6 @@ from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt
 from diagnosis.incidents.evidence import (
     DEGRADATION,
     FLUCTUATION,
-    SPIKE,
     Evidence,
     Incident,
     Run,
@@ -113,8 +111,6 @@ class IncidentJoiner:
         if known is None:
             opened = self._open(finding, now_ns)
             return [opened, *self._open_others(now_ns)] if opened else []
-        if self._is_faint_beside(known, finding) and isinstance(self._judged(finding), Rule):
-            return []
         supported = self._supported(known, finding)
         return [self._put(supported)] if supported != known else []
 
@@ -221,15 +217,6 @@ class IncidentJoiner:
         searched = [known for known in searched if not self._is_momentary(known)]
         loose = {known.id for known in self._loose()}
         return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
-
-    def _is_faint_beside(self, incident: Incident, finding: Evidence) -> bool:
-        """Whether a spike of its own shows little of an incident's culprit, beside what the method's findings did."""
-        if finding.pattern != SPIKE or spans.run_of(finding) in incident.runs:
-            return False
-        of_method = [known for known in self.recent if known.method == finding.method]
-        shares = [known.share for known in of_method if known.id in incident.findings]
-        together = sum(known.share for known in of_method if known.at == finding.at and compatible(known, finding))
-        return bool(shares) and together < self.settings.comparable_share * median(shares)
 
     def _passing(self, incident: Incident) -> bool:
         """Whether it says something only if it lasts. All ranks are slow together for a moment: a burst of other

@@ -2,8 +2,9 @@
 
 Where a job's regular iterations scatter, some exceed delta without any fault, and whoever was held up then is named by
 its search. And what holds up several at once for a moment comes from elsewhere: other traffic, the storage, other work
-of a host. Findings on such moments speak for nobody, unless their run lasts, or their culprit is named in so many of
-them that it is no chance.
+of a host. So a spike is held against a culprit by what it alone explains of it, beside what regular iterations scatter.
+Findings on mere moments speak for nobody, unless their run lasts, or their culprit is named in so many of them that it
+is no chance.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _Culprit = tuple[str, str | None, str | None, Ranks, tuple[DeviceRef, ...]]
 
 @dataclass(frozen=True, slots=True)
 class MomentSettings:
-    """A spike is a moment if its excess is less than ``prominence`` times what one in ten of the regular iterations
-    before it took beyond their mean (of fewer than 20 the longest), or if more than ``most_at_once`` culprits of it
-    have nothing in common, each with a comparable share. A culprit of moments counts if any would be named in as many
-    of them with a probability of at most ``chance``, were ranks drawn at random; with 1 all count, as in Holmes.
+    """A spike is a moment for a culprit whose own part of its excess is less than ``prominence`` times what one in ten
+    of the regular iterations before it took beyond their mean (of fewer than 20 the longest). Its own part is its
+    share, divided by the number of culprits with comparable shares that have nothing in common. A culprit of moments
+    counts if any would be named in as many of them with a probability of at most ``chance``, were ranks drawn at
+    random; with 1 all count, as in Holmes.
     """
 
-    prominence: float = 4.0
-    most_at_once: int = 2
+    prominence: float = 2.5
     chance: float = 0.01
 
 
@@ -106,25 +107,20 @@ def _moments(recent: Sequence[Evidence], settings: MomentSettings, comparable: f
         known
         for of_iteration in spikes.values()
         for known in of_iteration
-        if _is_faint(known, settings) or _at_once(known, of_iteration, comparable) > settings.most_at_once
+        if known.prominence is not None
+        and known.prominence * _own_part(known, of_iteration, comparable) < settings.prominence
     ]
 
 
-def _is_faint(finding: Evidence, settings: MomentSettings) -> bool:
-    return finding.prominence is not None and finding.prominence < settings.prominence
-
-
-def _at_once(finding: Evidence, of_iteration: Sequence[Evidence], comparable: float) -> int:
-    """How many culprits of an iteration that have nothing in common explain a comparable part of it, this one among
-    them; 0 where it names nobody.
-    """
+def _own_part(finding: Evidence, of_iteration: Sequence[Evidence], comparable: float) -> float:
+    """What a culprit alone explains of an iteration; 1 where nobody was found, as nobody shares it."""
     if not finding.ranks:
-        return 0
+        return 1.0
     apart = [finding]
     for known in of_iteration:
         if known.ranks and known.share >= comparable * finding.share and all(_unrelated(known, one) for one in apart):
             apart.append(known)
-    return len(apart)
+    return finding.share / len(apart)
 
 
 def _unrelated(one: Evidence, other: Evidence) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,7 +34,7 @@ def faint(iteration: int, *ranks: int) -> Evidence:
 
 
 def test_what_stands_out_or_whose_scatter_is_not_known_is_no_moment() -> None:
-    clear = [found(20, 3, prominence=4.0), found(31, 3)]
+    clear = [found(20, 3, prominence=2.5), found(31, 3)]
     assert momentary([*clear, faint(45, 3)], None, SETTINGS) == ids([faint(45, 3)])
     assert not momentary([faint(45, 3)], None, replace(SETTINGS, prominence=0.0))
 
@@ -50,30 +51,39 @@ def test_nor_is_what_hangs() -> None:
     assert not momentary([hang], None, SETTINGS)
 
 
-def test_many_at_once_are_one() -> None:
-    three = [found(20, rank) for rank in (3, 7, 11)]
+def spike(*ranks: int, **fields: Any) -> Evidence:
+    return found(20, *ranks, **{"prominence": 6.0, **fields})
+
+
+def test_several_at_once_share_what_they_explain() -> None:
+    three = [spike(rank) for rank in (3, 7, 11)]
     assert momentary(three, None, SETTINGS) == ids(three)
-    assert not momentary(three, None, replace(SETTINGS, most_at_once=3))
     assert not momentary(three[:2], None, SETTINGS)
+    assert not momentary([replace(known, prominence=7.5) for known in three], None, SETTINGS)
     elsewhere = [found(21, 11), replace(three[2], id="x", method="traffic"), replace(three[2], id="y", active=False)]
     assert not momentary([*three[:2], *elsewhere], None, SETTINGS)
 
 
+def test_of_a_spike_counts_what_the_culprit_explains() -> None:
+    assert momentary([spike(3, share=0.41)], None, SETTINGS) == ids([spike(3)])
+    assert not momentary([spike(3, share=0.42)], None, SETTINGS)
+
+
 def test_culprits_that_have_something_in_common_are_one_of_several_at_once() -> None:
-    pairs = [found(20, 3, rank, cause="communication_slow") for rank in (7, 11)]
-    assert not momentary([found(20, 30), *pairs], None, SETTINGS)
-    apart = [found(20, 30), *pairs, found(20, 40)]
+    pairs = [spike(3, rank, cause="communication_slow") for rank in (7, 11)]
+    assert not momentary([spike(30), *pairs], None, SETTINGS)
+    apart = [spike(30), *pairs, spike(40)]
     assert momentary(apart, None, SETTINGS) == ids(apart)
 
 
 def test_a_faint_spike_of_which_nobody_is_found_says_nothing_either() -> None:
-    nobody = [faint(20), found(21)]
+    nobody = [faint(20), found(21), found(22, prominence=2.5)]
     assert momentary(nobody, 8, SETTINGS) == ids(nobody[:1])
 
 
 def test_who_explains_most_of_it_is_not_one_of_many() -> None:
-    least = [found(20, rank, share=0.4) for rank in (7, 11)]
-    assert momentary([found(20, 3), *least], None, SETTINGS) == ids(least)
+    least = [spike(rank, share=0.4) for rank in (7, 11)]
+    assert momentary([spike(3), *least], None, SETTINGS) == ids(least)
 
 
 def test_the_chance_is_the_tail_of_a_binomial_distribution_for_each_rank() -> None:
