@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from diagnosis.incidents.evidence import FLUCTUATION, Evidence, Incident
+from diagnosis.incidents.evidence import Evidence, Incident
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings
+from diagnosis.irregularity.monitor import FLUCTUATION
 from diagnosis.job import Job
 from schemas import catalogue
 from schemas.message import Message, decode, encode

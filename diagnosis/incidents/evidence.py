@@ -9,10 +9,6 @@ from typing import Any, NamedTuple
 
 Ranks = tuple[int, ...]
 
-SPIKE = "abnormal_spike"
-FLUCTUATION = "performance_fluctuation"
-DEGRADATION = "persistent_degradation"
-
 
 def hangs(cause: str | None) -> bool:
     """Whether it is the cause of iterations that never end."""

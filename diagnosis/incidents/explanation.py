@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from diagnosis.incidents.evidence import Incident, hangs
+from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION
 from diagnosis.job import Job
 from diagnosis.topology import are_switches
 
@@ -114,9 +115,9 @@ def _during(incident: Incident) -> str:
 
 def _when(incident: Incident) -> str:
     first, last, runs = incident.first_iteration, incident.last_iteration, incident.occasions
-    if incident.pattern == "persistent_degradation":
+    if incident.pattern == DEGRADATION:
         return f"since iteration {first}" if incident.state == "open" else f"from iteration {first} to {last}"
-    if incident.pattern == "performance_fluctuation":
+    if incident.pattern == FLUCTUATION:
         how_often = f"about every {incident.period:.0f} iterations" if incident.period else "again and again"
         return f"{how_often} between iterations {first} and {last}"
     if runs > 1 and incident.pattern is None:

@@ -17,17 +17,9 @@ from typing import Any
 
 from diagnosis.incidents import spans
 from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt
-from diagnosis.incidents.evidence import (
-    DEGRADATION,
-    FLUCTUATION,
-    Evidence,
-    Incident,
-    Run,
-    evidence_from_state,
-    evidence_to_state,
-    hangs,
-)
+from diagnosis.incidents.evidence import Evidence, Incident, Run, evidence_from_state, evidence_to_state, hangs
 from diagnosis.incidents.moments import MomentSettings, momentary
+from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION
 
 _HOSTS = "host_slow"
 _UNEVEN = "imbalance"

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnosis.incidents.evidence import DEGRADATION as PERSISTENT
-from diagnosis.incidents.evidence import FLUCTUATION, Evidence
+from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.joining import JoiningSettings
+from diagnosis.irregularity.monitor import DEGRADATION as PERSISTENT
+from diagnosis.irregularity.monitor import FLUCTUATION
 from diagnosis.job import Job, Place
 from schemas.catalogue import FINDINGS, INCIDENTS
 from schemas.errors import UndecodableMessage

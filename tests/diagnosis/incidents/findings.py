@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from diagnosis.incidents.evidence import DEGRADATION, SPIKE, DeviceRef, Evidence, Stage
+from diagnosis.incidents.evidence import DeviceRef, Evidence, Stage
+from diagnosis.irregularity.monitor import DEGRADATION, SPIKE
 
 SECOND = 1_000_000_000
 

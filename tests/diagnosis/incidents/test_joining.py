@@ -10,19 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.incidents.agreement import compatible
-from diagnosis.incidents.evidence import (
-    DEGRADATION,
-    FLUCTUATION,
-    SPIKE,
-    DeviceRef,
-    Evidence,
-    Incident,
-    Run,
-    Span,
-)
+from diagnosis.incidents.evidence import DeviceRef, Evidence, Incident, Run, Span
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings, Rule, held_back
 from diagnosis.incidents.moments import MomentSettings
+from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION, SPIKE
 from diagnosis.job import Job
 from tests.diagnosis.incidents.findings import SECOND, all_over, found, in_run, on_step, run_over
 

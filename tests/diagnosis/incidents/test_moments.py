@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.incidents.evidence import DEGRADATION, FLUCTUATION, SPIKE, Evidence
+from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.moments import MomentSettings, chances
 from diagnosis.incidents.moments import momentary as momentary_beside
+from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION, SPIKE
 from tests.diagnosis.incidents.findings import found, in_run
 
 SETTINGS = MomentSettings()
@@ -22,7 +23,7 @@ def momentary(findings: Sequence[Evidence], world: int | None, settings: MomentS
 
 
 def chance(finding: Evidence, moments: Sequence[Evidence], world: int) -> float:
-    return next(of for who, of in chances(moments, world).items() if who[3] == finding.ranks)
+    return chances(moments, world)[finding.id]
 
 
 def ids(findings: Sequence[Evidence]) -> frozenset[str]:

@@ -47,6 +47,9 @@ def test_an_irregular_iteration_tells_how_much_regular_ones_scatter() -> None:
     assert judged([100, 100, *tenth[:-1], 100, 400], wide)[-1].scatter_ns == 110 - 101, "of 20 the second longest"
     assert judged([*READY, 110, 400])[-1].scatter_ns == 110 - 102, "of few the longest"
     assert judged([*READY, 110, 110])[-1].scatter_ns is None
+    everything = judged([*READY, 110, 400], replace(SETTINGS, learns="all"))[-1]
+    assert everything.irregular
+    assert everything.scatter_ns is None, "what is irregular is in the baseline too"
 
 
 def test_nothing_is_judged_before_there_is_something_to_compare_with() -> None:
