@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from diagnosis.collective.comparing import Compared
+from diagnosis.collective.course import Iteration
 from diagnosis.collective.verdict import Verdict
-from streams.traffic_rows import found
-from tests.diagnosis.collective.made_metrics import job
+from diagnosis.irregularity.monitor import IterationMonitor
+from streams.traffic_rows import columns_of, found
+from tests.diagnosis.collective.made_metrics import Told, job
 
 SLOW = Verdict("compute_slow", "machine", (0, 1), "late_start")
 UNEVEN = Verdict("imbalance", "machine", (2, 3), "traffic_map")
@@ -19,6 +22,14 @@ def test_who_has_more_to_do_shares_what_was_lost_only_where_nobody_is_at_fault()
     assert shares(UNEVEN, UNEVEN) == [("imbalance", 0.5), ("imbalance", 0.5)]
     (nobody,) = found(job(), 7, (), {})
     assert nobody["ranks"] == []
+
+
+def test_a_slow_iteration_is_told_with_what_regular_ones_scatter() -> None:
+    told, monitor = Told(), IterationMonitor()
+    told.tell("all", 0, 0, 0)
+    *_, judgement = [monitor.judge(i, duration) for i, duration in enumerate([100] * 9 + [105, 200])]
+    columns = columns_of(Compared(Iteration(10, 200, told.table), judgement, (), 1), 7)
+    assert (columns["iteration_ns"], columns["expected_ns"], columns["scatter_ns"]) == (200, 101, 4)
 
 
 def test_what_hangs_has_nothing_to_share() -> None:
