@@ -97,8 +97,8 @@ class Stateful(Processor, Protocol):
     """A processor that saves its state instead of reading its inputs again.
 
     ``changed_states`` returns the states changed since it was last asked (None: the job ended, drop it); they
-    are delivered before the offsets are committed. ``restore`` gives back what was saved, before any message; it
-    raises ``MessageError`` for a state that this version cannot read.
+    are saved before the offsets are committed, those of a sink before it delivers and after it. ``restore`` gives
+    back what was saved, before any message; it raises ``MessageError`` for a state that this version cannot read.
     """
 
     def changed_states(self) -> Mapping[str, SavedState | None]: ...

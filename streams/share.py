@@ -93,24 +93,24 @@ class Share:
             self._step(partition)
 
     def deliver(self, now_ns: int) -> dict[Place, int]:
-        """Tick, then make outputs, sinks and saved states safe, in this order; the offsets that may be committed.
+        """Tick, then make outputs, saved states and sinks safe, in this order; the offsets that may be committed.
 
-        Raises ``DeliveryError`` and what a sink raises: then nothing may be committed. States are saved even so: they
-        tell what a sink that got half way has delivered.
+        What a sink has to deliver is saved before it delivers, or after a crash it might go back to something older
+        than what it had delivered; what it has delivered is saved after it. Raises ``DeliveryError`` and what a sink
+        raises: then nothing may be committed. States are saved even so: they tell what a sink that got half way has
+        delivered.
         """
         steps = self._steps.values()
         for step in steps:
             self._send(step.tick(now_ns))
         self.holding = frozenset(number for number, step in self._steps.items() if step.waits)
         self._outbox.flush()
+        self._save_states()
         try:
             for step in steps:
                 step.flush()
         finally:
-            states = [state for step in steps for state in step.changed_states()]
-            if states:
-                self._send(states)
-                self._outbox.flush()
+            self._save_states()
         safe = {place: offset for number, step in self._steps.items() for place, offset in _offsets(step, number)}
         return {place: offset for place, offset in safe.items() if offset != self._committed.get(place)}
 
@@ -135,6 +135,12 @@ class Share:
                 saved_as=self._saved_as,
             )
         return self._steps[partition]
+
+    def _save_states(self) -> None:
+        states = [state for step in self._steps.values() for state in step.changed_states()]
+        if states:
+            self._send(states)
+            self._outbox.flush()
 
     def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:

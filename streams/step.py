@@ -21,8 +21,9 @@ class Step:
     """One processor instance over one partition number of its inputs.
 
     Messages of one input come in the order of their offsets. The order of a commit is the caller's: deliver what
-    ``take`` and ``tick`` returned, ``flush``, deliver ``changed_states``, commit ``offsets``, then deliver what
-    ``committed`` returned. ``saved_as`` is whose the saved states are; the processor's, unless given.
+    ``take`` and ``tick`` returned, deliver ``changed_states``, ``flush``, deliver the states that this changed, commit
+    ``offsets``, then deliver what ``committed`` returned. ``saved_as`` is whose the saved states are; the processor's,
+    unless given.
     """
 
     def __init__(

@@ -7,9 +7,10 @@ What holds:
 - ``process`` queues, ``flush`` delivers, and offsets are committed after it: nothing is lost while the receiver is
   away. ``flush`` tries again within its patience and then raises; what it could not deliver stays queued, and the
   worker may call it again or restart from its committed offset. So does what a slow receiver leaves no time for.
-- After a crash between delivery and commit, the records above the committed offset come again under the same ids
-  and revisions. The first of them may be older than what the receiver has; the header ``Idempotency-Key``
-  (id/revision) tells it so, and the newest follows.
+- What waits is saved before it is delivered. After a crash between delivery and commit the records above the committed
+  offset come again, under the same ids and revisions, and what was saved says which of them are older than what the
+  receiver may have: a page is repeated, under its ``Idempotency-Key`` (id/revision), but never followed by an older
+  one. Only a full queue is delivered unsaved.
 - An incident that is over before anyone was told of it is sent once, as resolved: nobody is woken for what has
   passed, and a firing page that was delivered just before a crash is never left open.
 - What is held back (``verdicts.py``) is saved, and told when the reason has gone. Of an incident that nobody was told

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from unittest import mock
 
 from offbeat.cli import main
-from schemas import catalogue
 from schemas.message import Message
 from streams.share import Place, Share
 
@@ -26,6 +25,7 @@ class End(StrEnum):
     """What befalls a role."""
 
     OUTPUTS_SAFE = "killed when its outputs are safe and its states are not"
+    DELIVERED = "killed when it has delivered and has not saved what"
     ALL_SAFE = "killed when all is safe and nothing is committed"
     ERROR = "ended by an error at the next record"
 
@@ -48,6 +48,7 @@ class DoomedShare(Share):
         super().__init__(*arguments, **named)
         self._fate = fate
         self._left = fate.records
+        self._saves = 0
 
     def take(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -58,15 +59,20 @@ class DoomedShare(Share):
                 raise RuntimeError(BROKEN)
 
     def deliver(self, now_ns: int) -> dict[Place, int]:
+        self._saves = 0
         offsets = super().deliver(now_ns)
         if self._due() and self._fate.end is End.ALL_SAFE:
             _die()
         return offsets
 
+    def _save_states(self) -> None:
+        self._saves += 1
+        if self._due() and self._fate.end is {1: End.OUTPUTS_SAFE, 2: End.DELIVERED}[self._saves]:
+            _die()
+        super()._save_states()
+
     def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            if message.topic == catalogue.STATE.name and self._due() and self._fate.end is End.OUTPUTS_SAFE:
-                _die()
             self._count(message)
         super()._send(messages)
 

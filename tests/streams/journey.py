@@ -1,7 +1,7 @@
 """A bus in memory on which one processor is killed and comes back, at any point of its journey.
 
-It keeps to the order of a commit: outputs, sinks, saved states, offsets, tombstones. A kill may come after any of
-these; the next life starts from the offsets and states that were committed by then.
+It keeps to the order of a commit: outputs, saved states, sinks and what these changed, offsets, tombstones. A kill may
+come after any of these; the next life starts from the offsets and states that were committed by then.
 """
 
 from collections import Counter
@@ -22,10 +22,11 @@ class Killed(IntEnum):
     """How far a delivery came before the kill."""
 
     BEFORE = 0
-    AFTER_OUTPUTS = 1
-    AFTER_STATES = 2
-    AFTER_COMMIT = 3
-    NOT = 4
+    AFTER_STATES = 1
+    AFTER_SINKS = 2
+    ALL_SAFE = 3
+    AFTER_COMMIT = 4
+    NOT = 5
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,13 @@ class Journey:
     def deliver(self, killed: Killed = Killed.NOT) -> None:
         """Deliver and commit, as far as the kill lets it; then a new life begins."""
         if killed > Killed.BEFORE:
+            self._save(self.step.changed_states())
+        if killed > Killed.AFTER_STATES:
             self.step.flush()
-        if killed > Killed.AFTER_OUTPUTS:
+        if killed > Killed.AFTER_SINKS:
             self._save(self.step.changed_states())
         offsets = self.step.offsets()
-        if killed > Killed.AFTER_STATES:
+        if killed > Killed.ALL_SAFE:
             self._committed.update(offsets)
         if killed > Killed.AFTER_COMMIT:
             self._save(self.step.committed(offsets))

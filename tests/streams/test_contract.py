@@ -85,7 +85,7 @@ def test_ever_longer_lives_change_nothing(case: Case, undisturbed: set[object]) 
     """A kill before the commit and one after it, ever later."""
     journey = Journey(case)
     for count in range(1, 16):
-        for killed in (Killed.AFTER_STATES, Killed.AFTER_COMMIT):
+        for killed in (Killed.ALL_SAFE, Killed.AFTER_COMMIT):
             journey.take(count)
             journey.deliver(killed)
     assert journey.finish().outcome() == undisturbed

@@ -16,17 +16,20 @@ from streams.share import Context, Share
 from tests.streams.examples import END, TOPICS, Asker, Sums, number
 
 NUMBERS, SUMS, STATE = TOPICS.numbers.name, TOPICS.sums.name, catalogue.STATE.name
+SAVED = (f"send {STATE}", "flush")
 
 
 class FakeOutbox:
-    """Notes what happens in ``events``; fails to flush while ``broken``."""
+    """Notes what happens in ``events``; fails to flush while ``broken``, or once it was sent what it ``breaks_on``."""
 
     def __init__(self, events: list[str]) -> None:
         self.events = events
         self.sent: list[Message] = []
         self.broken = False
+        self.breaks_on = ""
 
     def send(self, message: Message) -> None:
+        self.broken = self.broken or message.topic == self.breaks_on
         self.sent.append(message)
         self.events.append(f"send {message.topic}" + (" tombstone" if message.value is None else ""))
 
@@ -42,10 +45,17 @@ class SinkOfSums(Sums):
     def __init__(self, events: list[str]) -> None:
         super().__init__()
         self._events = events
+        self._waiting: set[str] = set()
         self.failing = False
+
+    def process(self, message: Message) -> Iterable[Message]:
+        self._waiting.add(message.job)
+        return super().process(message)
 
     def flush(self) -> None:
         self._events.append("sink flush")
+        self._changed |= self._waiting & self._sums.keys()  # what was delivered is part of the state
+        self._waiting.clear()
         if self.failing:
             raise ReceiverError("away")
 
@@ -81,13 +91,13 @@ class World:
         return events
 
 
-def test_the_order_of_a_commit_is_outputs_sinks_states_offsets_tombstones() -> None:
+def test_the_order_of_a_commit_is_outputs_states_sinks_offsets_tombstones() -> None:
     world = World()
     world.share.take([at(0, 0), at(0, 1, END), at(0, 2, job="b")])
     assert world.happened() == [f"send {SUMS}"] * 3
     offsets = world.share.deliver(now_ns=0)
     assert offsets == {(NUMBERS, 0): 3}
-    assert world.happened() == ["flush", "sink flush", f"send {STATE}", "flush"]
+    assert world.happened() == ["flush", *SAVED, "sink flush", *SAVED]
     world.share.committed(offsets)
     assert world.happened() == [f"send {STATE} tombstone"]
 
@@ -136,7 +146,16 @@ def test_what_a_sink_delivered_is_saved_though_it_failed_in_the_end() -> None:
     world.sink.failing = True
     with pytest.raises(ReceiverError):
         world.share.deliver(now_ns=0)
-    assert world.happened() == [f"send {SUMS}", "flush", "sink flush", f"send {STATE}", "flush"]
+    assert world.happened() == [f"send {SUMS}", "flush", *SAVED, "sink flush", *SAVED]
+
+
+def test_a_sink_delivers_nothing_that_could_not_be_saved() -> None:
+    world = World()
+    world.share.take([at(0, 0)])
+    world.outbox.breaks_on = STATE
+    with pytest.raises(DeliveryError):
+        world.share.deliver(now_ns=0)
+    assert "sink flush" not in world.events
 
 
 def test_an_instance_that_is_opened_works_without_a_message() -> None:

@@ -485,6 +485,23 @@ def test_a_state_saved_while_pages_wait_does_not_skip_them(paging: Paging, recei
     assert receiver.keys == ["a/1"]
 
 
+def test_nothing_older_follows_what_was_in_flight(paging: Paging, receiver: LocalReceiver) -> None:
+    """A crash between the delivery and what is saved after it: the records come again, one by one this time."""
+    sink, records = paging.sink(), [record(incident("a"), offset=4), record(incident("a", 2, "resolved"), offset=5)]
+    feed(sink, *records)
+    saved = sink.changed_states()["llama"]  # what waits is saved before it is delivered
+    assert saved is not None
+    sink.flush()
+
+    restarted = paging.sink()
+    restarted.restore({"llama": saved})
+    for message in records:
+        feed(restarted, message)
+        restarted.flush()
+    assert receiver.keys == ["a/2", "a/2"]
+    assert receiver.received[0].body == receiver.received[1].body
+
+
 def test_what_was_in_flight_is_repeated_under_the_same_key_with_the_same_bytes(
     paging: Paging, receiver: LocalReceiver
 ) -> None:
