@@ -38,8 +38,9 @@ _DEVICE_RANKING = View(
     " diagnosis/ranking is the reference). Each active finding with culprits counts with its irregularity rate: the"
     " correlation of the series in its evidence, or the stored rate where it carries none; what is negative or not"
     " a number is 0. A device keeps the part `decay` of the rates against it, the less the more NICs are below it"
-    " (epsilon = exp(1); the paper prints 1e-6); with coverage the ToRs below a spine, and the NICs below all else,"
-    " count for each that the findings name beside it, and a ToR keeps all of which no single NIC is in all findings of"
+    " (epsilon = exp(1); the paper prints 1e-6); with coverage findings that name ToRs alone, or spines alone, count"
+    " whole, and of the others the ToRs below a spine, and the NICs below all else,"
+    " count for each that they name beside it, and a ToR keeps all of which no single NIC is in all findings of"
     " half of its iterations, and a spine if in most of its iterations no ToR is in more than a third of the findings."
     " It gets the prior of its kind, which weighs as much as alpha"
     " irregularities. Devices that the same findings name and that are above as many NICs are one ambiguity set and"
@@ -73,6 +74,7 @@ WITH
             toInt128(round(least(greatest(rate, 0), 1) * 1e12)) AS trillionths,
             arrayMap(nic -> nic.device, arrayFilter(device -> device.kind = 'nic', implicated)) AS nics,
             arrayFilter(device -> device.kind = 'tor', implicated) AS tors,
+            arrayDistinct(arrayMap(device -> device.kind, implicated)) IN (['tor'], ['spine']) AS told_apart,
             arrayDistinct(arrayMap(tor -> tor.device, tors)) AS names_of_tors,
             arrayMax(arrayMap(tor -> ifNull(tor.downside_nics, 0), tors)) AS nics_of_a_tor
         FROM findings FINAL
@@ -85,16 +87,17 @@ WITH
             device.device AS name,
             device.kind AS device_kind,
             groupArray(id) AS ids,
-            count() AS findings_here,
             sum(trillionths) AS trillionths_here,
+            sumIf(trillionths, told_apart) AS told_apart_here,
             max(ifNull(device.downside_nics, 0)) AS below_here,
-            max(nics_of_a_tor) AS nics_of_tor_here,
-            groupUniqArrayArray(nics) AS nics_here,
-            groupUniqArrayArray(names_of_tors) AS tors_here,
-            min(notEmpty(nics)) AS with_nics,
-            groupArrayIntersect(nics) AS explaining,
-            arrayMax(sumMap(names_of_tors, arrayMap(tor -> 1, names_of_tors)).2) AS most_of_a_tor,
-            min(notEmpty(names_of_tors)) AND 3 * most_of_a_tor <= findings_here AS spread
+            countIf(NOT told_apart) AS crossings_here,
+            maxIf(nics_of_a_tor, NOT told_apart) AS nics_of_tor_here,
+            groupUniqArrayArrayIf(nics, NOT told_apart) AS nics_here,
+            groupUniqArrayArrayIf(names_of_tors, NOT told_apart) AS tors_here,
+            countIf(NOT told_apart AND empty(nics)) = 0 AS with_nics,
+            groupArrayIntersectIf(nics, NOT told_apart) AS explaining,
+            arrayMax(sumMapIf(names_of_tors, arrayMap(tor -> 1, names_of_tors), NOT told_apart).2) AS most_of_a_tor,
+            countIf(NOT told_apart AND empty(names_of_tors)) = 0 AND 3 * most_of_a_tor <= crossings_here AS spread
         FROM irregularities
         ARRAY JOIN implicated AS device
         GROUP BY job, name, device_kind, irregularity
@@ -107,18 +110,20 @@ WITH
             device_kind,
             arraySort(groupArrayArray(ids)) AS implicating,
             sum(trillionths_here) / 1e12 AS rates,
+            if({{coverage:Bool}} AND rates > 0, sum(told_apart_here) / sum(trillionths_here), 0) AS whole,
             max(below_here) AS below,
             max(nics_of_tor_here) AS nics_of_tor,
             arrayMax(sumMap(explaining, arrayMap(nic -> 1, explaining)).2) AS most_explained,
             multiIf(
                 NOT {{coverage:Bool}}, below,
-                device_kind = 'tor' AND min(with_nics) AND 2 * most_explained < count(), 1,
-                device_kind = 'spine' AND 2 * sumIf(findings_here, spread) > sum(findings_here), 1,
+                device_kind = 'tor' AND min(with_nics) AND 2 * most_explained < countIf(crossings_here > 0), 1,
+                device_kind = 'spine' AND 2 * sumIf(crossings_here, spread) > sum(crossings_here), 1,
                 device_kind = 'spine' AND nics_of_tor > 0,
                 greatest(1, below / nics_of_tor / length(groupUniqArrayArray(tors_here))),
                 greatest(1, below / greatest(length(groupUniqArrayArray(nics_here)), 1))
             ) AS shared_by,
-            if({{decay:Bool}} AND below > 0, log(shared_by + {{epsilon:Float64}} - 1) / shared_by, 1) AS kept,
+            log(shared_by + {{epsilon:Float64}} - 1) / shared_by AS crossing,
+            if({{decay:Bool}} AND below > 0, whole + (1 - whole) * crossing, 1) AS kept,
             ['gpu', 'nic', 'link', 'nvlink', 'tor', 'spine', 'cpu'] AS kinds,
             transform(device_kind, kinds, [74, 23, 12, 12, 6, 6, 4], 7) / 126 AS share,
             if({{prior:Bool}}, {{alpha:Float64}} * share, 0) AS a,

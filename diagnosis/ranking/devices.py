@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from diagnosis.ranking.prior import share
-from diagnosis.topology import Device
+from diagnosis.topology import Device, are_switches
 
 _LEAST_EPSILON = 1e-12
 _ByIteration = dict[tuple[int, int], list[frozenset[str]]]
@@ -26,12 +26,13 @@ class RankingSettings:
     ``alpha`` is how many irregularities the prior weighs as much as. ``epsilon`` is the decay's: with Euler's number
     a device above one NIC keeps its evidence whole; the paper prints 1e-6. Raises ``ValueError`` for impossible ones.
 
-    ``coverage`` is a step beyond the paper: the decay counts the branches below a switch (a ToR's NICs, a spine's
-    ToRs) for each that the findings name, not all NICs. A slow switch slows what is below it one after the other, and
-    is blamed as they are seen; as printed, none of its NICs ever needs a second finding to stay before it. A ToR of
-    which no single NIC explains half of the iterations keeps its evidence whole: what the decay asks, whether it is
-    blamed for one of its NICs, these have answered. So does a spine most of whose findings are of iterations that it
-    takes three ToRs to explain: two may be slow at once, and of many ToRs a search names but a few.
+    ``coverage`` is a step beyond the paper: what the decay asks, whether a switch is blamed for something below it,
+    findings have answered that name ToRs alone, or spines alone, and these count whole. Of the others, whose traffic
+    crossed the switch, it counts the branches below (a ToR's NICs, a spine's ToRs) for each that they name, not all
+    NICs. A slow switch slows what is below it one after the other, and is blamed as they are seen; as printed, none of
+    its NICs ever needs a second finding to stay before it. A ToR of which no single NIC explains half of these
+    iterations keeps its evidence whole, and so does a spine most of whose findings are of iterations that it takes
+    three ToRs to explain: two may be slow at once, and of many ToRs a search names but a few.
     """
 
     alpha: float = 1.0
@@ -111,13 +112,15 @@ def rank(implications: Iterable[Implication], settings: RankingSettings | None =
 class _Gathered:
     """What implicates one device; rates in trillionths, so that sums depend on no order and equal ones tie.
 
-    ``nics`` and ``tors`` are named beside it, in ``nics_by_iteration`` and ``tors_by_iteration`` finding by finding;
-    ``nics_of_tor`` is how many NICs the largest of these ToRs has.
+    ``told_apart`` is the part of ``trillionths`` of findings that name switches of one kind alone; what follows is of
+    the others: ``nics`` and ``tors`` are named beside it, in ``nics_by_iteration`` and ``tors_by_iteration`` finding by
+    finding; ``nics_of_tor`` is how many NICs the largest of these ToRs has.
     """
 
     kind: str
     implicating: list[int] = field(default_factory=list)
     trillionths: int = 0
+    told_apart: int = 0
     downside_nics: int = 0
     nics: set[str] = field(default_factory=set)
     tors: set[str] = field(default_factory=set)
@@ -140,7 +143,7 @@ class _Gathered:
         for of in self.tors_by_iteration.values():
             named = Counter(tor for tors in of for tor in tors)
             spread += len(of) if all(of) and 3 * max(named.values()) <= len(of) else 0
-        return self.kind == "spine" and 2 * spread > len(self.implicating)
+        return self.kind == "spine" and 2 * spread > sum(map(len, self.tors_by_iteration.values()))
 
     @property
     def shared_by(self) -> float:
@@ -163,11 +166,16 @@ def _gathered(implications: Iterable[Implication]) -> dict[tuple[str, str], _Gat
         tors = [device for device in implication.devices if device.kind == "tor"]
         names_of_tors = frozenset(tor.device for tor in tors)
         nics_of_tor = max((tor.downside_nics or 0 for tor in tors), default=0)
+        kinds = {device.kind for device in implication.devices}
+        told_apart = len(kinds) == 1 and are_switches(kinds)
         for device in dict.fromkeys(implication.devices):
             own = gathered.setdefault((device.device, device.kind), _Gathered(device.kind))
             own.implicating.append(number)
             own.trillionths += trillionths
             own.downside_nics = max(own.downside_nics, device.downside_nics or 0)
+            if told_apart:
+                own.told_apart += trillionths
+                continue
             own.nics |= nics
             own.nics_by_iteration.setdefault(iteration, []).append(nics)
             own.tors_by_iteration.setdefault(iteration, []).append(names_of_tors)
@@ -209,4 +217,6 @@ def _decay(own: _Gathered, settings: RankingSettings) -> float:
     if not settings.decay or not own.downside_nics:
         return 1.0
     shared_by = own.shared_by if settings.coverage else own.downside_nics
-    return math.log(shared_by + settings.epsilon - 1) / shared_by
+    crossing = math.log(shared_by + settings.epsilon - 1) / shared_by
+    whole = own.told_apart / own.trillionths if settings.coverage and own.trillionths else 0.0
+    return whole + (1 - whole) * crossing

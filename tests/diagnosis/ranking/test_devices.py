@@ -44,7 +44,7 @@ def test_rates_add_up_on_every_device_that_an_irregularity_implicates() -> None:
 
 
 def test_the_score_is_the_mean_of_the_posterior() -> None:
-    [gpu, tor] = rank([*times(3, 0.8, GPU), *times(4, 1.0, TOR)], replace(WHOLE, alpha=2.0))
+    [gpu, tor] = rank([*times(3, 0.8, GPU), *times(4, 1.0, TOR)], replace(AS_PUBLISHED, alpha=2.0))
     kept = math.log(32 + math.e - 1) / 32
     assert [gpu.decay, tor.decay] == pytest.approx([1.0, kept])
     assert (gpu.prior_a, gpu.prior_b) == pytest.approx((2 * 74 / 126, 2 * 52 / 126))
@@ -107,6 +107,22 @@ def test_a_tor_is_no_single_one_of_its_nics_where_none_explains_half_of_the_iter
     assert places(rank([*together, *alone], WHOLE))["tor:0"] == 3
     assert places(rank([_below_one_tor(number) for number in (0, 1) * 5], WHOLE))["tor:0"] == 3
     assert places(rank([_below_one_tor(number) for number in (0, 1, 2)], WHOLE))["tor:0"] == 1
+
+
+def test_a_switch_that_is_named_alone_keeps_all_of_that() -> None:
+    """What searches tell of spines counts, however often they saw no more of them than a NIC."""
+    spines = tuple(Device(f"spine:{i}", "spine", 1024) for i in range(8))
+    crossing = [Implication(0.9, (NIC, CABLE, TOR, *spines), iteration) for iteration in range(3)]
+    told = [Implication(0.9, spines, iteration) for iteration in range(3, 7)]
+    assert places(rank([*told, *crossing], WHOLE))["spine:0"] == 1
+    assert places(rank([*told, *crossing], AS_PUBLISHED))["spine:0"] > 1
+    assert places(rank([*told[:2], *crossing], WHOLE))["spine:0"] > 1
+    assert [device.decay for device in rank(told, WHOLE)] == [1.0] * 8
+    kept = {device.device: device.decay for device in rank([*told[:1], *crossing[:1]], WHOLE)}
+    alone = {device.device: device.decay for device in rank(crossing[:1], WHOLE)}
+    assert kept["spine:0"] == pytest.approx((1 + alone["spine:0"]) / 2)
+    both = rank(times(1, 0.9, TOR, SPINE), WHOLE)  # which of them nothing has told
+    assert all(device.decay < 1.0 for device in both)
 
 
 def test_findings_that_share_a_nic_or_name_none_say_nothing_of_the_tor_itself() -> None:

@@ -74,9 +74,12 @@ class Findings:
 
     @cached_property
     def devices(self) -> list[tuple[Device, ...]]:
-        """What findings implicate: NICs with their only cables, ToRs and spines, or one device of another kind."""
+        """What findings implicate: NICs with their only cables, ToRs and spines, or switches alone, or one device of
+        another kind.
+        """
         draws = self._draws("devices")
-        return [_path(draws) if draws.random() < 0.6 else (_other(draws),) for _ in range(self.kinds)]
+        made = (_path, _path, _path, _switches, _other)
+        return [made[int(draws.integers(len(made)))](draws) for _ in range(self.kinds)]
 
     @cached_property
     def evidence(self) -> list[dict[str, Any]]:
@@ -150,9 +153,17 @@ def _path(draws: np.random.Generator) -> tuple[Device, ...]:
     )
 
 
-def _other(draws: np.random.Generator) -> Device:
+def _switches(draws: np.random.Generator) -> tuple[Device, ...]:
+    """A ToR, or spines of which the traffic may have taken any, or both."""
+    if draws.random() < 0.5:
+        return (_device("tor", str(draws.integers(8))),)
+    spines = tuple(_device("spine", str(number)) for number in range(int(draws.integers(1, 5))))
+    return spines if draws.random() < 0.8 else (_device("tor", "0"), *spines)
+
+
+def _other(draws: np.random.Generator) -> tuple[Device, ...]:
     kind = str(draws.choice(["gpu", "gpu", "gpu", "cpu", "nvlink", "hypervisor"]))
-    return _device(kind, f"h{draws.integers(16)}")
+    return (_device(kind, f"h{draws.integers(16)}"),)
 
 
 def _evidence(draws: np.random.Generator) -> dict[str, Any]:
