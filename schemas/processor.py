@@ -99,6 +99,7 @@ class Stateful(Processor, Protocol):
     ``changed_states`` returns the states changed since it was last asked (None: the job ended, drop it); they
     are saved before the offsets are committed, those of a sink before it delivers and after it. ``restore`` gives
     back what was saved, before any message; it raises ``MessageError`` for a state that this version cannot read.
+    What a sink has yet to deliver is in its state, or is held back by the state's offsets, which never fall.
     """
 
     def changed_states(self) -> Mapping[str, SavedState | None]: ...

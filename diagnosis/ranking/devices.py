@@ -31,8 +31,8 @@ class RankingSettings:
     crossed the switch, it counts the branches below (a ToR's NICs, a spine's ToRs) for each that they name, not all
     NICs. A slow switch slows what is below it one after the other, and is blamed as they are seen; as printed, none of
     its NICs ever needs a second finding to stay before it. A ToR of which no single NIC explains half of these
-    iterations keeps its evidence whole, and so does a spine most of whose findings are of iterations that it takes
-    three ToRs to explain: two may be slow at once, and of many ToRs a search names but a few.
+    iterations keeps its evidence whole, and so does a spine most of whose findings, of these, are of iterations that it
+    takes three ToRs to explain: two may be slow at once, and of many ToRs a search names but a few.
     """
 
     alpha: float = 1.0
@@ -130,7 +130,7 @@ class _Gathered:
 
     @property
     def is_more_than_a_nic(self) -> bool:
-        """Whether it is a ToR of which no NIC is in all findings of half of its iterations, though each names some."""
+        """Whether it is a ToR of which no NIC is in all findings of half of the iterations, though each names some."""
         of_iterations = self.nics_by_iteration.values()
         explained = Counter(nic for of in of_iterations for nic in frozenset.intersection(*of))
         most = max(explained.values(), default=0)
@@ -138,7 +138,7 @@ class _Gathered:
 
     @property
     def is_more_than_two_tors(self) -> bool:
-        """Whether it is a spine most of whose findings are of iterations in which no ToR is in over a third of them."""
+        """Whether it is a spine most of whose findings are of iterations of which no ToR is in over a third of them."""
         spread = 0
         for of in self.tors_by_iteration.values():
             named = Counter(tor for tors in of for tor in tors)

@@ -81,7 +81,8 @@ def rank(
     coverage: Annotated[
         bool,
         typer.Option(
-            "--coverage/--no-coverage", help="Decay a switch by branches below for each one named, not by all NICs."
+            "--coverage/--no-coverage",
+            help="Keep what names switches alone; decay them by branches below for each one named, not by all NICs.",
         ),
     ] = True,
     epsilon: Annotated[float, typer.Option(help="Of the decay; the paper prints 1e-6.")] = math.e,

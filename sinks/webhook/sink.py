@@ -128,8 +128,7 @@ class WebhookSink:
         Raises ``ReceiverError`` when the receiver stayed away too long or takes no pages at all; what was not
         delivered stays queued.
         """
-        for job in self._ledgers.of:
-            self._judge(job)  # silences may have ended
+        self._judge_all()
         if self._due():
             self._deliver()
         resending = self._receiver.resending
@@ -149,7 +148,11 @@ class WebhookSink:
         return {} if offset < 0 else {INCIDENTS: offset}
 
     def changed_states(self) -> Mapping[str, SavedState | None]:
-        """What is known of every job of which something has changed; None for a job that is over."""
+        """What is known of every job of which something has changed, as it will be delivered; None for a job that is
+        over.
+        """
+        self._judge_all()
+        self._forget_delivered()  # or what no longer waits would hold back one state and not the next
         over = {job for job in self._ledgers.of if self._over(job)}
         states: dict[str, SavedState | None] = {job: self._state(job) for job in self._changed - over}
         for job in over:
@@ -172,6 +175,11 @@ class WebhookSink:
             self._records[key] = message
             if waited:
                 self._metrics.superseded.inc()
+
+    def _judge_all(self) -> None:
+        """Decide anew: silences may have ended."""
+        for job in self._ledgers.of:
+            self._judge(job)
 
     def _judge(self, job: str) -> None:
         for incident, verdict in self._ledgers.judge(job).items():
@@ -259,10 +267,14 @@ class WebhookSink:
         self._away = True
         _log.warning("receiver away", waiting=len(self._due()), error=str(failure))
 
-    def _forget_what_is_past(self) -> None:
-        """Let go of the records of delivered pages, and of when pages were sent that nobody will send again."""
+    def _forget_delivered(self) -> None:
+        """Let go of the records that do not wait."""
         waiting = set(self._ledgers.waiting())
         self._records = {key: message for key, message in self._records.items() if key in waiting}
+
+    def _forget_what_is_past(self) -> None:
+        """Let go of the records of delivered pages, and of when pages were sent that nobody will send again."""
+        self._forget_delivered()
         told = {due.key for due in self._ledgers.told()} if self._receiver.resending else set()
         self._sent_at = {key: at for key, at in self._sent_at.items() if key in told}
 

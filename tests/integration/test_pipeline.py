@@ -45,7 +45,7 @@ TUNING = "tuning.env"
 """The file of settings that the roles look at while they run, in the pipeline's folder."""
 
 STATEFUL = ("monitor", "incidents", "page")
-"""These die twice: before their states are safe, and after."""
+"""These die before their states are safe too, ``page`` once more between its delivery and what it saves of it."""
 
 
 @pytest.fixture(scope="module")

@@ -325,6 +325,25 @@ def test_a_spine_that_takes_three_tors_to_explain_keeps_all_in_sql_too(migrated:
     assert (spine["decay"] == 1.0) == (alone == 8)
 
 
+@pytest.mark.parametrize("ways", [2, 3])
+def test_what_names_a_tor_alone_is_left_out_of_what_its_other_findings_say_in_sql_too(
+    migrated: Store, ways: int
+) -> None:
+    devices = [(_device("tor", "t"),)] * 5 + [(_device("nic", f"{way}"), _device("tor", "t")) for way in range(ways)]
+    rows = [
+        finding(place, devices=[asdict(d) for d in of], iteration=place, found_ns=START_NS)
+        for place, of in enumerate(devices)
+    ]
+    store_rows(migrated, {"one": rows})
+    implications = [
+        Implication(rate_of(row), tuple(of), row["iteration"]) for row, of in zip(rows, devices, strict=True)
+    ]
+    answer = asked(migrated, RankingSettings(top=0), (START_NS, START_NS + SECOND))
+    agree(answer, told("one", rank(implications, RankingSettings(top=0))))
+    [tor] = [row for row in answer if row["kind"] == "tor"]
+    assert (tor["decay"] == 1.0) == (ways == 3)
+
+
 def test_series_of_different_lengths_leave_the_stored_rate(migrated: Store) -> None:
     """No search writes them, but one bad row must not keep the others from being ranked."""
     evidence = {"irregularity_rate": 0.5, "operator_ns": [1, 2, 3], "iteration_ns": [1, 2]}

@@ -150,6 +150,10 @@ class Paging(RuleBasedStateMachine):
     def _save(self, commit: bool = True) -> None:
         for job, state in self.sink.changed_states().items():
             assert state is not None
+            before = self.saved.get(job, state)
+            assert state.offsets[INCIDENTS.name] >= before.offsets[INCIDENTS.name], (
+                "control.state would keep the former"
+            )
             self.saved[job] = state
         if commit:
             self.committed = self.sink.safe_offsets().get(INCIDENTS, self.committed)

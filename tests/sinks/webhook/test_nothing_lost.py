@@ -81,8 +81,12 @@ class HeldBack(RuleBasedStateMachine):
     def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds
 
-    @rule()
-    def die(self) -> None:
+    @rule(delivered=st.booleans())
+    def die(self, delivered: bool) -> None:
+        """Between two cycles, or amid one: what was delivered is not saved."""
+        if delivered:
+            self._save()
+            self.sink.flush()
         self._new_worker()
 
     def teardown(self) -> None:
@@ -115,12 +119,20 @@ class HeldBack(RuleBasedStateMachine):
         return [Silence("s", 1, 0, device=f"only:{self.silenced}")] if self.silenced else []
 
     def _flush(self, *, commit: bool) -> None:
+        self._save()
         self.sink.flush()
-        for job, state in self.sink.changed_states().items():
-            assert state is not None
-            self.saved[job] = state
+        self._save()
         if commit:
             self.committed = self.sink.safe_offsets().get(INCIDENTS, self.committed)
+
+    def _save(self) -> None:
+        for job, state in self.sink.changed_states().items():
+            assert state is not None
+            before = self.saved.get(job, state)
+            assert state.offsets[INCIDENTS.name] >= before.offsets[INCIDENTS.name], (
+                "control.state would keep the former"
+            )
+            self.saved[job] = state
 
     def _new_worker(self) -> None:
         def refuse(_: Message, error: PageRefused) -> None:

@@ -19,6 +19,7 @@ from sinks.webhook.delivery import Delivery, PageRefused
 from sinks.webhook.metrics import PageMetrics
 from sinks.webhook.receiver import Request
 from sinks.webhook.retry import RetryPolicy
+from sinks.webhook.silences import Silence
 from sinks.webhook.sink import WebhookSink
 from tests.sinks.webhook.fake_clock import FakeClock
 from tests.sinks.webhook.incidents import incident, record
@@ -500,6 +501,42 @@ def test_nothing_older_follows_what_was_in_flight(paging: Paging, receiver: Loca
         restarted.flush()
     assert receiver.keys == ["a/2", "a/2"]
     assert receiver.received[0].body == receiver.received[1].body
+
+
+def test_what_a_silence_held_back_is_told_of_to_its_end_though_a_crash_follows_its_page(
+    paging: Paging, receiver: LocalReceiver
+) -> None:
+    """The silence ends, the page is sent, and nothing is saved after it: its end is sent all the same."""
+    silences = [Silence("s", 1, 0, job="llama")]
+    sink = paging.sink(silences=lambda _: silences)
+    feed(sink, record(incident("a"), offset=4))
+    assert sink.changed_states()
+    sink.flush()
+    silences.clear()
+    saved = sink.changed_states()["llama"]
+    assert saved is not None
+    sink.flush()
+    assert receiver.keys == ["a/1"]
+
+    restarted = paging.sink()
+    restarted.restore({"llama": saved})
+    feed(restarted, record(incident("a", 2, "resolved"), offset=5))
+    restarted.flush()
+    assert receiver.keys == ["a/1", "a/2"]
+
+
+def test_saved_offsets_never_fall(paging: Paging) -> None:
+    """What is silenced when a state is saved does not hold it back, nor does it later."""
+    silences = [Silence("s", 1, 0, job="llama")]
+    sink = paging.sink(silences=lambda _: silences)
+    feed(sink, record(incident("a"), offset=4))
+    saved = sink.changed_states()["llama"]
+    silences.clear()
+    feed(sink, record(incident("b"), offset=5))
+    later = sink.changed_states()["llama"]
+    assert saved is not None
+    assert later is not None
+    assert (saved.offsets[INCIDENTS.name], later.offsets[INCIDENTS.name]) == (5, 5)
 
 
 def test_what_was_in_flight_is_repeated_under_the_same_key_with_the_same_bytes(
