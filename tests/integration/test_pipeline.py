@@ -32,7 +32,7 @@ from tests.services import ClickHouseAddress
 
 pytestmark = [pytest.mark.kafka, pytest.mark.clickhouse]
 
-DOOMED_AT = {
+AMID = {
     "monitor": (catalogue.ITERATIONS, 20),
     "search": (catalogue.FINDINGS, 2),
     "incidents": (catalogue.INCIDENTS, 1),
@@ -44,8 +44,14 @@ DOOMED_AT = {
 TUNING = "tuning.env"
 """The file of settings that the roles look at while they run, in the pipeline's folder."""
 
-STATEFUL = ("monitor", "incidents", "page")
-"""These die before their states are safe too, ``page`` once more between its delivery and what it saves of it."""
+ENDS = {
+    "monitor": (End.OUTPUTS_SAFE, End.ALL_SAFE),
+    "search": (End.ALL_SAFE,),
+    "incidents": (End.OUTPUTS_SAFE, End.ALL_SAFE),
+    "store": (End.ALL_SAFE,),
+    "page": (End.OUTPUTS_SAFE, End.DELIVERED, End.ALL_SAFE),
+}
+"""What befalls each role in turn."""
 
 
 @pytest.fixture(scope="module")
@@ -116,37 +122,39 @@ def test_undisturbed(pipeline: Pipeline, reference: Store, recorded: Recorded) -
         signing.verify(request.headers[signing.HEADER.lower()], request.body, [SECRET], time.time())
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_sigkill_between_flush_and_commit(pipeline: Pipeline, reference: Store, recorded: Recorded, name: str) -> None:
-    topic, records = DOOMED_AT[name]
-    ends = [
-        *([End.OUTPUTS_SAFE] if name in STATEFUL else []),
-        *([End.DELIVERED] if name == "page" else []),
-        End.ALL_SAFE,
-    ]
-    role = pipeline.doom(name, *(Fate(recorded.job, topic.name, records, end) for end in ends))
+def test_sigkill_between_flush_and_commit(pipeline: Pipeline, reference: Store, recorded: Recorded) -> None:
+    """Every role amid its work, those that feed others first, while one job goes on."""
+    fates = {
+        name: [Fate(recorded.job, topic.name, records, end) for end in ENDS[name]]
+        for name, (topic, records) in AMID.items()
+    }
+    roles = {name: pipeline.doom(name, *of) for name, of in fates.items()}
     may_repeat: set[str] = set()
     with pipeline.producing(recorded):
-        for end in ends:
-            assert pipeline.ended(role) == -signal.SIGKILL
-            assert pipeline.lag(name) > 0
-            if end is End.DELIVERED:
-                may_repeat = {request.key for request in pipeline.on_call.taken(recorded.job)}
-            role.start()
+        for name, role in roles.items():
+            for fate in fates[name]:
+                assert pipeline.ended(role) == -signal.SIGKILL
+                assert pipeline.lag(name) > 0
+                if fate.end is End.DELIVERED:
+                    may_repeat = {request.key for request in pipeline.on_call.taken(recorded.job)}
+                role.start()
     assert_as_undisturbed(pipeline, reference, recorded, may_repeat)
 
 
-@pytest.mark.parametrize("name", ["monitor", "store"])
-def test_a_processing_error_ends_the_role_and_a_restart_resumes(
-    pipeline: Pipeline, reference: Store, recorded: Recorded, name: str
+def test_a_processing_error_ends_a_role_and_a_restart_resumes(
+    pipeline: Pipeline, reference: Store, recorded: Recorded
 ) -> None:
-    topic, records = DOOMED_AT[name]
-    role = pipeline.doom(name, Fate(recorded.job, topic.name, records, End.ERROR))
+    amid = {name: of for name, of in AMID.items() if name in {"monitor", "store"}}
+    roles = {
+        name: pipeline.doom(name, Fate(recorded.job, topic.name, records, End.ERROR))
+        for name, (topic, records) in amid.items()
+    }
     with pipeline.producing(recorded):
-        assert pipeline.ended(role) == 1
-        assert f"RuntimeError: {BROKEN}" in role.log()
-        assert pipeline.lag(name) > 0
-        role.start()
+        for name, role in roles.items():
+            assert pipeline.ended(role) == 1
+            assert f"RuntimeError: {BROKEN}" in role.log()
+            assert pipeline.lag(name) > 0
+            role.start()
     assert_as_undisturbed(pipeline, reference, recorded)
 
 
