@@ -1,7 +1,8 @@
 """Which member makes a channel's transfers slow (a step beyond Holmes 4.3.2).
 
-A collective's members all see the same slow transfer, so its log alone cannot name one. But a slow NIC slows
-everything that crosses it: the culprit is the member whose other channels are slow as well.
+A collective's members all see the same slow transfer. But a slow NIC slows everything that crosses it: the culprit is
+the member whose other channels are slow as well. Where no other channel tells, members of a ring may be told apart by
+when they end (``ring``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs, Wanted
+from diagnosis.operator_graph.ring import crest
 from diagnosis.operator_graph.spread import Spreads
 from diagnosis.operators import UNKNOWN
 
@@ -28,6 +30,9 @@ class SeparationSettings:
 
     At least ``slow_share`` of a culprit's channels are slow. A member with less than ``comparable`` of the strongest
     suspect's excess is no suspect beside it. Of a communicator's operators at most ``most_operators`` are looked at.
+
+    Along a ring a wave of ends explains ``wave_share`` of what members differ by, and reaches ``wave_hops`` from its
+    crest.
     """
 
     sigmas: float = 3.0
@@ -35,14 +40,19 @@ class SeparationSettings:
     slow_share: float = 0.5
     comparable: float = 0.5
     most_operators: int = 128
+    wave_share: float = 0.75
+    wave_hops: float = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """``ranks`` are the members told apart; empty: the evidence reaches no further than ``members``."""
+    """``ranks`` are the members told apart by other channels; empty: the evidence reaches no further than ``members``,
+    but for those ``on_ring`` that its own ends point to.
+    """
 
     members: tuple[int, ...]
     ranks: tuple[int, ...]
+    on_ring: tuple[int, ...] = ()
 
 
 def separate(
@@ -181,7 +191,23 @@ def _told_apart(seen: Transfers, job: Job, leaf: Leaf, settings: SeparationSetti
             excess[member] = sum(judged)
     strongest = max(excess.values(), default=0.0)
     ranks = tuple(member for member, amount in excess.items() if amount >= settings.comparable * strongest)
-    return Separation(leaf.members, ranks)
+    return Separation(leaf.members, ranks, () if ranks or local else _on_ring(seen, job, leaf, settings))
+
+
+def _on_ring(seen: Transfers, job: Job, leaf: Leaf, settings: SeparationSettings) -> tuple[int, ...]:
+    """Whom the ends of a channel's own transfers point to, if it is a ring of its members in their order."""
+
+    def is_its_own(members: Sequence[int]) -> bool:
+        return set(members) == set(leaf.members)
+
+    members = sorted(leaf.members)
+    own = [seen.on_channels(job, member, leaf.iteration, is_its_own) for member in members]
+    if not all(own):
+        return ()
+    slowed = np.array([sum(of.amount for of in channels) for channels in own])
+    chance = np.array([np.hypot.reduce([of.chance for of in channels]) for channels in own])
+    at = crest(slowed, chance, sigmas=settings.sigmas, explained=settings.wave_share, reach=settings.wave_hops)
+    return tuple(members[i] for i in at)
 
 
 def mostly_slow(judged: Sequence[float], settings: SeparationSettings) -> bool:

@@ -30,6 +30,8 @@ class Collective:
     op: str = "all_reduce"
     ms: float = 1.0
     extra_ms: float = 0.0
+    late_ms: float = 0.0
+    """In the irregular iteration this member alone ends so much later."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class _Iteration:
     def _ended(self, rank: int, key: object) -> Row:
         met = self.met[key].values()
         end = max(row["call_ns"] for row in met) + max(row["transfer_ns"] for row in met)
+        end += int(self._extra(self.training.programs[rank][self.at[rank]], "late_ms") * MS)
         self.now[rank] = end
         del self.waiting[rank]
         shift = STARTED_NS + self.training.offset_ns.get(rank, 0)
@@ -166,9 +169,9 @@ class _Iteration:
     def _members(self, step: Step) -> int:
         return len(self.training.groups[step.communicator]) if isinstance(step, Collective) else 2
 
-    def _extra(self, step: Compute | Collective | Send | Recv) -> float:
+    def _extra(self, step: Step, what: str = "extra_ms") -> float:
         extra_in = self.training.irregular if self.training.extra_in is None else self.training.extra_in
-        return getattr(step, "extra_ms", 0.0) if self.iteration == extra_in else 0.0
+        return getattr(step, what, 0.0) if self.iteration == extra_in else 0.0
 
     def _jitter(self, rank: int) -> float:
         return 1 + ((rank * 7 + self.iteration * 13 + self.at[rank] * 3) % 5 - 2) / 200 * self.training.jitter

@@ -39,14 +39,15 @@ def separated(
 ) -> tuple[Separation, Asked]:
     """What is told of the slow channel that a walk from one of its members finds, and what is asked for that."""
     job = job or training.job()
-    excess_ns, start = 100 * MS, GROUPS[channel][0]
+    excess_ns, members = 100 * MS, training.groups[channel]
     logs = Logs(job, tuple(range(training.iterations)))
     found, _ = answered(
-        walk(logs, training.irregular, training.baseline, (start,), excess_ns, AttributionSettings()), training.table()
+        walk(logs, training.irregular, training.baseline, members[:1], excess_ns, AttributionSettings()),
+        training.table(),
     )
     leaf = next(leaf for leaf in found.leaves if leaf.communicator == channel)
     logs = Logs(job, tuple(range(training.iterations)))
-    answered(logs.fetch({channel: GROUPS[channel], **dict.fromkeys(at_hand, range(4))}), training.table())
+    answered(logs.fetch({channel: members, **dict.fromkeys(at_hand, range(4))}), training.table())
     [told], asked = answered(
         separate(logs, [leaf], training.baseline, settings or SeparationSettings()), training.table(), missing=missing
     )
@@ -102,6 +103,23 @@ def test_channels_of_another_medium_say_nothing() -> None:
     assert told.ranks == (2,)
     assert separated(training, "column0", job, at_hand=("row0", "row1"))[0] == told
     assert not {need.communicator for need in asked.needs} & {"row0", "row1"}
+
+
+def test_where_no_other_channel_tells_the_ends_of_a_ring_do() -> None:
+    def told(crest: float, step_ms: float = 5, hosts: int = 8) -> Separation:
+        late = [step_ms * abs((rank - crest) % 8 - 4) for rank in range(8)]  # 0 opposite to the crest
+        programs: dict[int, list[Step]] = {
+            rank: [Compute(), Collective("ring", extra_ms=60, late_ms=late[rank])] for rank in range(8)
+        }
+        training = Training(programs, {"ring": tuple(range(8))})
+        places = tuple(Place(rank, f"h{rank % hosts}", rank // hosts, (f"nic{rank}",)) for rank in range(8))
+        return separated(training, "ring", replace(training.job(), places=places))[0]
+
+    members = tuple(range(8))
+    assert told(6) == Separation(members, (), (6,))
+    assert told(5.5) == Separation(members, (), (5, 6))
+    assert told(6, step_ms=0) == Separation(members, ())
+    assert told(6, hosts=1) == Separation(members, ())
 
 
 def test_only_the_communicators_of_the_members_are_asked_for() -> None:
