@@ -22,8 +22,7 @@ def crest(slowed: Floats, chance: Floats, *, sigmas: float, explained: float, re
     ``slowed`` is for how long (ns) each member waited beyond the usual, in the ring's order, ``chance`` its standard
     deviation. A wave exceeds ``sigmas`` of what chance makes of it, and explains a part ``explained`` of what members
     differ by. Its crest reaches as far as ``reach`` hops to both sides, and as its position is uncertain: a ring that
-    goes one way peaks in the middle of the slow link, several that go both ways at the NIC that they share. A crest of
-    half of the ring says nothing.
+    goes one way peaks in the middle of the slow link, several that go both ways at the NIC that they share.
     """
     count = len(slowed)
     if count < LEAST_MEMBERS or not (np.isfinite(slowed).all() and np.isfinite(chance).all()):
@@ -35,5 +34,4 @@ def crest(slowed: Floats, chance: Floats, *, sigmas: float, explained: float, re
         return np.empty(0, np.int64)
     a_radian = count / (2 * np.pi)
     apart = np.abs((np.arange(count) + np.angle(wave) * a_radian + count / 2) % count - count / 2)
-    near = np.flatnonzero(apart <= reach + a_radian * noise / abs(wave))
-    return near if 2 * len(near) < count else near[:0]
+    return np.flatnonzero(apart <= reach + a_radian * noise / abs(wave))
