@@ -1,9 +1,9 @@
 """Where along a ring a collective is slow (a step beyond Holmes 4.3.2).
 
-A ring hands its chunks on from member to member, and no faster than its slowest link. Whoever is at that link ends
-last; with each hop from it, in either direction, members are done by a chunk sooner, since chunks for them come, and
-room is made for theirs, as much earlier. So the times until members end go around the ring in one wave, whose crest is
-at the slow NIC, while what slows a ring as a whole adds the same to all of them.
+A ring hands its chunks on from member to member, and no faster than its slowest link. Whoever waits for that link ends
+last, and with each hop from it members are done by a chunk sooner. So the times until members end go around the ring in
+one wave, whose crest is near the slow NIC, while what slows the ring as a whole adds the same to all of them. Over Gloo
+the crest is at the NIC; where members buffer more it is downstream of it, by the more hops the longer the ring.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ import numpy as np
 
 from diagnosis.arrays import Floats, Ints
 
-LEAST_MEMBERS = 4
-"""Three points are on some wave whatever they are."""
+LEAST_MEMBERS = 6
+"""What scatters makes a wave of fewer."""
 
 
-def crest(slowed: Floats, chance: Floats, *, sigmas: float, explained: float, reach: float) -> Ints:
-    """Which members of a ring are at the crest of a wave: their positions, ascending; none where there is no wave.
+def crest(slowed: Floats, before: Floats, *, sigmas: float, height: float, explained: float, reach: float) -> Ints:
+    """Which members of a ring are near the crest of a wave: their positions, ascending; none where there is no wave.
 
-    ``slowed`` is for how long (ns) each member waited beyond the usual, in the ring's order, ``chance`` its standard
-    deviation. A wave exceeds ``sigmas`` of what chance makes of it, and explains a part ``explained`` of what members
-    differ by. Its crest reaches as far as ``reach`` hops to both sides, and as its position is uncertain: a ring that
-    goes one way peaks in the middle of the slow link, several that go both ways at the NIC that they share.
+    ``slowed`` is for how long (ns) each member waited beyond the usual, in the ring's order; ``before`` the same in
+    usual iterations, shape (iterations, members). A wave is higher than ``sigmas`` of those that these make and than a
+    part ``height`` of what members waited, and explains a part ``explained`` of what they differ by. Near the crest is
+    who is not further from it than a part ``reach`` of the ring, or one hop, and than its position is uncertain.
     """
     count = len(slowed)
-    if count < LEAST_MEMBERS or not (np.isfinite(slowed).all() and np.isfinite(chance).all()):
+    if count < LEAST_MEMBERS or len(before) < 2 or not (np.isfinite(slowed).all() and np.isfinite(before).all()):
         return np.empty(0, np.int64)
     wave = np.fft.rfft(slowed)[1]
-    noise = np.sqrt(np.square(chance).mean() * count / 2)  # of a sum of so many cosines
+    noise = np.sqrt(np.square(np.abs(np.fft.rfft(before)[:, 1])).mean() / 2)
     differ = np.square(slowed - slowed.mean()).sum()
-    if not abs(wave) > sigmas * noise or 2 * abs(wave) ** 2 / count < explained * differ:
+    high = max(sigmas * noise, height * slowed.mean() * count / 2)
+    if not abs(wave) > high > 0 or 2 * abs(wave) ** 2 / count < explained * differ:
         return np.empty(0, np.int64)
     a_radian = count / (2 * np.pi)
     apart = np.abs((np.arange(count) + np.angle(wave) * a_radian + count / 2) % count - count / 2)
-    return np.flatnonzero(apart <= reach + a_radian * noise / abs(wave))
+    return np.flatnonzero(apart <= max(1.0, reach * count) + a_radian * noise / abs(wave))

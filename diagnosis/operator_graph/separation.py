@@ -1,8 +1,8 @@
 """Which member makes a channel's transfers slow (a step beyond Holmes 4.3.2).
 
 A collective's members all see the same slow transfer. But a slow NIC slows everything that crosses it: the culprit is
-the member whose other channels are slow as well. Where no other channel tells, members of a ring may be told apart by
-when they end (``ring``).
+the member whose other channels are slow as well. Where there is no other channel, when members end may tell whereabouts
+in a ring it is (``ring``).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class SeparationSettings:
     At least ``slow_share`` of a culprit's channels are slow. A member with less than ``comparable`` of the strongest
     suspect's excess is no suspect beside it. Of a communicator's operators at most ``most_operators`` are looked at.
 
-    Along a ring a wave of ends explains ``wave_share`` of what members differ by, and reaches ``wave_hops`` from its
-    crest.
+    Around a ring a wave of ends is as high as a part ``wave_height`` of what members waited, explains ``wave_share`` of
+    what they differ by, and points to a part ``wave_reach`` of the ring on both sides of its crest.
     """
 
     sigmas: float = 3.0
@@ -40,14 +40,15 @@ class SeparationSettings:
     slow_share: float = 0.5
     comparable: float = 0.5
     most_operators: int = 128
+    wave_height: float = 0.05
     wave_share: float = 0.75
-    wave_hops: float = 0.6
+    wave_reach: float = 0.125
 
 
 @dataclass(frozen=True, slots=True)
 class Separation:
     """``ranks`` are the members told apart by other channels; empty: the evidence reaches no further than ``members``,
-    but for those ``on_ring`` that its own ends point to.
+    or, where there are no other channels, than those ``on_ring`` that its own ends point to.
     """
 
     members: tuple[int, ...]
@@ -68,7 +69,7 @@ def separate(
     names = sorted({name for leaf in leaves for name in _alike(logs.job, leaf)})
     yield from logs.fetch_walked([rank for rank in sorted(members) if not (logs.narrow or logs.ended(rank))])
     seen = yield from transfers(logs, members, names, leaves[0].iteration, baseline, settings)
-    return [_told_apart(seen, logs.job, leaf, settings) for leaf in leaves]
+    return [_told_apart(seen, logs.job, leaf, baseline, settings) for leaf in leaves]
 
 
 Tells = Callable[[Sequence[int]], bool]
@@ -178,36 +179,48 @@ def _alike(job: Job, leaf: Leaf) -> list[str]:
     return [name for name in sorted(names) if (name in job.within_hosts) == local]
 
 
-def _told_apart(seen: Transfers, job: Job, leaf: Leaf, settings: SeparationSettings) -> Separation:
+def _told_apart(
+    seen: Transfers, job: Job, leaf: Leaf, baseline: Sequence[int], settings: SeparationSettings
+) -> Separation:
     local = job.on_one_host(leaf.members)
 
     def tells(members: Sequence[int]) -> bool:  # what all of the leaf's share tells nobody apart
         return not set(leaf.members) <= set(members) and job.on_one_host(members) == local
 
-    excess: dict[int, float] = {}
-    for member in leaf.members:
-        judged = seen.slowness(job, member, leaf.iteration, settings, tells)
-        if mostly_slow(judged, settings):
-            excess[member] = sum(judged)
+    judged = {member: seen.slowness(job, member, leaf.iteration, settings, tells) for member in leaf.members}
+    if not any(judged.values()):
+        return Separation(leaf.members, (), _on_ring(seen.delays, job, leaf, baseline, settings))
+    excess = {member: sum(amounts) for member, amounts in judged.items() if mostly_slow(amounts, settings)}
     strongest = max(excess.values(), default=0.0)
     ranks = tuple(member for member, amount in excess.items() if amount >= settings.comparable * strongest)
-    return Separation(leaf.members, ranks, () if ranks or local else _on_ring(seen, job, leaf, settings))
+    return Separation(leaf.members, ranks)
 
 
-def _on_ring(seen: Transfers, job: Job, leaf: Leaf, settings: SeparationSettings) -> tuple[int, ...]:
-    """Whom the ends of a channel's own transfers point to, if it is a ring of its members in their order."""
-
-    def is_its_own(members: Sequence[int]) -> bool:
-        return set(members) == set(leaf.members)
-
-    members = sorted(leaf.members)
-    own = [seen.on_channels(job, member, leaf.iteration, is_its_own) for member in members]
-    if not all(own):
+def _on_ring(
+    delays: Delays, job: Job, leaf: Leaf, baseline: Sequence[int], settings: SeparationSettings
+) -> tuple[int, ...]:
+    """Whom the ends of a communicator point to, if it is a ring of members on hosts of their own."""
+    operators = delays.operators
+    if leaf.communicator not in operators.communicators or not job.one_a_host(leaf.members):
         return ()
-    slowed = np.array([sum(of.amount for of in channels) for channels in own])
-    chance = np.array([np.hypot.reduce([of.chance for of in channels]) for channels in own])
-    at = crest(slowed, chance, sigmas=settings.sigmas, explained=settings.wave_share, reach=settings.wave_hops)
-    return tuple(members[i] for i in at)
+    members = job.members[leaf.communicator]
+    own = operators.communicator == operators.communicators.index(leaf.communicator)
+    of_members = [own & (operators.rank == member) for member in members]
+    if not operators.ended[own & np.isin(operators.iteration, (leaf.iteration, *baseline))].all():
+        return ()
+    now, before = (
+        np.stack([delays.series(delays.transfer, rows, some) for rows in of_members], axis=1)
+        for some in ((leaf.iteration,), baseline)
+    )
+    at = crest(
+        now[0],
+        before,
+        sigmas=settings.sigmas,
+        height=settings.wave_height,
+        explained=settings.wave_share,
+        reach=settings.wave_reach,
+    )
+    return tuple(sorted(members[i] for i in at))
 
 
 def mostly_slow(judged: Sequence[float], settings: SeparationSettings) -> bool:

@@ -16,9 +16,10 @@ def incidents(run: str) -> list[dict[str, Any]]:
     return list(diagnosis.answer["incidents"])
 
 
-def test_the_throttled_interface_is_named() -> None:
+def test_the_throttled_interface_is_named_with_its_neighbours() -> None:
     [incident] = incidents("throttled")
-    assert (incident["cause"], incident["level"], incident["ranks"]) == ("communication_slow", "device", [3])
+    assert (incident["cause"], incident["level"]) == ("communication_slow", "group")
+    assert {3} <= set(incident["ranks"]) <= {2, 3, 4}
     assert incident["iterations"][0] == 30
 
 

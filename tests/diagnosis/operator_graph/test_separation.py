@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from diagnosis.job import Job, Place
@@ -36,20 +38,21 @@ def separated(
     missing: tuple[int, ...] = (),
     at_hand: tuple[str, ...] = (),
     settings: SeparationSettings | None = None,
+    table: pa.Table | None = None,
 ) -> tuple[Separation, Asked]:
     """What is told of the slow channel that a walk from one of its members finds, and what is asked for that."""
-    job = job or training.job()
+    job, table = job or training.job(), training.table() if table is None else table
     excess_ns, members = 100 * MS, training.groups[channel]
     logs = Logs(job, tuple(range(training.iterations)))
     found, _ = answered(
         walk(logs, training.irregular, training.baseline, members[:1], excess_ns, AttributionSettings()),
-        training.table(),
+        table,
     )
     leaf = next(leaf for leaf in found.leaves if leaf.communicator == channel)
     logs = Logs(job, tuple(range(training.iterations)))
-    answered(logs.fetch({channel: members, **dict.fromkeys(at_hand, range(4))}), training.table())
+    answered(logs.fetch({channel: members, **dict.fromkeys(at_hand, range(4))}), table)
     [told], asked = answered(
-        separate(logs, [leaf], training.baseline, settings or SeparationSettings()), training.table(), missing=missing
+        separate(logs, [leaf], training.baseline, settings or SeparationSettings()), table, missing=missing
     )
     return told, asked
 
@@ -105,21 +108,61 @@ def test_channels_of_another_medium_say_nothing() -> None:
     assert not {need.communicator for need in asked.needs} & {"row0", "row1"}
 
 
-def test_where_no_other_channel_tells_the_ends_of_a_ring_do() -> None:
-    def told(crest: float, step_ms: float = 5, hosts: int = 8) -> Separation:
-        late = [step_ms * abs((rank - crest) % 8 - 4) for rank in range(8)]  # 0 opposite to the crest
-        programs: dict[int, list[Step]] = {
-            rank: [Compute(), Collective("ring", extra_ms=60, late_ms=late[rank])] for rank in range(8)
-        }
-        training = Training(programs, {"ring": tuple(range(8))})
-        places = tuple(Place(rank, f"h{rank % hosts}", rank // hosts, (f"nic{rank}",)) for rank in range(8))
-        return separated(training, "ring", replace(training.job(), places=places))[0]
+def late_around(crest: float, step_ms: float = 5) -> list[float]:
+    """By how much each of eight ranks ends a collective later than the one opposite to the crest."""
+    return [step_ms * abs((rank - crest) % 8 - 4) for rank in range(8)]
 
-    members = tuple(range(8))
-    assert told(6) == Separation(members, (), (6,))
-    assert told(5.5) == Separation(members, (), (5, 6))
-    assert told(6, step_ms=0) == Separation(members, ())
-    assert told(6, hosts=1) == Separation(members, ())
+
+def ring(
+    late_ms: list[float], hosts: int = 8, order: tuple[int, ...] = tuple(range(8)), beside: float | None = None
+) -> tuple[Training, Job]:
+    """Eight ranks whose one collective is slow; ``beside`` what they do in pairs, which then takes so much longer."""
+    pairs = {f"pair{k}": (2 * k, 2 * k + 1) for k in range(4)} if beside is not None else {}
+    programs: dict[int, list[Step]] = {
+        rank: [
+            Compute(),
+            Collective("ring", extra_ms=60, late_ms=late_ms[order.index(rank)]),
+            *(Collective(name, extra_ms=beside or 0) for name, members in pairs.items() if rank in members),
+        ]
+        for rank in range(8)
+    }
+    training = Training(programs, {"ring": order, **pairs})
+    places = tuple(Place(rank, f"h{rank % hosts}", rank // hosts, (f"nic{rank}",)) for rank in range(8))
+    return training, replace(training.job(), places=places)
+
+
+def on_ring(training: Training, job: Job, table: pa.Table | None = None) -> tuple[int, ...]:
+    told, _ = separated(training, "ring", job, table=table)
+    assert (set(told.members), told.ranks) == (set(range(8)), ())
+    return told.on_ring
+
+
+def test_where_there_is_no_other_channel_the_ends_of_a_ring_point_to_a_part_of_it() -> None:
+    assert on_ring(*ring(late_around(6))) == (5, 6, 7)
+    assert on_ring(*ring(late_around(0))) == (0, 1, 7)
+    assert on_ring(*ring(late_around(6, step_ms=0))) == ()
+    assert on_ring(*ring(late_around(6, step_ms=0.2))) == ()
+
+
+def test_a_ring_goes_around_its_members_in_their_own_order() -> None:
+    order = (0, 2, 4, 6, 1, 3, 5, 7)
+    assert on_ring(*ring(late_around(5), order=order)) == (1, 3, 5)
+
+
+def test_members_that_share_hosts_are_no_ring_of_nics() -> None:
+    assert on_ring(*ring(late_around(6), hosts=4)) == ()
+    assert on_ring(*ring(late_around(6), hosts=1)) == ()
+
+
+def test_a_ring_says_nothing_against_members_whose_other_channels_are_fine() -> None:
+    assert on_ring(*ring(late_around(6), beside=0.0)) == ()
+
+
+def test_a_ring_without_all_of_its_ends_says_nothing() -> None:
+    training, job = ring(late_around(6))
+    table = training.table()
+    ends = pc.if_else(pc.equal(table["rank"], 3), None, table["end_ns"])
+    assert on_ring(training, job, table.set_column(table.column_names.index("end_ns"), "end_ns", ends)) == ()
 
 
 def test_only_the_communicators_of_the_members_are_asked_for() -> None:
