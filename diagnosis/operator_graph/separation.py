@@ -201,9 +201,9 @@ def _on_ring(
 ) -> tuple[int, ...]:
     """Whom the ends of a communicator point to, if it is a ring of members on hosts of their own."""
     operators = delays.operators
-    if leaf.communicator not in operators.communicators or not job.one_a_host(leaf.members):
+    members = job.members.get(leaf.communicator or "", ())
+    if set(members) != set(leaf.members) or not job.one_a_host(members):  # the two ends of a send are no ring
         return ()
-    members = job.members[leaf.communicator]
     own = operators.communicator == operators.communicators.index(leaf.communicator)
     of_members = [own & (operators.rank == member) for member in members]
     if not operators.ended[own & np.isin(operators.iteration, (leaf.iteration, *baseline))].all():

@@ -152,7 +152,7 @@ class WebhookSink:
         over.
         """
         self._judge_all()
-        self._forget_delivered()  # or what no longer waits would hold back one state and not the next
+        self._keep_waiting()  # or what no longer waits would hold back one state and not the next
         over = {job for job in self._ledgers.of if self._over(job)}
         states: dict[str, SavedState | None] = {job: self._state(job) for job in self._changed - over}
         for job in over:
@@ -267,14 +267,14 @@ class WebhookSink:
         self._away = True
         _log.warning("receiver away", waiting=len(self._due()), error=str(failure))
 
-    def _forget_delivered(self) -> None:
-        """Let go of the records that do not wait."""
+    def _keep_waiting(self) -> None:
+        """Keep of the records only those that wait."""
         waiting = set(self._ledgers.waiting())
         self._records = {key: message for key, message in self._records.items() if key in waiting}
 
     def _forget_what_is_past(self) -> None:
         """Let go of the records of delivered pages, and of when pages were sent that nobody will send again."""
-        self._forget_delivered()
+        self._keep_waiting()
         told = {due.key for due in self._ledgers.told()} if self._receiver.resending else set()
         self._sent_at = {key: at for key, at in self._sent_at.items() if key in told}
 
