@@ -312,22 +312,32 @@ def store_rows(store: Store, rows: dict[str, list[dict[str, Any]]]) -> None:
             store.insert("findings", stored_rows(TABLES["findings"], FINDINGS.from_rows([row]), job), uuid.uuid4().hex)
 
 
+def told_alike(store: Store, named: Iterable[tuple[int, list[Device]]]) -> list[dict[str, Any]]:
+    """What the view says of findings, each of an iteration about some devices, once it is what the reference says."""
+    rows = [
+        finding(place, devices=[asdict(device) for device in devices], iteration=iteration, found_ns=START_NS)
+        for place, (iteration, devices) in enumerate(named)
+    ]
+    store_rows(store, {"one": rows})
+    implications = [
+        Implication(rate_of(row), tuple(Device(**device) for device in row["devices"]), row["iteration"])
+        for row in rows
+    ]
+    answer = asked(store, WHOLE, (START_NS, START_NS + SECOND))
+    agree(answer, told("one", rank(implications, WHOLE)))
+    return answer
+
+
 @pytest.mark.parametrize("alone", [8, 9])
 def test_a_spine_that_takes_three_tors_to_explain_keeps_all_in_sql_too(migrated: Store, alone: int) -> None:
     """Three iterations name three ToRs each; with nine that name one, it is not most of what was found any more."""
-    named = [(iteration, number) for iteration in range(3) for number in range(3)]
-    named += [(iteration, 0) for iteration in range(10, 10 + alone)]
-    devices = [[_device("nic", f"{n}"), _device("tor", f"{n}"), _device("spine", "s")] for _, n in named]
-    rows = [
-        finding(place, devices=[asdict(d) for d in of], iteration=iteration, found_ns=START_NS)
-        for place, ((iteration, _), of) in enumerate(zip(named, devices, strict=True))
-    ]
-    store_rows(migrated, {"one": rows})
-    implications = [
-        Implication(rate_of(row), tuple(of), row["iteration"]) for row, of in zip(rows, devices, strict=True)
-    ]
-    answer = asked(migrated, RankingSettings(top=0), (START_NS, START_NS + SECOND))
-    agree(answer, told("one", rank(implications, RankingSettings(top=0))))
+    ways = [(iteration, number) for iteration in range(3) for number in range(3)]
+    ways += [(iteration, 0) for iteration in range(10, 10 + alone)]
+    kinds = ("nic", "tor")
+    answer = told_alike(
+        migrated,
+        [(iteration, [*(_device(kind, f"{n}") for kind in kinds), _device("spine", "s")]) for iteration, n in ways],
+    )
     [spine] = [row for row in answer if row["kind"] == "spine"]
     assert (spine["decay"] == 1.0) == (alone == 8)
 
@@ -336,19 +346,10 @@ def test_a_spine_that_takes_three_tors_to_explain_keeps_all_in_sql_too(migrated:
 def test_what_names_a_tor_alone_is_left_out_of_what_its_other_findings_say_in_sql_too(
     migrated: Store, ways: int
 ) -> None:
-    devices = [(_device("tor", "t"),)] * 5 + [(_device("nic", f"{way}"), _device("tor", "t")) for way in range(ways)]
-    rows = [
-        finding(place, devices=[asdict(d) for d in of], iteration=place, found_ns=START_NS)
-        for place, of in enumerate(devices)
-    ]
-    store_rows(migrated, {"one": rows})
-    implications = [
-        Implication(rate_of(row), tuple(of), row["iteration"]) for row, of in zip(rows, devices, strict=True)
-    ]
-    answer = asked(migrated, RankingSettings(top=0), (START_NS, START_NS + SECOND))
-    agree(answer, told("one", rank(implications, RankingSettings(top=0))))
-    [tor] = [row for row in answer if row["kind"] == "tor"]
-    assert (tor["decay"] == 1.0) == (ways == 3)
+    tor = _device("tor", "t")
+    answer = told_alike(migrated, enumerate([*[[tor]] * 5, *([_device("nic", f"{way}"), tor] for way in range(ways))]))
+    [row] = [row for row in answer if row["kind"] == "tor"]
+    assert (row["decay"] == 1.0) == (ways == 3)
 
 
 def test_series_of_different_lengths_leave_the_stored_rate(migrated: Store) -> None:
