@@ -23,7 +23,7 @@ from diagnosis.arrays import Ints
 from diagnosis.columns import integers
 from diagnosis.job import Job
 from producers.kept_folder import KeptFolder
-from producers.log_store import COMPLETE, OVERWRITTEN, PARTIAL, Spans
+from producers.log_store import COMPLETE, OVERWRITTEN, PARTIAL, Rows, Spans
 from producers.next_calls import with_next_calls
 from schemas import catalogue
 from schemas.errors import WrongSchema
@@ -188,9 +188,10 @@ class KeptLogs:
         seq_to: int | None = None,
         *,
         next_calls: bool = False,
-    ) -> tuple[pa.Table, str]:
+    ) -> Rows:
         iterations = range(iteration_from, min(iteration_to, self.closed) + 1)
-        wanted = [(rank, iteration) for rank in sorted(set(ranks) & set(self.ranks)) for iteration in iterations]
+        asked = sorted(set(ranks) & set(self.ranks))
+        wanted = [(rank, iteration) for rank in asked for iteration in iterations]
         self.asked.update(wanted)
         blocks = {
             place: self._decoded(answer)[place] for place in wanted if (answer := self._answer_of.get(place, -1)) >= 0
@@ -204,7 +205,11 @@ class KeptLogs:
         table = pa.concat_tables([catalogue.COMM_OPS.schema.empty_table(), *parts]).unify_dictionaries()
         table = table.combine_chunks()
         table = _filtered(with_next_calls(table) if next_calls else table, communicator, seq_from, seq_to)
-        return table, COMPLETE if not missing else OVERWRITTEN if not parts else PARTIAL
+        lacking, kept = {rank for rank, _ in missing}, {rank for rank, _ in blocks}
+        outcomes = {
+            rank: COMPLETE if rank not in lacking else PARTIAL if rank in kept else OVERWRITTEN for rank in asked
+        }
+        return Rows(table, outcomes)
 
     def _of_folder(self, places: Iterable[Place]) -> Iterator[tuple[Place, pa.Table, bool]]:
         """What agents keep of ranks and iterations, and whether it is all."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from producers import operator_windows
-from producers.log_store import PARTIAL, LogStore
+from producers.log_store import PARTIAL, LogStore, Rows, joint
 from schemas import catalogue
 from schemas.log_requests import ROWS, STATISTICS
 from schemas.topic import Topic
@@ -53,7 +53,7 @@ def answers(store: LogStore, request: Sequence[Asked]) -> Iterator[LogAnswer]:
 class _Part:
     """Records of some ranks, and how complete each rank's are."""
 
-    rows: Sequence[pa.Table]
+    rows: pa.Table
     outcomes: Mapping[int, str]
 
 
@@ -66,25 +66,20 @@ def _together(asked: Asked, kept: Set[int]) -> Iterator[Sequence[int]]:
 
 
 def _rows(store: LogStore, asked: Asked, ranks: Sequence[int]) -> Iterator[_Part]:
-    """The rows asked for of some ranks, who are looked up together as far as they are equally complete."""
-    table, outcome = _looked_up(store, asked, ranks, next_calls=True)
-    if outcome == PARTIAL and len(ranks) > 1:
-        half = len(ranks) // 2
-        yield from _rows(store, asked, ranks[:half])
-        yield from _rows(store, asked, ranks[half:])
-    else:
-        yield _Part([table], dict.fromkeys(ranks, outcome))
+    """The rows asked for of some ranks; those for whom there was no room are looked up by themselves."""
+    while ranks:
+        found = _looked_up(store, asked, ranks, next_calls=True)
+        yield _Part(found.table, found.outcomes)
+        ranks = [rank for rank in ranks if rank not in found.outcomes]
 
 
-def _looked_up(
-    store: LogStore, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False
-) -> tuple[pa.Table, str]:
+def _looked_up(store: LogStore, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False) -> Rows:
     where = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
-    table, outcome = store.rows(ranks, *(asked[name] for name in where), next_calls=next_calls)
-    if asked["positions"]:
-        positions = pa.array(asked["positions"], table.schema.field("position").type)
-        table = table.filter(pc.is_in(table.column("position"), positions))
-    return table, outcome
+    found = store.rows(ranks, *(asked[name] for name in where), next_calls=next_calls)
+    if not asked["positions"]:
+        return found
+    positions = pa.array(asked["positions"], found.table.schema.field("position").type)
+    return found._replace(table=found.table.filter(pc.is_in(found.table.column("position"), positions)))
 
 
 def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
@@ -107,16 +102,16 @@ def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
             yield from _each_rank(store, window, one)
         else:  # of no operator in particular: there is nothing that could be told
             empty = catalogue.OPERATOR_WINDOWS.schema.empty_table()
-            yield _Part([empty], dict.fromkeys(sorted(set(window[0]["ranks"]) & set(store.ranks)), PARTIAL))
+            yield _Part(empty, dict.fromkeys(sorted(set(window[0]["ranks"]) & set(store.ranks)), PARTIAL))
 
 
 def _each_rank(store: LogStore, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[_Part]:
     """Rank by rank: a window of all ranks of a host at once would take gigabytes."""
     for rank in sorted(set(window[0]["ranks"] or ()) & set(store.ranks)):
         found = [_looked_up(store, asked, [rank]) for asked in window]
-        tables = [table.select(operator_windows.COLUMNS) for table, _ in found]
+        tables = [each.table.select(operator_windows.COLUMNS) for each in found]
         rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        yield _Part([pa.Table.from_batches([made(rows)])], {rank: _joint(outcome for _, outcome in found)})
+        yield _Part(pa.Table.from_batches([made(rows)]), {rank: joint(each.outcome for each in found)})
 
 
 def _by_outcome(topic: Topic, parts: Iterable[_Part]) -> Iterator[LogAnswer]:
@@ -127,18 +122,11 @@ def _by_outcome(topic: Topic, parts: Iterable[_Part]) -> Iterator[LogAnswer]:
             told[rank].add(outcome)
     ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank in sorted(told):
-        ranks_of[_joint(told[rank])].append(rank)
-    tables = [table for part in parts for table in part.rows]
-    rows = pa.concat_tables([topic.schema.empty_table(), *tables]).unify_dictionaries()
+        ranks_of[joint(told[rank])].append(rank)
+    rows = pa.concat_tables([topic.schema.empty_table(), *(part.rows for part in parts)]).unify_dictionaries()
     for outcome, ranks in ranks_of.items():
         own = rows if len(ranks_of) == 1 else rows.filter(_of(rows, ranks))
         yield LogAnswer(topic, tuple(ranks), outcome, own)
-
-
-def _joint(outcomes: Iterable[str]) -> str:
-    """How complete several answers of one rank are together."""
-    distinct = set(outcomes)
-    return distinct.pop() if len(distinct) == 1 else PARTIAL
 
 
 def _of(rows: pa.Table, ranks: Collection[int]) -> pa.ChunkedArray:

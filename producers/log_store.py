@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
 from diagnosis.arrays import Ints
+from diagnosis.columns import integers
 from diagnosis.job import Job
 from producers.log_index import LogIndex
 from producers.next_calls import COLUMNS, following_calls, lacks_ends, with_following
 
 COMPLETE, PARTIAL, OVERWRITTEN = "complete", "partial", "overwritten"
 MAX_ROWS = 4_000_000
-"""Rows that one answer holds at most; what is beyond makes it partial."""
+"""Rows that are looked up at once at most."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,42 @@ class Spans:
     start_ns: Ints
     end_ns: Ints
     lost: Ints
+
+
+class Rows(NamedTuple):
+    """Rows of telemetry.comm_ops, sorted by rank, iteration and call order, and how far each rank's are all:
+
+    ``complete``, ``partial`` (some are missing, or may have been: before a live host's first iteration) or
+    ``overwritten`` (older than what is kept).
+    """
+
+    table: pa.Table
+    outcomes: Mapping[int, str]
+
+    @property
+    def outcome(self) -> str:
+        """How far the rows of all these ranks together are all."""
+        return joint(self.outcomes.values())
+
+    @classmethod
+    def bounded(cls, table: pa.Table, outcomes: Mapping[int, str], most: int) -> Self:
+        """Of as many ranks as have at most so many rows together: the others are left out, and can be asked for again.
+        The first one is not; what it has beyond them is cut off.
+        """
+        if table.num_rows <= most:
+            return cls(table, outcomes)
+        ranks = sorted(outcomes)
+        ends = np.searchsorted(integers(table, "rank"), ranks, side="right")
+        fit = int(np.searchsorted(ends, most, side="right"))
+        if not fit:
+            return cls(table.slice(0, most), {ranks[0]: PARTIAL})
+        return cls(table.slice(0, ends[fit - 1]), {rank: outcomes[rank] for rank in ranks[:fit]})
+
+
+def joint(outcomes: Iterable[str]) -> str:
+    """What several outcomes come to; nothing lacks where nothing was asked for."""
+    distinct = set(outcomes) or {COMPLETE}
+    return distinct.pop() if len(distinct) == 1 else PARTIAL
 
 
 class LogStore(Protocol):
@@ -75,11 +112,10 @@ class LogStore(Protocol):
         seq_to: int | None = None,
         *,
         next_calls: bool = False,
-    ) -> tuple[pa.Table, str]:
-        """Rows of closed iterations, sorted by rank, iteration and call order, and how far they are all:
+    ) -> Rows:
+        """Rows of those of the ranks that are kept, in closed iterations. Of too many rows those of the last ranks are
+        left out (``Rows.bounded``).
 
-        ``complete``, ``partial`` (some are missing, or may have been: before a live host's first iteration) or
-        ``overwritten`` (older than what is kept).
         Bounds are included. With ``next_calls`` rows whose end is unknown tell when their rank went on, as far as the
         log of these iterations tells.
         """
@@ -143,7 +179,7 @@ class RecordingStore:
         seq_to: int | None = None,
         *,
         next_calls: bool = False,
-    ) -> tuple[pa.Table, str]:
+    ) -> Rows:
         asked = np.array(sorted(set(ranks) & set(self.ranks)), dtype=np.int64)
         oldest = self._oldest()
         blocks = self._blocks(asked, max(iteration_from, oldest), min(iteration_to, self.closed))
@@ -157,23 +193,20 @@ class RecordingStore:
         low, high = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
         if seq_from is not None or seq_to is not None:
             chosen &= (self._index.seq[all_at] >= low) & (self._index.seq[all_at] <= high)
-        at = all_at[chosen]
-        table = self._index.table.take(pa.array(at[: self._max_rows]))
+        enough = slice(self._max_rows + 1)  # one more shows that these are not all
+        table = self._index.table.take(pa.array(all_at[chosen][enough]))
         if next_calls and lacks_ends(table):
             following = following_calls(self._index.table.select(COLUMNS).take(pa.array(all_at)))
-            table = with_following(table, following[chosen][: self._max_rows])
+            table = with_following(table, following[chosen][enough])
         if iteration_to < oldest:
-            return table, OVERWRITTEN
+            return Rows(table, dict.fromkeys(asked.tolist(), OVERWRITTEN))
         kept = np.arange(np.searchsorted(self._index.iterations, max(iteration_from, oldest)), self._next)
-        expected = len(asked) * int((self._index.iterations[kept] <= iteration_to).sum())
-        whole = (
-            iteration_from >= oldest
-            and iteration_to <= self.closed
-            and len(blocks) == expected
-            and len(at) <= self._max_rows
-            and not self._missing(asked, iteration_from, iteration_to, code, low, high)
-        )
-        return table, COMPLETE if whole else PARTIAL
+        expected = int((self._index.iterations[kept] <= iteration_to).sum())
+        whole = (self._index.blocks.rank[blocks] == asked[:, None]).sum(axis=1) == expected
+        whole &= iteration_from >= oldest and iteration_to <= self.closed
+        whole &= ~np.isin(asked, self._lacking(asked, iteration_from, iteration_to, code, low, high))
+        outcomes = np.where(whole, COMPLETE, PARTIAL)
+        return Rows.bounded(table, dict(zip(asked.tolist(), outcomes.tolist(), strict=True)), self._max_rows)
 
     def _oldest(self) -> int:
         """The oldest iteration that is kept."""
@@ -188,16 +221,16 @@ class RecordingStore:
     def _rows_of(self, blocks: Ints) -> Ints:
         return _ranges(np.stack([self._index.blocks.first[blocks], self._index.blocks.last[blocks]], axis=1))
 
-    def _missing(
+    def _lacking(
         self, ranks: Ints, iteration_from: int, iteration_to: int, communicator: int | None, low: int, high: int
-    ) -> bool:
-        """Whether rows are missing among those asked for."""
+    ) -> Ints:
+        """The ranks of which rows are missing among those asked for."""
         holes = self._index.holes
         hit = np.isin(holes.rank, ranks) & (holes.seq_to >= low) & (holes.seq_from <= high)
         hit &= (holes.iteration_to >= iteration_from) & (holes.iteration_from <= iteration_to)
         if communicator is not None:
             hit &= holes.communicator == communicator
-        return bool(hit.any())
+        return np.unique(holes.rank[hit])
 
 
 def _ranges(bounds: Ints) -> Ints:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from diagnosis.job import Job
 from producers.log_agent import LogAgent
-from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Spans
+from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Rows, Spans
 from producers.simulation import LazyLog
 from producers.simulation.lazy_log import Wanted
 
@@ -66,16 +65,16 @@ class SimulatedStore:
         seq_to: int | None = None,
         *,
         next_calls: bool = False,
-    ) -> tuple[pa.Table, str]:
+    ) -> Rows:
         asked = sorted(set(ranks) & set(self.ranks))
         oldest = 0 if self._keep is None else max(self.closed + 1 - self._keep, 0)
         iterations = range(max(iteration_from, oldest), min(iteration_to, self.closed) + 1)
         wanted = Wanted(communicator, seq_from, seq_to, next_calls)
-        table, whole = self._log.rows(asked, iterations, wanted, most=self._max_rows)
-        if iteration_to < oldest:
-            return table, OVERWRITTEN
+        table, lacking = self._log.rows(asked, iterations, wanted, most=self._max_rows)
         within = iteration_from >= oldest and iteration_to <= self.closed
-        return table, COMPLETE if within and whole else PARTIAL
+        whole = {rank: COMPLETE if within and rank not in lacking else PARTIAL for rank in asked}
+        outcomes = dict.fromkeys(asked, OVERWRITTEN) if iteration_to < oldest else whole
+        return Rows.bounded(table, outcomes, self._max_rows)
 
 
 def simulated_agents(

@@ -22,7 +22,7 @@ from producers.kept_iterations import UNREADABLE
 from producers.live.losses import Losses
 from producers.live.rank_log import RankLog
 from producers.log_index import LogIndex
-from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Spans
+from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Rows, Spans
 from producers.next_calls import lacks_ends, with_next_calls
 from producers.segments import Frame, Segments
 from schemas.catalogue import COMM_OPS
@@ -149,7 +149,7 @@ class LiveStore:
         seq_to: int | None = None,
         *,
         next_calls: bool = False,
-    ) -> tuple[pa.Table, str]:
+    ) -> Rows:
         asked = sorted(set(ranks) & set(self.ranks))
         seqs = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
         iterations = [i for i in sorted(self._kept) if iteration_from <= i <= iteration_to]
@@ -160,17 +160,19 @@ class LiveStore:
         iterations = [i for i in iterations if i in self._kept]
         oldest = min(self._kept, default=self.closed + 1)
         if self.forgotten and iteration_to < oldest:
-            return table.slice(0, 0), OVERWRITTEN
-        seen = sum(int(np.isin(asked, self._kept[i].spans.rank).sum()) for i in iterations)
-        whole = (
+            return Rows(table.slice(0, 0), dict.fromkeys(asked, OVERWRITTEN))
+        within = (
             iteration_from >= oldest  # of what was before the first one nothing is known
             and iteration_to <= self.closed
-            and seen == len(asked) * len(iterations)
-            and table.num_rows <= self._max_rows
             and not any(iteration_from <= i <= iteration_to for i in self._damaged)
-            and not self._losses.hit(asked, (iteration_from, iteration_to), communicator, seqs)
         )
-        return table.slice(0, self._max_rows), COMPLETE if whole else PARTIAL
+        logged = [set(self._kept[i].spans.rank.tolist()) for i in iterations]
+        lacking = self._losses.hit(asked, (iteration_from, iteration_to), communicator, seqs)
+        whole = {
+            rank for rank in asked if within and rank not in lacking and all(rank in ranks_of for ranks_of in logged)
+        }
+        outcomes = {rank: COMPLETE if rank in whole else PARTIAL for rank in asked}
+        return Rows.bounded(table, outcomes, self._max_rows)
 
     def _tell_of_another_run(self) -> None:
         for rank_log in self._starting:

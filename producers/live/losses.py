@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -59,20 +59,15 @@ class Losses:
         self._holes = [hole for hole in self._holes if hole[5] >= before]
 
     def hit(
-        self,
-        ranks: Iterable[int],
-        iterations: tuple[int, int],
-        communicator: str | None,
-        seqs: tuple[int, int],
-    ) -> bool:
-        """Whether rows are missing among those of ranks, iterations and numbers; bounds are included."""
+        self, ranks: Iterable[int], iterations: tuple[int, int], communicator: str | None, seqs: tuple[int, int]
+    ) -> Set[int]:
+        """Those of the ranks of which rows of iterations and numbers are missing; bounds are included."""
         if not self._holes:
-            return False
+            return frozenset()
         rank, names, seq_from, seq_to, iteration_from, iteration_to = zip(*self._holes, strict=True)
         columns: list[Ints] = [np.array(c, dtype=np.int64) for c in (seq_from, seq_to, iteration_from, iteration_to)]
-        found = np.isin(np.array(rank), np.array(sorted(ranks)))
-        found &= (columns[1] >= seqs[0]) & (columns[0] <= seqs[1])
+        found = (columns[1] >= seqs[0]) & (columns[0] <= seqs[1])
         found &= (columns[3] >= iterations[0]) & (columns[2] <= iterations[1])
         if communicator is not None:
             found &= np.array(names) == communicator
-        return bool(found.any())
+        return set(np.array(rank)[found].tolist()) & set(ranks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -59,12 +59,12 @@ class LazyLog:
 
     def rows(
         self, ranks: Iterable[int], iterations: Sequence[int], wanted: Wanted = Wanted(), *, most: int | None = None
-    ) -> tuple[pa.Table, bool]:
-        """Rows of telemetry.comm_ops by rank, iteration and call order, and whether these are all: none was lost.
+    ) -> tuple[pa.Table, Set[int]]:
+        """Rows of telemetry.comm_ops by rank, iteration and call order, and the ranks of which some were lost.
 
-        What is beyond ``most`` rows is cut off.
+        Once there are more than ``most`` rows, nothing that follows is worked out.
         """
-        whole, count = True, 0
+        lacking, count = set(), 0
         of_stage: dict[int, list[Lines]] = {}
         for rank in sorted(ranks):
             of_rank = []
@@ -72,7 +72,7 @@ class LazyLog:
                 if most is not None and count > most:
                     break
                 lines, complete = self._lines(rank, iteration, wanted)
-                whole &= complete
+                lacking |= set() if complete else {rank}
                 count += len(lines.rank)
                 of_rank += [lines] if len(lines.rank) else []
             if of_rank and wanted.next_calls and self.run.scenario.omissions.ends:
@@ -82,8 +82,7 @@ class LazyLog:
         batches = [
             batch(self.run.cluster, self._facts[stage], _joined(lines)) for stage, lines in of_stage.items() if lines
         ]
-        table = pa.Table.from_batches(batches, schema).unify_dictionaries().combine_chunks()
-        return table.slice(0, most), whole and (most is None or count <= most)
+        return pa.Table.from_batches(batches, schema).unify_dictionaries().combine_chunks(), lacking
 
     def span(self, rank: int, iteration: int) -> Span:
         """When a rank began and ended an iteration, as its log tells.
@@ -156,19 +155,21 @@ class LazyLog:
     def _with_next_calls(self, rank: int, iterations: Sequence[int], of_rank: Sequence[Lines]) -> list[Lines]:
         """Lines of a rank with when it went on, as all its lines of the iterations tell."""
         facts = self._facts[rank // self.run.cluster.stage_ranks]
-        kept = ~np.stack([self.lost(rank, iteration) for iteration in iterations])
-        row, operator = np.nonzero(kept)
-        after = np.full(kept.shape, _NONE, dtype=np.int64)
-        after[kept] = _next_lines(np.asarray(iterations)[row], facts.op[operator], facts.peer_stage[operator])
-        row_of = {iteration: row for row, iteration in enumerate(iterations)}
-        telling = [after[row_of[int(lines.iteration[0])], lines.operator] for lines in of_rank]
-        used = np.unique(np.concatenate(telling))
-        called = np.full(len(row) + 1, _NONE, dtype=np.int64)  # the last one is that of none
-        for iteration, place in row_of.items():
-            lines = used[(used != _NONE) & (row[used] == place)]
-            elapsed = self._times(rank, iteration, operator[lines])[:, 0]
-            called[lines] = self.clocks.read(np.full(len(lines), rank), elapsed)
-        return [replace(lines, next_ns=called[at]) for lines, at in zip(of_rank, telling, strict=True)]
+        kept = {i: np.flatnonzero(~self.lost(rank, i)) for i in iterations}
+        lengths = [len(one) for one in kept.values()]
+        first = dict(zip(iterations, (np.cumsum(lengths) - lengths).tolist(), strict=True))
+        iteration, operator = np.repeat(iterations, lengths), np.concatenate([*kept.values()])
+        asked = [(int(lines.iteration[0]), lines.operator) for lines in of_rank]
+        at = np.concatenate([first[i] + np.searchsorted(kept[i], operators) for i, operators in asked])
+        telling = _next_lines(at, iteration, facts.op[operator], facts.peer_stage[operator])
+        used, of_line = np.unique(telling, return_inverse=True)
+        called = np.full(len(used), _NONE, dtype=np.int64)
+        for i in iterations:
+            own = (used != _NONE) & (iteration[used] == i)
+            elapsed = self._times(rank, i, operator[used[own]])[:, 0]
+            called[own] = self.clocks.read(np.full(len(elapsed), rank), elapsed)
+        parts = np.split(called[of_line], np.cumsum([len(operators) for _, operators in asked])[:-1])
+        return [replace(lines, next_ns=next_ns) for lines, next_ns in zip(of_rank, parts, strict=True)]
 
     def _asked(self, rank: int, iteration: int, facts: OperatorFacts, wanted: Wanted) -> Bools:
         asked = np.ones(len(facts.op), dtype=np.bool_)
@@ -203,18 +204,24 @@ class LazyLog:
         return int(self.clocks.read(np.array([rank]), np.array([elapsed_ns]))[0])
 
 
-def _next_lines(iteration: Ints, op: Ints, peer: Ints) -> Ints:
-    """Of each of a rank's lines, in the order of calls, the line whose call tells when the rank went on; shape (n,).
+def _next_lines(at: Ints, iteration: Ints, op: Ints, peer: Ints) -> Ints:
+    """Of some of a rank's lines the line whose call tells when the rank went on; shape of ``at``, their places.
 
-    That is the next one, unless an iteration is missing between them. A send and the receive from the same peer are
-    posted at once and waited for together, so of the send it is the one after the receive.
+    That is the next one of all lines, unless an iteration is missing between them. A send and the receive from the same
+    peer are posted at once and waited for together, so of the send it is the one after the receive.
     Agents say the same by code of their own, since what tests them shares none with them.
     """
-    goes_on = np.append(np.diff(iteration) <= 1, False)[: len(iteration)]
-    following = np.where(goes_on, np.arange(1, len(iteration) + 1), _NONE)
-    paired = np.flatnonzero(goes_on & (op == _SEND) & (np.roll(op, -1) == _RECV) & (np.roll(peer, -1) == peer))
-    following[paired] = following[paired + 1]
+    following = _after(at, iteration)
+    paired = (following != _NONE) & (op[at] == _SEND) & (op[following] == _RECV) & (peer[at] == peer[following])
+    following[paired] = _after(following[paired], iteration)
     return following
+
+
+def _after(at: Ints, iteration: Ints) -> Ints:
+    """The places that follow, where nothing is missing before them."""
+    following = np.minimum(at + 1, len(iteration) - 1)
+    goes_on = (following > at) & (iteration[following] - iteration[at] <= 1)
+    return np.where(goes_on, following, _NONE)
 
 
 def _joined(lines: Sequence[Lines]) -> Lines:

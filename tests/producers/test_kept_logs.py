@@ -31,9 +31,10 @@ def test_a_request_for_all_that_could_be_costs_no_more_than_what_there_is() -> N
         (catalogue.COMM_OPS, [call], answered),
     ):
         kept.take(encode(topic, topic.from_rows(rows), job=JOB.job, headers=headers))
-    table, outcome = kept.rows([0], 1, LAST)
-    assert (table.num_rows, outcome) == (1, COMPLETE)  # iteration 2 had no operators
-    assert kept.rows([0], 0, 0)[1] == kept.rows([1], 0, 2)[1] == OVERWRITTEN
+    table, outcomes = kept.rows([0], 1, LAST)
+    assert (table.num_rows, outcomes) == (1, {0: COMPLETE})  # iteration 2 had no operators
+    assert kept.rows([0], 0, 0).outcome == kept.rows([1], 0, 2).outcome == OVERWRITTEN
+    assert kept.rows([0, 1], 1, LAST).outcomes == {0: COMPLETE, 1: OVERWRITTEN}
 
 
 def summaries_of(iteration: int) -> pa.RecordBatch:

@@ -13,7 +13,10 @@ import pytest
 from diagnosis.job import Communicator, Job, Place
 from producers.importers.recording import Recording
 from producers.job_source import JobSource, job_message
+from producers.labels import label
 from producers.log_agent import UNKNOWN_HOST, LogAgent, agents
+from producers.log_index import LogIndex
+from producers.log_store import RecordingStore
 from producers.parts import encode_parts
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS, OPERATOR_WINDOWS
 from schemas.message import Message, decode, encode
@@ -339,6 +342,21 @@ def test_rows_beyond_a_bound_come_in_parts() -> None:
     assert [m.headers["part"] for m in messages] == [str(i) for i in range(len(messages))]
     assert {m.headers["parts"] for m in messages} == {str(len(messages))}
     assert rows(messages, COMM_OPS) == table.to_pylist()
+
+
+def test_ranks_that_are_too_many_to_be_looked_up_at_once_are_all_answered() -> None:
+    index = LogIndex(label(TRAINING.table()).table)
+    whole = all_closed(RecordingStore(job_of(TRAINING), index)).rows(range(8), 0, 4, seq_to=9).table
+    bounded = all_closed(RecordingStore(job_of(TRAINING), index, max_rows=whole.num_rows // 3))
+    (message,) = LogAgent(bounded, "h", ()).process(request(range(8), 0, 4, seq_to=9))
+    assert (message.headers["outcome"], message.headers["ranks"]) == ("complete", "0,1,2,3,4,5,6,7")
+    assert rows([message], COMM_OPS) == whole.to_pylist()
+
+
+def all_closed(store: RecordingStore) -> RecordingStore:
+    while store.advance():
+        pass
+    return store
 
 
 def test_no_rows_make_one_empty_part() -> None:

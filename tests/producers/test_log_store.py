@@ -83,63 +83,76 @@ def test_stores_of_one_index_advance_in_step() -> None:
 
 
 def test_rows_of_ranks_and_iterations(store: Make) -> None:
-    rows, outcome = store().rows([6, 1, 1], 2, 3)
+    rows, outcomes = store().rows([6, 1, 1], 2, 3)
     expected = where(pc.is_in(pc.field("rank"), pa.array([1, 6], pa.int32())) & pc.field("iteration").isin([2, 3]))
     assert keys(rows) == keys(expected)
-    assert outcome == "complete"
+    assert outcomes == {1: "complete", 6: "complete"}
 
 
 def test_rows_of_one_communicator_and_some_numbers(store: Make) -> None:
-    rows, outcome = store().rows([0, 1], 0, 5, "tp0", 10, 20)
+    rows, outcomes = store().rows([0, 1], 0, 5, "tp0", 10, 20)
     assert keys(rows) == [(rank, "tp0", seq) for rank in (0, 1) for seq in range(10, 21)]
-    assert outcome == "complete"
-    assert store().rows([0], 0, 5, "nowhere") == (rows.slice(0, 0), "complete")
+    assert outcomes == {0: "complete", 1: "complete"}
+    assert store().rows([0], 0, 5, "nowhere") == (rows.slice(0, 0), {0: "complete"})
 
 
 def test_rows_of_other_ranks_do_not_come(store: Make) -> None:
-    rows, outcome = store(ranks=[0, 1]).rows([1, 2], 0, 0)
+    rows, outcomes = store(ranks=[0, 1]).rows([1, 2], 0, 0)
     assert set(rows.column("rank").to_pylist()) == {1}
-    assert outcome == "complete"
+    assert outcomes == {1: "complete"}
 
 
 def test_what_is_not_closed_does_not_come(store: Make) -> None:
-    rows, outcome = store(closed=2).rows([0], 1, 4)
+    rows, outcomes = store(closed=2).rows([0], 1, 4)
     assert set(rows.column("iteration").to_pylist()) == {1, 2}
-    assert outcome == "partial"
+    assert outcomes == {0: "partial"}
 
 
 def test_an_iteration_that_a_rank_lacks_makes_it_partial(store: Make) -> None:
     made = store(where(~((pc.field("rank") == 3) & (pc.field("iteration") == 2))))
-    assert made.rows([2], 1, 3)[1] == "complete"
-    assert made.rows([2, 3], 1, 3)[1] == "partial"
-    assert made.rows([3], 3, 4)[1] == "partial"  # the hole reaches to where iteration 3 begins: it may reach into it
-    assert made.rows([3], 4, 5)[1] == "complete"
+    assert made.rows([2], 1, 3).outcome == "complete"
+    assert made.rows([2, 3, 4], 1, 3).outcome == "partial"
+    assert made.rows([2, 3, 4], 1, 3).outcomes == {2: "complete", 3: "partial", 4: "complete"}
+    assert (
+        made.rows([3], 3, 4).outcome == "partial"
+    )  # the hole reaches to where iteration 3 begins: it may reach into it
+    assert made.rows([3], 4, 5).outcome == "complete"
 
 
 def test_a_lost_line_makes_only_what_holds_it_partial(store: Make) -> None:
     gone = (pc.field("rank") == 0) & (pc.field("communicator") == "tp0") & (pc.field("seq") == 2 * 16 + 5)
     made = store(where(~gone))
-    assert made.rows([0], 2, 2)[1] == "partial"
-    assert made.rows([0], 2, 2, "dp0")[1] == "complete"
-    assert made.rows([0], 2, 2, "tp0", 33, 36)[1] == "complete"
-    assert made.rows([0], 2, 2, "tp0", 33, 37)[1] == "partial"
-    assert made.rows([0], 1, 1)[1] == "complete"
-    assert made.rows([1], 2, 2)[1] == "complete"
+    assert made.rows([0], 2, 2).outcome == "partial"
+    assert made.rows([0], 2, 2, "dp0").outcome == "complete"
+    assert made.rows([0], 2, 2, "tp0", 33, 36).outcome == "complete"
+    assert made.rows([0], 2, 2, "tp0", 33, 37).outcome == "partial"
+    assert made.rows([0], 1, 1).outcome == "complete"
+    assert made.rows([0, 1], 2, 2).outcomes == {0: "partial", 1: "complete"}
 
 
 def test_a_store_may_forget(store: Make) -> None:
     made = store(keep_iterations=2)
-    rows, outcome = made.rows([0], 2, 3)
-    assert (rows.num_rows, outcome) == (0, "overwritten")
-    rows, outcome = made.rows([0], 3, 4)
+    rows, outcomes = made.rows([0], 2, 3)
+    assert (rows.num_rows, outcomes) == (0, {0: "overwritten"})
+    rows, outcomes = made.rows([0], 3, 4)
     assert set(rows.column("iteration").to_pylist()) == {4}
-    assert outcome == "partial"
-    assert made.rows([0], 4, 5)[1] == "complete"
+    assert outcomes == {0: "partial"}
+    assert made.rows([0], 4, 5).outcome == "complete"
 
 
 def test_an_answer_has_a_bound(store: Make) -> None:
-    rows, outcome = store(max_rows=10).rows([0], 0, 5)
-    assert (rows.num_rows, outcome) == (10, "partial")
+    rows, outcomes = store(max_rows=10).rows([0, 1], 0, 5)
+    assert (rows.num_rows, outcomes) == (10, {0: "partial"})
+
+
+def test_ranks_for_whom_there_is_no_room_are_left_out(store: Make) -> None:
+    a_rank = TABLE.num_rows // 48
+    bounded = store(max_rows=2 * a_rank)
+    assert bounded.rows(range(8), 0, 0).outcomes == {0: "complete", 1: "complete"}
+    assert bounded.rows(range(2, 8), 0, 0).outcomes == {2: "complete", 3: "complete"}
+    whole = store().rows([0, 1], 0, 0)
+    assert keys(bounded.rows(range(8), 0, 0).table) == keys(whole.table)
+    assert store(max_rows=2 * a_rank + 1).rows(range(8), 0, 0).table.num_rows == 2 * a_rank
 
 
 def test_spans_are_a_row_a_rank(store: Make) -> None:
@@ -170,9 +183,9 @@ def test_without_ends_the_last_iteration_is_open(store: Make) -> None:
 
 def test_rows_outside_of_iterations_stay_away(store: Make) -> None:
     table = Training(iterations=6, warm_up=2).table()
-    rows, outcome = store(table).rows(range(8), 0, 5)
+    rows, outcomes = store(table).rows(range(8), 0, 5)
     assert rows.num_rows == TABLE.num_rows
-    assert outcome == "complete"
+    assert outcomes == dict.fromkeys(range(8), "complete")
 
 
 def test_rows_of_an_iteration_come_together_however_they_were_called(store: Make) -> None:
@@ -194,5 +207,5 @@ def test_no_rows_are_a_log_that_has_ended(store: Make) -> None:
 
 @pytest.mark.parametrize("ranks", [[], [99]])
 def test_nobody_asked_is_nothing_answered(store: Make, ranks: list[int]) -> None:
-    rows, outcome = store().rows(ranks, 0, 5)
-    assert (rows.num_rows, outcome) == (0, "complete")
+    rows, outcomes = store().rows(ranks, 0, 5)
+    assert (rows.num_rows, outcomes) == (0, {})

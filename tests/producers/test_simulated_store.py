@@ -82,10 +82,10 @@ ASKED = st.tuples(
 @settings(max_examples=40, deadline=None)
 @given(asked=ASKED, keep=st.none() | st.integers(1, 3))
 def test_it_answers_as_a_store_of_the_whole_log(asked: Asked, keep: int | None) -> None:
-    rows, outcome = lazily(log(), keep_iterations=keep).rows(*asked)
+    rows, outcomes = lazily(log(), keep_iterations=keep).rows(*asked)
     expected, told = recorded(log(), keep_iterations=keep).rows(*asked)
     assert rows.to_pylist() == expected.to_pylist()
-    assert outcome == told
+    assert outcomes == told
 
 
 @settings(max_examples=40, deadline=None)
@@ -110,9 +110,11 @@ def test_the_next_call_is_told_where_it_is_asked_for_and_no_end_is_known(bare: b
 
 def test_lost_lines_make_it_partial() -> None:
     lossy = log(replace(WHOLE, lost_share=0.02))
-    rows, outcome = lazily(lossy).rows(range(16), 1, 2)
-    assert rows.to_pylist() == recorded(lossy).rows(range(16), 1, 2)[0].to_pylist()
-    assert outcome == "partial"
+    rows, outcomes = lazily(lossy).rows(range(16), 1, 2)
+    expected = recorded(lossy).rows(range(16), 1, 2)
+    assert rows.to_pylist() == expected.table.to_pylist()
+    assert outcomes == expected.outcomes
+    assert set(outcomes.values()) == {"partial", "complete"}
 
 
 def test_spans_and_watermark_are_those_of_the_whole_log() -> None:
@@ -136,8 +138,13 @@ def test_spans_are_told_on_request_of_ranks_of_which_no_summary_travels() -> Non
 def test_an_answer_has_a_bound() -> None:
     store = SimulatedStore(log(), max_rows=10)
     store.advance()
-    rows, outcome = store.rows([3], 0, 0)
-    assert (rows.num_rows, outcome) == (10, "partial")
+    rows, outcomes = store.rows([3, 4], 0, 0)
+    assert (rows.num_rows, outcomes) == (10, {3: "partial"})
+    a_rank = lazily(log()).rows([3], 0, 0).table.num_rows
+    roomy = SimulatedStore(log(), max_rows=2 * a_rank + 1)
+    roomy.advance()
+    assert roomy.rows([3, 4, 5], 0, 0).outcomes == {3: "complete", 4: "complete"}
+    assert roomy.rows([3, 4, 5], 0, 0).table.num_rows == 2 * a_rank
 
 
 def test_logs_without_labels_are_numbered_by_their_agents() -> None:

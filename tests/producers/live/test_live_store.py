@@ -58,8 +58,8 @@ def closing(store: LiveStore) -> list[int]:
 
 
 def seqs(store: LiveStore, first: int, last: int, ranks: Sequence[int] = (0,)) -> tuple[list[int], str]:
-    rows, outcome = store.rows(ranks, first, last)
-    return rows.column("seq").to_pylist(), outcome
+    rows = store.rows(ranks, first, last)
+    return rows.table.column("seq").to_pylist(), rows.outcome
 
 
 def test_an_iteration_closes_when_its_ranks_are_beyond_it(tmp_path: Path) -> None:
@@ -348,8 +348,8 @@ def test_rows_are_what_was_logged(tmp_path: Path) -> None:
     groups = tuple(Communicator(name, ranks) for name, ranks in Training(iterations=4).groups().items())
     store = live_store(Job("job", tuple(Place(rank) for rank in range(8)), groups), table, tmp_path)
     assert closing(store) == [0, 1, 2, 3]
-    rows, outcome = store.rows(range(8), 0, 3)
-    assert outcome == "complete"
+    rows, outcomes = store.rows(range(8), 0, 3)
+    assert outcomes == dict.fromkeys(range(8), "complete")
     assert rows.schema == COMM_OPS.schema
     for name in ("rank", "communicator", "seq", "op", "bytes", "peer", "iteration", "microbatch", "phase", "p2p_seq"):
         assert rows.column(name).to_pylist() == table.column(name).to_pylist(), name

@@ -139,8 +139,8 @@ def test_lost_lines_are_told_and_hit_all_ranks_alike() -> None:
     lost = [log.lost(rank, 2).mean() for rank in range(64)]
     assert 0.03 < np.mean(lost) < 0.07
     assert all((log.lost(rank, 2) == LazyLog(faulty).lost(rank, 2)).all() for rank in range(64))
-    rows, whole = log.rows([5], [2])
-    assert not whole
+    rows, lacking = log.rows([5], [2])
+    assert lacking == {5}
     assert rows.num_rows + log.span(5, 2).lost == len(run.programs[0].operators)
 
 
