@@ -190,8 +190,8 @@ class KeptLogs:
         next_calls: bool = False,
     ) -> Rows:
         iterations = range(iteration_from, min(iteration_to, self.closed) + 1)
-        asked = sorted(set(ranks) & set(self.ranks))
-        wanted = [(rank, iteration) for rank in asked for iteration in iterations]
+        own = sorted(set(ranks) & set(self.ranks))
+        wanted = [(rank, iteration) for rank in own for iteration in iterations]
         self.asked.update(wanted)
         blocks = {
             place: self._decoded(answer)[place] for place in wanted if (answer := self._answer_of.get(place, -1)) >= 0
@@ -206,9 +206,7 @@ class KeptLogs:
         table = table.combine_chunks()
         table = _filtered(with_next_calls(table) if next_calls else table, communicator, seq_from, seq_to)
         lacking, kept = {rank for rank, _ in missing}, {rank for rank, _ in blocks}
-        outcomes = {
-            rank: COMPLETE if rank not in lacking else PARTIAL if rank in kept else OVERWRITTEN for rank in asked
-        }
+        outcomes = {rank: COMPLETE if rank not in lacking else PARTIAL if rank in kept else OVERWRITTEN for rank in own}
         return Rows(table, outcomes)
 
     def _of_folder(self, places: Iterable[Place]) -> Iterator[tuple[Place, pa.Table, bool]]:

@@ -17,7 +17,7 @@ from producers.iteration_summaries import summarise
 from producers.labels import label
 from producers.log_answers import answers
 from producers.log_index import LogIndex
-from producers.log_store import LogStore, RecordingStore
+from producers.log_store import LogStore, RecordingStore, all_rows
 from producers.parts import encode_parts
 from schemas import catalogue
 from schemas.log_requests import EPOCHS
@@ -131,12 +131,16 @@ class LogAgent:
         """What is told unasked of an iteration: the pivots' rows, and summaries of all ranks that logged."""
         spans = self._store.spans(iteration)
         pivots, logged = tuple(self._pivots), tuple(spans.rank.tolist())
-        rows = {ranks: self._store.rows(ranks, iteration, iteration)[0] for ranks in {pivots, logged} if ranks}
+        rows = {ranks: self._rows(ranks, iteration) for ranks in {pivots, logged} if ranks}
         messages = self._encode(catalogue.COMM_OPS, rows[pivots], {}) if pivots and rows[pivots].num_rows else []
         if logged:
             batch = summarise(rows[logged], spans, iteration, last=self._store.ended)
             messages += self._encode(catalogue.ITERATION_SUMMARIES, pa.Table.from_batches([batch]), {})
         return messages
+
+    def _rows(self, ranks: Sequence[int], iteration: int) -> pa.Table:
+        parts = [found.table for found in all_rows(self._store, ranks, iteration, iteration)]
+        return pa.concat_tables([catalogue.COMM_OPS.schema.empty_table(), *parts]).unify_dictionaries().combine_chunks()
 
     def _answer(self, key: tuple[str, str], held: _Held) -> list[Message]:
         messages: list[Message] = []

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from producers import operator_windows
-from producers.log_store import PARTIAL, LogStore, Rows, joint
+from producers.log_store import PARTIAL, LogStore, Rows, all_rows
 from schemas import catalogue
 from schemas.log_requests import ROWS, STATISTICS
 from schemas.topic import Topic
@@ -43,18 +43,10 @@ def answers(store: LogStore, request: Sequence[Asked]) -> Iterator[LogAnswer]:
     if rows:
         kept = set(store.ranks)
         groups = ((asked, ranks) for asked in rows for ranks in _together(asked, kept))
-        parts = (part for asked, ranks in groups for part in _rows(store, asked, ranks))
+        parts = (part for asked, ranks in groups for part in _looked_up(store, asked, ranks, next_calls=True))
         yield from _by_outcome(catalogue.COMM_OPS, parts)
     if windows:
         yield from _by_outcome(catalogue.OPERATOR_WINDOWS, _windows(store, windows))
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Records of some ranks, and how complete each rank's are."""
-
-    rows: pa.Table
-    outcomes: Mapping[int, str]
 
 
 def _together(asked: Asked, kept: Set[int]) -> Iterator[Sequence[int]]:
@@ -65,24 +57,17 @@ def _together(asked: Asked, kept: Set[int]) -> Iterator[Sequence[int]]:
     return (ranks[first : first + step] for first in range(0, len(ranks), step))
 
 
-def _rows(store: LogStore, asked: Asked, ranks: Sequence[int]) -> Iterator[_Part]:
-    """The rows asked for of some ranks; those for whom there was no room are looked up by themselves."""
-    while ranks:
-        found = _looked_up(store, asked, ranks, next_calls=True)
-        yield _Part(found.table, found.outcomes)
-        ranks = [rank for rank in ranks if rank not in found.outcomes]
-
-
-def _looked_up(store: LogStore, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False) -> Rows:
+def _looked_up(store: LogStore, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False) -> Iterator[Rows]:
     where = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
-    found = store.rows(ranks, *(asked[name] for name in where), next_calls=next_calls)
-    if not asked["positions"]:
-        return found
-    positions = pa.array(asked["positions"], found.table.schema.field("position").type)
-    return found._replace(table=found.table.filter(pc.is_in(found.table.column("position"), positions)))
+    for found in all_rows(store, ranks, *(asked[name] for name in where), next_calls=next_calls):
+        if asked["positions"]:
+            positions = pa.array(asked["positions"], found.table.schema.field("position").type)
+            yield found._replace(table=found.table.filter(pc.is_in(found.table.column("position"), positions)))
+        else:
+            yield found
 
 
-def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
+def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[Rows]:
     """Statistics and series; what is asked of several stretches of iterations is one window."""
     stretches: dict[Hashable, list[Asked]] = defaultdict(list)
     for asked in request:
@@ -102,19 +87,19 @@ def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[_Part]:
             yield from _each_rank(store, window, one)
         else:  # of no operator in particular: there is nothing that could be told
             empty = catalogue.OPERATOR_WINDOWS.schema.empty_table()
-            yield _Part(empty, dict.fromkeys(sorted(set(window[0]["ranks"]) & set(store.ranks)), PARTIAL))
+            yield Rows(empty, dict.fromkeys(sorted(set(window[0]["ranks"]) & set(store.ranks)), PARTIAL))
 
 
-def _each_rank(store: LogStore, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[_Part]:
+def _each_rank(store: LogStore, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[Rows]:
     """Rank by rank: a window of all ranks of a host at once would take gigabytes."""
     for rank in sorted(set(window[0]["ranks"] or ()) & set(store.ranks)):
-        found = [_looked_up(store, asked, [rank]) for asked in window]
+        found = [rows for asked in window for rows in _looked_up(store, asked, [rank])]
         tables = [each.table.select(operator_windows.COLUMNS) for each in found]
-        rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        yield _Part(pa.Table.from_batches([made(rows)]), {rank: joint(each.outcome for each in found)})
+        records = made(pa.concat_tables(tables).unify_dictionaries().combine_chunks())
+        yield Rows(pa.Table.from_batches([records]), {rank: _joint(each.outcomes[rank] for each in found)})
 
 
-def _by_outcome(topic: Topic, parts: Iterable[_Part]) -> Iterator[LogAnswer]:
+def _by_outcome(topic: Topic, parts: Iterable[Rows]) -> Iterator[LogAnswer]:
     parts = list(parts)
     told: dict[int, set[str]] = defaultdict(set)
     for part in parts:
@@ -122,11 +107,17 @@ def _by_outcome(topic: Topic, parts: Iterable[_Part]) -> Iterator[LogAnswer]:
             told[rank].add(outcome)
     ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank in sorted(told):
-        ranks_of[joint(told[rank])].append(rank)
-    rows = pa.concat_tables([topic.schema.empty_table(), *(part.rows for part in parts)]).unify_dictionaries()
+        ranks_of[_joint(told[rank])].append(rank)
+    rows = pa.concat_tables([topic.schema.empty_table(), *(part.table for part in parts)]).unify_dictionaries()
     for outcome, ranks in ranks_of.items():
         own = rows if len(ranks_of) == 1 else rows.filter(_of(rows, ranks))
         yield LogAnswer(topic, tuple(ranks), outcome, own)
+
+
+def _joint(outcomes: Iterable[str]) -> str:
+    """How complete several answers of one rank are together."""
+    distinct = set(outcomes)
+    return distinct.pop() if len(distinct) == 1 else PARTIAL
 
 
 def _of(rows: pa.Table, ranks: Collection[int]) -> pa.ChunkedArray:

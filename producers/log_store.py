@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from producers.next_calls import COLUMNS, following_calls, lacks_ends, with_foll
 
 COMPLETE, PARTIAL, OVERWRITTEN = "complete", "partial", "overwritten"
 MAX_ROWS = 4_000_000
-"""Rows that are looked up at once at most."""
+"""Rows that a store answers with at once at most."""
 
 
 @dataclass(frozen=True)
@@ -40,30 +40,18 @@ class Rows(NamedTuple):
     table: pa.Table
     outcomes: Mapping[int, str]
 
-    @property
-    def outcome(self) -> str:
-        """How far the rows of all these ranks together are all."""
-        return joint(self.outcomes.values())
-
     @classmethod
     def bounded(cls, table: pa.Table, outcomes: Mapping[int, str], most: int) -> Self:
-        """Of as many ranks as have at most so many rows together: the others are left out, and can be asked for again.
-        The first one is not; what it has beyond them is cut off.
+        """As many ranks, in their order, as have at most so many rows together; the others are left out. The first rank
+        never is: where it alone has more, they are cut off.
         """
         if table.num_rows <= most:
             return cls(table, outcomes)
         ranks = sorted(outcomes)
         ends = np.searchsorted(integers(table, "rank"), ranks, side="right")
         fit = int(np.searchsorted(ends, most, side="right"))
-        if not fit:
-            return cls(table.slice(0, most), {ranks[0]: PARTIAL})
-        return cls(table.slice(0, ends[fit - 1]), {rank: outcomes[rank] for rank in ranks[:fit]})
-
-
-def joint(outcomes: Iterable[str]) -> str:
-    """What several outcomes come to; nothing lacks where nothing was asked for."""
-    distinct = set(outcomes) or {COMPLETE}
-    return distinct.pop() if len(distinct) == 1 else PARTIAL
+        kept = {rank: outcomes[rank] for rank in ranks[:fit]} or {ranks[0]: PARTIAL}
+        return cls(table.take(pa.array(np.arange(ends[fit - 1] if fit else most))), kept)  # a slice would keep all
 
 
 class LogStore(Protocol):
@@ -120,6 +108,17 @@ class LogStore(Protocol):
         log of these iterations tells.
         """
         ...
+
+
+def all_rows(store: LogStore, ranks: Iterable[int], *where: Any, next_calls: bool = False) -> Iterator[Rows]:
+    """What ``LogStore.rows`` gives of all of the ranks that are kept, as many at a time as there is room for."""
+    left = sorted(set(ranks) & set(store.ranks))
+    at_once = len(left)
+    while left:
+        found = store.rows(left[:at_once], *where, next_calls=next_calls)
+        yield found
+        at_once = len(found.outcomes)
+        left = left[at_once:]
 
 
 class RecordingStore:
@@ -202,9 +201,11 @@ class RecordingStore:
             return Rows(table, dict.fromkeys(asked.tolist(), OVERWRITTEN))
         kept = np.arange(np.searchsorted(self._index.iterations, max(iteration_from, oldest)), self._next)
         expected = int((self._index.iterations[kept] <= iteration_to).sum())
-        whole = (self._index.blocks.rank[blocks] == asked[:, None]).sum(axis=1) == expected
+        of_rank = self._index.blocks.rank[blocks]
+        logged = np.searchsorted(of_rank, asked, side="right") - np.searchsorted(of_rank, asked)
+        whole = logged == expected
         whole &= iteration_from >= oldest and iteration_to <= self.closed
-        whole &= ~np.isin(asked, self._lacking(asked, iteration_from, iteration_to, code, low, high))
+        whole &= ~np.isin(asked, self._hit(asked, iteration_from, iteration_to, code, low, high))
         outcomes = np.where(whole, COMPLETE, PARTIAL)
         return Rows.bounded(table, dict(zip(asked.tolist(), outcomes.tolist(), strict=True)), self._max_rows)
 
@@ -221,7 +222,7 @@ class RecordingStore:
     def _rows_of(self, blocks: Ints) -> Ints:
         return _ranges(np.stack([self._index.blocks.first[blocks], self._index.blocks.last[blocks]], axis=1))
 
-    def _lacking(
+    def _hit(
         self, ranks: Ints, iteration_from: int, iteration_to: int, communicator: int | None, low: int, high: int
     ) -> Ints:
         """The ranks of which rows are missing among those asked for."""

@@ -71,9 +71,10 @@ class SimulatedStore:
         iterations = range(max(iteration_from, oldest), min(iteration_to, self.closed) + 1)
         wanted = Wanted(communicator, seq_from, seq_to, next_calls)
         table, lacking = self._log.rows(asked, iterations, wanted, most=self._max_rows)
+        if iteration_to < oldest:
+            return Rows(table, dict.fromkeys(asked, OVERWRITTEN))
         within = iteration_from >= oldest and iteration_to <= self.closed
-        whole = {rank: COMPLETE if within and rank not in lacking else PARTIAL for rank in asked}
-        outcomes = dict.fromkeys(asked, OVERWRITTEN) if iteration_to < oldest else whole
+        outcomes = {rank: COMPLETE if within and rank not in lacking else PARTIAL for rank in asked}
         return Rows.bounded(table, outcomes, self._max_rows)
 
 

@@ -7,7 +7,7 @@ counted apart.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import NamedTuple, Self, TypeVar
 
 import pyarrow as pa
@@ -53,7 +53,7 @@ class TimedLog(LazyLog):
 
     def rows(
         self, ranks: Iterable[int], iterations: Sequence[int], wanted: Wanted = _ALL, *, most: int | None = None
-    ) -> tuple[pa.Table, bool]:
+    ) -> tuple[pa.Table, Set[int]]:
         return self._timed(lambda: super(TimedLog, self).rows(ranks, iterations, wanted, most=most))
 
     def span(self, rank: int, iteration: int) -> Span:

@@ -168,9 +168,7 @@ class LiveStore:
         )
         logged = [set(self._kept[i].spans.rank.tolist()) for i in iterations]
         lacking = self._losses.hit(asked, (iteration_from, iteration_to), communicator, seqs)
-        whole = {
-            rank for rank in asked if within and rank not in lacking and all(rank in ranks_of for ranks_of in logged)
-        }
+        whole = set(asked).intersection(*logged) - lacking if within else set()
         outcomes = {rank: COMPLETE if rank in whole else PARTIAL for rank in asked}
         return Rows.bounded(table, outcomes, self._max_rows)
 

@@ -64,7 +64,8 @@ class LazyLog:
 
         Once there are more than ``most`` rows, nothing that follows is worked out.
         """
-        lacking, count = set(), 0
+        lacking: set[int] = set()
+        count = 0
         of_stage: dict[int, list[Lines]] = {}
         for rank in sorted(ranks):
             of_rank = []
@@ -72,7 +73,8 @@ class LazyLog:
                 if most is not None and count > most:
                     break
                 lines, complete = self._lines(rank, iteration, wanted)
-                lacking |= set() if complete else {rank}
+                if not complete:
+                    lacking.add(rank)
                 count += len(lines.rank)
                 of_rank += [lines] if len(lines.rank) else []
             if of_rank and wanted.next_calls and self.run.scenario.omissions.ends:

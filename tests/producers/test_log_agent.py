@@ -348,9 +348,30 @@ def test_ranks_that_are_too_many_to_be_looked_up_at_once_are_all_answered() -> N
     index = LogIndex(label(TRAINING.table()).table)
     whole = all_closed(RecordingStore(job_of(TRAINING), index)).rows(range(8), 0, 4, seq_to=9).table
     bounded = all_closed(RecordingStore(job_of(TRAINING), index, max_rows=whole.num_rows // 3))
+    assert set(bounded.rows(range(8), 0, 4, seq_to=9).outcomes) < set(range(8))
     (message,) = LogAgent(bounded, "h", ()).process(request(range(8), 0, 4, seq_to=9))
     assert (message.headers["outcome"], message.headers["ranks"]) == ("complete", "0,1,2,3,4,5,6,7")
     assert rows([message], COMM_OPS) == whole.to_pylist()
+
+
+def test_a_rank_that_alone_has_too_many_rows_does_not_keep_others_from_being_answered() -> None:
+    index = LogIndex(label(TRAINING.table()).table)
+    of_rank = TRAINING.table().num_rows // 8
+    store = all_closed(RecordingStore(job_of(TRAINING), index, max_rows=of_rank - 1))
+    (message,) = LogAgent(store, "h", ()).process(request(range(8), 0, 4, seq_from=0))
+    assert (message.headers["outcome"], message.headers["ranks"]) == ("partial", "0,1,2,3,4,5,6,7")
+    assert len(rows([message], COMM_OPS)) == 8 * (of_rank - 1)
+
+
+def test_summaries_of_ranks_that_are_too_many_to_be_looked_up_at_once_are_told_all_the_same() -> None:
+    index = LogIndex(label(TRAINING.table()).table)
+    an_iteration = TRAINING.table().num_rows // 40
+    told, expected = (
+        drained(LogAgent(RecordingStore(job_of(TRAINING), index, max_rows=most), "h", (0, 2, 3)))
+        for most in (2 * an_iteration, 100 * an_iteration)
+    )
+    assert rows(told, ITERATION_SUMMARIES) == rows(expected, ITERATION_SUMMARIES)
+    assert rows(told, COMM_OPS) == rows(expected, COMM_OPS)
 
 
 def all_closed(store: RecordingStore) -> RecordingStore:

@@ -110,23 +110,21 @@ def test_what_is_not_closed_does_not_come(store: Make) -> None:
 
 def test_an_iteration_that_a_rank_lacks_makes_it_partial(store: Make) -> None:
     made = store(where(~((pc.field("rank") == 3) & (pc.field("iteration") == 2))))
-    assert made.rows([2], 1, 3).outcome == "complete"
-    assert made.rows([2, 3, 4], 1, 3).outcome == "partial"
     assert made.rows([2, 3, 4], 1, 3).outcomes == {2: "complete", 3: "partial", 4: "complete"}
-    assert (
-        made.rows([3], 3, 4).outcome == "partial"
-    )  # the hole reaches to where iteration 3 begins: it may reach into it
-    assert made.rows([3], 4, 5).outcome == "complete"
+    assert made.rows([3], 3, 4).outcomes == {
+        3: "partial"
+    }  # the hole reaches to where iteration 3 begins: it may reach into it
+    assert made.rows([3], 4, 5).outcomes == {3: "complete"}
 
 
 def test_a_lost_line_makes_only_what_holds_it_partial(store: Make) -> None:
     gone = (pc.field("rank") == 0) & (pc.field("communicator") == "tp0") & (pc.field("seq") == 2 * 16 + 5)
     made = store(where(~gone))
-    assert made.rows([0], 2, 2).outcome == "partial"
-    assert made.rows([0], 2, 2, "dp0").outcome == "complete"
-    assert made.rows([0], 2, 2, "tp0", 33, 36).outcome == "complete"
-    assert made.rows([0], 2, 2, "tp0", 33, 37).outcome == "partial"
-    assert made.rows([0], 1, 1).outcome == "complete"
+    assert made.rows([0], 2, 2).outcomes == {0: "partial"}
+    assert made.rows([0], 2, 2, "dp0").outcomes == {0: "complete"}
+    assert made.rows([0], 2, 2, "tp0", 33, 36).outcomes == {0: "complete"}
+    assert made.rows([0], 2, 2, "tp0", 33, 37).outcomes == {0: "partial"}
+    assert made.rows([0], 1, 1).outcomes == {0: "complete"}
     assert made.rows([0, 1], 2, 2).outcomes == {0: "partial", 1: "complete"}
 
 
@@ -137,7 +135,7 @@ def test_a_store_may_forget(store: Make) -> None:
     rows, outcomes = made.rows([0], 3, 4)
     assert set(rows.column("iteration").to_pylist()) == {4}
     assert outcomes == {0: "partial"}
-    assert made.rows([0], 4, 5).outcome == "complete"
+    assert made.rows([0], 4, 5).outcomes == {0: "complete"}
 
 
 def test_an_answer_has_a_bound(store: Make) -> None:

@@ -89,7 +89,7 @@ def test_it_answers_as_a_store_of_the_whole_log(asked: Asked, keep: int | None) 
 
 
 @settings(max_examples=40, deadline=None)
-@given(asked=ASKED, lost=st.sampled_from([0.0, 0.05]))
+@given(asked=ASKED, lost=st.sampled_from([0.0, 0.05, 0.97]))
 def test_where_no_ends_are_logged_it_tells_when_ranks_went_on_as_a_store_of_the_whole_log(
     asked: Asked, lost: float
 ) -> None:
