@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from diagnosis.arrays import Ints
 from diagnosis.columns import codes, integers
 from diagnosis.positions import Positions, operator_positions
+from producers.late_waits import without_late_waits
 
 Bools = NDArray[np.bool_]
 
@@ -56,7 +57,7 @@ class LogIndex:
     """Rows of telemetry.comm_ops sorted by rank, iteration and call order; those outside of iterations are left out.
 
     ``table`` is in call order within each rank. Its positions are worked out anew from the sequence numbers,
-    so that a lost line does not shift them.
+    so that a lost line does not shift them. Ends of sends that were waited for late are left out of it.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -73,6 +74,7 @@ class LogIndex:
         at = table.schema.get_field_index("position")
         self.table = self.table.set_column(at, table.schema.field(at), pa.array(positions.position))
         self.blocks = self._blocks(positions)
+        self.table = without_late_waits(self.table)
         self.iterations: Ints = np.unique(self.blocks.iteration)
 
     def of(self, rank: int, iteration_from: int, iteration_to: int) -> tuple[int, int]:

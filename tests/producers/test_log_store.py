@@ -186,6 +186,22 @@ def test_rows_outside_of_iterations_stay_away(store: Make) -> None:
     assert outcomes == dict.fromkeys(range(8), "complete")
 
 
+def test_of_a_send_that_was_waited_for_late_it_is_told_when_its_rank_went_on(store: Make) -> None:
+    number = pa.array(np.arange(TABLE.num_rows))
+    sends = (pc.field("rank") == 0) & (pc.field("iteration") == 2) & (pc.field("op") == "send")
+    late = pc.is_in(number, TABLE.append_column("number", number).filter(sends).column("number"))
+    waited_ns = pc.max(where((pc.field("rank") == 0) & (pc.field("iteration") == 2)).column("end_ns"))
+    at = TABLE.schema.get_field_index("end_ns")
+
+    def with_ends_of_these(end_ns: pa.Scalar) -> list[dict[str, Any]]:
+        ends = pc.if_else(late, end_ns, TABLE.column("end_ns"))
+        told = store(TABLE.set_column(at, TABLE.schema.field(at), ends)).rows([0], 1, 3, next_calls=True).table
+        assert pc.count(told.column("next_call_ns")).as_py() == TRAINING.microbatches
+        return list(told.select(["communicator", "seq", "call_ns", "end_ns", "next_call_ns"]).to_pylist())
+
+    assert with_ends_of_these(waited_ns) == with_ends_of_these(pa.scalar(None, pa.int64()))
+
+
 def test_rows_of_an_iteration_come_together_however_they_were_called(store: Make) -> None:
     """An iteration's last operators may be called after the next one's first."""
     order = np.arange(TABLE.num_rows)
