@@ -54,11 +54,21 @@ def agreeing(finding: Evidence, others: Sequence[Evidence]) -> list[Evidence]:
     return together
 
 
+def says_something(finding: Evidence, incident: Incident, comparable: float) -> bool:
+    """Whether a finding that is compatible with an incident says anything of its ranks. One about fewer of them that
+    explains less than a comparable part does not: of what slows several ranks, each of them alone sometimes shows a
+    part.
+    """
+    if _of_the_same_devices(incident, finding) or _is_switch(incident) != _is_switch(finding):
+        return True
+    return not set(finding.ranks) < set(incident.ranks) or finding.share >= comparable * incident.share
+
+
 def agreed(incident: Incident, finding: Evidence, comparable: float) -> Agreed:
     """What both say, where they are compatible: they name the culprit together.
 
-    But where one of them explains less than a comparable part of what the other does, it does not narrow that one: of
-    what slows several ranks, each of them alone sometimes shows a part. Nor is a switch narrowed to one of its NICs, of
+    But where one of them explains less than a comparable part of what the other does, it does not narrow that one
+    (``says_something``). Nor is a switch narrowed to one of its NICs, of
     which not each finding shows that others are slow as well.
     """
     here, there = set(incident.ranks), set(finding.ranks)
@@ -72,7 +82,7 @@ def agreed(incident: Incident, finding: Evidence, comparable: float) -> Agreed:
         return Agreed(incident.ranks, {}, incident.doubt)
     if _is_switch(finding) and not _is_switch(incident):
         return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
-    if there < here and finding.share < comparable * incident.share:
+    if not says_something(finding, incident, comparable):
         return Agreed(incident.ranks, {}, incident.doubt)
     if here < there and 0 < incident.share < comparable * finding.share:
         return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)

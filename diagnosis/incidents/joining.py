@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from diagnosis.incidents import spans
-from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt
+from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt, says_something
 from diagnosis.incidents.evidence import Evidence, Incident, Run, evidence_from_state, evidence_to_state, hangs
 from diagnosis.incidents.moments import MomentSettings, momentary
 from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION
@@ -144,7 +144,8 @@ class IncidentJoiner:
     def _judged_together(self, together: list[Evidence]) -> Incident | Rule:
         """The incident that findings make which agree, or the rule that they do not meet.
 
-        Each agrees with the newest one; one that does not with what those before it say together is left out.
+        Each agrees with the newest one; one that does not with what those before it say together is left out. Who says
+        nothing of its ranks confirms nothing.
         """
         first, *later = sorted(together, key=lambda known: known.at)
         incident, together = _opened(first, self.make_id(first)), [first]
@@ -152,7 +153,8 @@ class IncidentJoiner:
             if compatible(incident, known):
                 incident = self._supported(incident, known)
                 together.append(known)
-        unmet = [self._unmet([known for known in together if known.method == of]) for of in incident.methods]
+        telling = [known for known in together if says_something(known, incident, self.settings.comparable_share)]
+        unmet = [self._unmet([known for known in telling if known.method == of]) for of in incident.methods]
         if None not in unmet:
             return max(rule for rule in unmet if rule is not None)
         if incident.confidence < self.settings.least_confidence:
@@ -175,6 +177,7 @@ class IncidentJoiner:
         """The incident with one more finding; its revision rises where a person must hear of the change."""
         if finding.id in incident.findings:
             return incident
+        says = says_something(finding, incident, self.settings.comparable_share)
         ranks, changes, before = agreed(incident, finding, self.settings.comparable_share)
         run, pattern = spans.run_of(finding), _pattern(incident, finding)
         runs, folded = spans.folded({**incident.runs, run: spans.span(finding, incident.runs.get(run))}, run.method)
@@ -187,7 +190,7 @@ class IncidentJoiner:
             period=finding.period or incident.period,
             runs=runs,
             folded=incident.folded + (folded if run.method == incident.methods[0] else 0),
-            doubt=before * doubt(finding, ranks),
+            doubt=before * (doubt(finding, ranks) if says else 1.0),
             methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
             findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
             updated_ns=max(incident.updated_ns, finding.found_ns),

@@ -153,7 +153,7 @@ def test_a_weak_finding_on_one_of_a_group_does_not_keep_the_group_from_being_nam
 
     weak, strong = (found(21, 1, cause="communication_slow", share=share) for share in (0.29, 1.0))
     records = joined([of_group(20), weak, of_group(22)])[1]
-    assert [record.ranks for record in records] == [(1, 2, 3, 4)] * 2
+    assert [record.ranks for record in records] == [(1, 2, 3, 4)]
     assert records[-1].findings == (of_group(20).id, weak.id, of_group(22).id)
     assert joined([of_group(20), strong])[1][-1].ranks == (1,)
 
@@ -550,6 +550,19 @@ def test_a_part_that_one_rank_shows_alone_does_not_narrow_what_explains_all_of_t
     assert {device.device for device in incident.devices} == {"nic:h1/0", "nic:h5/0"}
     narrowed = [transfers(20, 1, 5, share=0.9), transfers(21, 1, share=0.5), transfers(22, 1, 5, share=0.8)]
     assert only(narrowed).ranks == (1,)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_part_that_one_rank_shows_alone_does_not_confirm_what_was_found_of_two(order: tuple[int, int]) -> None:
+    """As a NIC that is slow beside another one, and a hiccup of its group long before."""
+
+    def incidents(share: float) -> list[tuple[int, ...]]:
+        told = [((1, 5), 1.0), ((1,), share)]
+        joiner, _ = joined(transfers(20 + i, *told[n][0], share=told[n][1]) for i, n in enumerate(order))
+        return [incident.ranks for incident in joiner.incidents.values()]
+
+    assert incidents(0.45) == []
+    assert incidents(0.55) == [(1,)]
 
 
 def test_groups_that_one_device_carries_are_one_incident() -> None:
