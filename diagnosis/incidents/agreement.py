@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from diagnosis.incidents.evidence import Evidence, Incident, Ranks
@@ -64,12 +65,28 @@ def says_something(finding: Evidence, incident: Incident, comparable: float) -> 
     return not set(finding.ranks) < set(incident.ranks) or finding.share >= comparable * incident.share
 
 
-def agreed(incident: Incident, finding: Evidence, comparable: float) -> Agreed:
+def backed(ranks: Iterable[int], told: Sequence[Evidence], agreement: float) -> bool:
+    """Whether findings name nobody but these ranks on at least a part of the iterations that one method has found
+    anything on.
+    """
+    on: defaultdict[str, set[int]] = defaultdict(set)
+    by: defaultdict[str, set[int]] = defaultdict(set)
+    for known in told:
+        on[known.method].add(known.at)
+        if set(known.ranks) <= set(ranks):
+            by[known.method].add(known.at)
+    return any(len(by[method]) >= agreement * len(iterations) for method, iterations in on.items())
+
+
+def agreed(
+    incident: Incident, finding: Evidence, told: Sequence[Evidence], comparable: float, agreement: float
+) -> Agreed:
     """What both say, where they are compatible: they name the culprit together.
 
     But where one of them explains less than a comparable part of what the other does, it does not narrow that one
-    (``says_something``). Nor is a switch narrowed to one of its NICs, of
-    which not each finding shows that others are slow as well.
+    (``says_something``). Nor does one that too few of those ``told``, the incident's and this one, bear out: a member
+    that has a hiccup does not make the others fine, of whom all other searches say as much. Nor is a switch narrowed to
+    one of its NICs, of which not each finding shows that others are slow as well.
     """
     here, there = set(incident.ranks), set(finding.ranks)
     if _of_the_same_devices(incident, finding):
@@ -82,8 +99,13 @@ def agreed(incident: Incident, finding: Evidence, comparable: float) -> Agreed:
         return Agreed(incident.ranks, {}, incident.doubt)
     if _is_switch(finding) and not _is_switch(incident):
         return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
-    if not says_something(finding, incident, comparable):
+    narrower = there < here and not backed(there, told, agreement)
+    if narrower or not says_something(finding, incident, comparable):
         return Agreed(incident.ranks, {}, incident.doubt)
+    if here < there and any(set(known.ranks) <= here for known in told) and not backed(here, told, agreement):
+        wider = [known for known in told if here < set(known.ranks) and backed(known.ranks, told, agreement)]
+        known = min(wider, key=lambda known: len(known.ranks), default=finding)
+        return Agreed(known.ranks, _about(known.ranks, incident, known), incident.doubt)
     if here < there and 0 < incident.share < comparable * finding.share:
         return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
     ranks = tuple(rank for rank in incident.ranks if rank in there)

@@ -31,7 +31,8 @@ _MOST_FINDINGS = 200
 class JoiningSettings:
     """``confirmations`` findings of one method on different iterations open an incident, of a hang one, if they are at
     least ``agreement`` of the iterations that it searched since the first of them, and together with those of other
-    methods leave little doubt (``least_confidence``); findings are remembered for ``window`` iterations.
+    methods leave little doubt (``least_confidence``); findings are remembered for ``window`` iterations. It is about
+    the fewest ranks to which at least ``agreement`` of its findings point, by their iterations.
 
     A finding that explains less than ``comparable_share`` of what another one does says nothing of that one's ranks;
     and a culprit of which others leave less than that part of its share has been taken over from.
@@ -178,7 +179,8 @@ class IncidentJoiner:
         if finding.id in incident.findings:
             return incident
         says = says_something(finding, incident, self.settings.comparable_share)
-        ranks, changes, before = agreed(incident, finding, self.settings.comparable_share)
+        bounds = self.settings.comparable_share, self.settings.agreement
+        ranks, changes, before = agreed(incident, finding, [*self._told(incident), finding], *bounds)
         run, pattern = spans.run_of(finding), _pattern(incident, finding)
         runs, folded = spans.folded({**incident.runs, run: spans.span(finding, incident.runs.get(run))}, run.method)
         told = set(ranks) != set(incident.ranks) or pattern != incident.pattern
@@ -196,6 +198,11 @@ class IncidentJoiner:
             updated_ns=max(incident.updated_ns, finding.found_ns),
             share=max(incident.share, finding.share) if set(finding.ranks) <= set(ranks) else incident.share,
         )
+
+    def _told(self, incident: Incident) -> list[Evidence]:
+        """The findings of an incident, of those that are remembered."""
+        own = set(incident.findings)
+        return [known for known in self.recent if known.id in own]
 
     def _loose(self) -> list[Evidence]:
         """The findings that no incident accounts for, nor a moment; those of a resolved one are not the beginning of
@@ -269,7 +276,7 @@ class IncidentJoiner:
         return bool(words) and words[-1].active
 
     def _run_told(self, incident: Incident, run: Run, over: Evidence) -> Incident:
-        of_run = [known for known in self.recent if known.id in incident.findings and spans.run_of(known) == run]
+        of_run = [known for known in self._told(incident) if spans.run_of(known) == run]
         latest = of_run[-1] if of_run else None
         runs = dict(incident.runs)
         if latest is None or not spans.is_taken_over(latest, self.recent, self.settings.comparable_share):

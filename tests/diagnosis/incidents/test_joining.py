@@ -292,18 +292,40 @@ def test_what_opens_one_incident_can_open_another() -> None:
 
 
 def test_narrowing_from_a_group_to_a_device_is_told() -> None:
-    groups = [in_run(i, 10, 2, 3, cause="communication_slow") for i in (10, 11, 13)]
-    narrow = in_run(17, 10, 3, cause="communication_slow")
-    joiner, records = joined([*groups, narrow])
+    groups = [in_run(i, 10, 2, 3, cause="communication_slow") for i in (10, 11)]
+    narrow = [in_run(i, 10, 3, cause="communication_slow") for i in (13, 17)]
+    joiner, records = joined([*groups, *narrow])
     assert [(r.revision, r.level, r.ranks) for r in records] == [
         (1, "group", (2, 3)),
         (1, "group", (2, 3)),
         (2, "device", (3,)),
     ]
     assert records[-1].candidates == ()
-    assert records[-1].devices == narrow.devices
+    assert records[-1].devices == narrow[-1].devices
     wide_again = joiner.take(in_run(25, 10, 2, 3, cause="communication_slow"))
     assert [(r.revision, r.ranks) for r in wide_again] == [(2, (3,))]
+
+
+@pytest.mark.parametrize("narrow", range(5))
+def test_one_search_of_five_that_names_a_member_does_not_narrow_what_the_others_say(narrow: int) -> None:
+    """Whoever has a hiccup of its own while a group waits for another one; but the incident may have opened with it."""
+    told = [transfers(20 + i, *((6,) if i == narrow else (0, 2, 4, 6)), share=0.9) for i in range(5)]
+    incident = only(told)
+    assert (incident.ranks, incident.level) == ((0, 2, 4, 6), "group")
+    assert {device.device for device in incident.devices} == {f"nic:h{rank}/0" for rank in (0, 2, 4, 6)}
+    assert only([*told, *(transfers(30 + i, 6, share=0.9) for i in range(2))]).ranks == (6,)
+
+
+def test_an_incident_that_opened_with_too_few_is_about_the_narrowest_that_enough_searches_name() -> None:
+    told = [transfers(20, 3, share=0.9), transfers(21, 2, 3, share=0.9), transfers(22, 2, 3, share=0.9)]
+    _, records = joined([*told, transfers(23, 0, 1, 2, 3, share=0.9)])
+    assert [(record.ranks, record.revision) for record in records] == [((3,), 1), ((2, 3), 2), ((2, 3), 2)]
+
+
+def test_what_another_method_finds_as_often_narrows_it_however_rarely_it_looks() -> None:
+    told = [transfers(20 + i, 0, 2, 4, 6, share=0.9) for i in range(5)]
+    measured = found(1, 2, cause="communication_slow", method="nic_traffic", share=0.9)
+    assert only([*told, measured]).ranks == (2,)
 
 
 def test_groups_that_cannot_tell_their_members_apart_meet_in_the_culprit() -> None:
@@ -316,7 +338,7 @@ def test_groups_that_cannot_tell_their_members_apart_meet_in_the_culprit() -> No
 def test_what_was_said_of_a_wider_group_says_less_of_each_member() -> None:
     wide = [found(i, *range(8), cause="communication_slow", share=0.9) for i in (20, 21)]
     group = only(wide)
-    device = only([*wide, found(22, 5, cause="communication_slow", share=0.5)])
+    device = only([*wide, *(found(i, 5, cause="communication_slow", share=0.5) for i in (22, 23))])
     assert group.confidence == pytest.approx(0.99)
     assert 0.5 < device.confidence < 0.85
 
@@ -548,7 +570,7 @@ def test_a_part_that_one_rank_shows_alone_does_not_narrow_what_explains_all_of_t
     [incident] = joiner.incidents.values()
     assert (incident.ranks, incident.level, incident.candidates) == ((1, 5), "group", ((1,), (5,)))
     assert {device.device for device in incident.devices} == {"nic:h1/0", "nic:h5/0"}
-    narrowed = [transfers(20, 1, 5, share=0.9), transfers(21, 1, share=0.5), transfers(22, 1, 5, share=0.8)]
+    narrowed = [transfers(20, 1, 5, share=0.9), transfers(21, 1, share=0.5), transfers(22, 1, share=0.5)]
     assert only(narrowed).ranks == (1,)
 
 
