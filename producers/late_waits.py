@@ -1,7 +1,8 @@
 """Sends that were waited for long after they were posted: what their log tells is when somebody waited, not their end.
 
-A rank may post its sends and wait for all of them once its iteration is done, as torch.distributed.pipelining does. It
-computes meanwhile, and takes part in other operators, so that the time until then is not the send's.
+A rank may post its sends and wait for all of them once its iteration is done. It computes meanwhile, and takes part in
+other operators, so that the time until then is not the send's. Where the rank does have to wait for such a send in the
+end, that is taken for computing: nobody knows any better.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _OPEN = np.iinfo(np.int64).max
 """Stands for an end that is not known."""
 
 _BLOCKING_SHARE = 0.5
-"""Of a rank's operators that are no sends: above it a rank waits for an operator before it calls the next one."""
+"""Of a rank's operators that are no sends: above it a rank waits for one of them before it calls the next."""
 
 
 def without_late_waits(rows: pa.Table) -> pa.Table:
@@ -30,7 +31,7 @@ def without_late_waits(rows: pa.Table) -> pa.Table:
     sends = np.asarray(pc.fill_null(pc.equal(rows.column("op"), "send"), False).to_numpy(), dtype=np.bool_)
     if not (sends & (end_ns >= 0)).any():
         return rows
-    order = np.lexsort((call_ns, rank))
+    order = np.lexsort((integers(rows, "call_order"), call_ns, rank))
     end_ns = np.where(end_ns < 0, _OPEN, end_ns)
     bounds = np.flatnonzero(np.diff(rank[order])) + 1
     late = np.zeros(len(rank), dtype=np.bool_)
@@ -45,10 +46,11 @@ def without_late_waits(rows: pa.Table) -> pa.Table:
 
 def _late(call_ns: Ints, end_ns: Ints, sends: Bools) -> Bools:
     """Which of a rank's operators, in the order of their calls, are sends that were waited for late; shape (n,)."""
-    next_call = np.append(call_ns[1:], _OPEN)
-    known = (end_ns != _OPEN) & ~sends
-    if not known.any() or (end_ns <= next_call)[known].mean() <= _BLOCKING_SHARE:
+    known = end_ns != _OPEN
+    others = np.flatnonzero(~sends)
+    waited = end_ns[others] <= np.append(call_ns[others[1:]], _OPEN)
+    if not waited[known[others]].any() or waited[known[others]].mean() <= _BLOCKING_SHARE:
         return np.zeros(len(sends), dtype=np.bool_)
     later_done = np.append(np.minimum.accumulate(end_ns[::-1])[::-1][1:], _OPEN)
-    went_on = np.append(call_ns, _OPEN)[np.searchsorted(call_ns, later_done)]
-    return np.asarray(sends & (end_ns != _OPEN) & (went_on < end_ns), dtype=np.bool_)
+    went_on = np.append(call_ns, _OPEN)[np.searchsorted(call_ns, later_done, side="right")]
+    return np.asarray(sends & known & (went_on < end_ns), dtype=np.bool_)

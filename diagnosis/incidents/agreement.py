@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from diagnosis.incidents.evidence import Evidence, Incident, Ranks
@@ -55,27 +55,17 @@ def agreeing(finding: Evidence, others: Sequence[Evidence]) -> list[Evidence]:
     return together
 
 
-def says_something(finding: Evidence, incident: Incident, comparable: float) -> bool:
-    """Whether a finding that is compatible with an incident says anything of its ranks. One about fewer of them that
-    explains less than a comparable part does not: of what slows several ranks, each of them alone sometimes shows a
-    part.
-    """
-    if _of_the_same_devices(incident, finding) or _is_switch(incident) != _is_switch(finding):
-        return True
-    return not set(finding.ranks) < set(incident.ranks) or finding.share >= comparable * incident.share
-
-
-def backed(ranks: Iterable[int], told: Sequence[Evidence], agreement: float) -> bool:
-    """Whether findings name nobody but these ranks on at least a part of the iterations that one method has found
-    anything on.
+def borne_out(ranks: Ranks, told: Sequence[Evidence], agreement: float) -> bool:
+    """Whether findings are about these ranks, or some of them, on at least a part of the iterations that one method has
+    ``told`` anything of.
     """
     on: defaultdict[str, set[int]] = defaultdict(set)
-    by: defaultdict[str, set[int]] = defaultdict(set)
+    narrow: defaultdict[str, set[int]] = defaultdict(set)
     for known in told:
         on[known.method].add(known.at)
-        if set(known.ranks) <= set(ranks):
-            by[known.method].add(known.at)
-    return any(len(by[method]) >= agreement * len(iterations) for method, iterations in on.items())
+        if set(ranks).issuperset(known.ranks):
+            narrow[known.method].add(known.at)
+    return any(len(narrow[method]) >= agreement * len(iterations) for method, iterations in on.items())
 
 
 def agreed(
@@ -83,10 +73,11 @@ def agreed(
 ) -> Agreed:
     """What both say, where they are compatible: they name the culprit together.
 
-    But where one of them explains less than a comparable part of what the other does, it does not narrow that one
-    (``says_something``). Nor does one that too few of those ``told``, the incident's and this one, bear out: a member
-    that has a hiccup does not make the others fine, of whom all other searches say as much. Nor is a switch narrowed to
-    one of its NICs, of which not each finding shows that others are slow as well.
+    But where one of them explains less than a comparable part of what the other does, it does not narrow that one: of
+    what slows several ranks, each of them alone sometimes shows a part. Nor do too few of what was ``told`` of the
+    incident, this finding included: a member that has a hiccup does not make the others fine, of whom all other
+    searches say as much. Nor is a switch narrowed to one of its NICs, of which not each finding shows that others are
+    slow as well.
     """
     here, there = set(incident.ranks), set(finding.ranks)
     if _of_the_same_devices(incident, finding):
@@ -99,13 +90,9 @@ def agreed(
         return Agreed(incident.ranks, {}, incident.doubt)
     if _is_switch(finding) and not _is_switch(incident):
         return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
-    narrower = there < here and not backed(there, told, agreement)
-    if narrower or not says_something(finding, incident, comparable):
+    weak = finding.share < comparable * incident.share
+    if there < here and (weak or not borne_out(finding.ranks, told, agreement)):
         return Agreed(incident.ranks, {}, incident.doubt)
-    if here < there and any(set(known.ranks) <= here for known in told) and not backed(here, told, agreement):
-        wider = [known for known in told if here < set(known.ranks) and backed(known.ranks, told, agreement)]
-        known = min(wider, key=lambda known: len(known.ranks), default=finding)
-        return Agreed(known.ranks, _about(known.ranks, incident, known), incident.doubt)
     if here < there and 0 < incident.share < comparable * finding.share:
         return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
     ranks = tuple(rank for rank in incident.ranks if rank in there)

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from diagnosis.incidents import spans
-from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt, says_something
+from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt
 from diagnosis.incidents.evidence import Evidence, Incident, Run, evidence_from_state, evidence_to_state, hangs
 from diagnosis.incidents.moments import MomentSettings, momentary
 from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION
@@ -31,8 +31,8 @@ _MOST_FINDINGS = 200
 class JoiningSettings:
     """``confirmations`` findings of one method on different iterations open an incident, of a hang one, if they are at
     least ``agreement`` of the iterations that it searched since the first of them, and together with those of other
-    methods leave little doubt (``least_confidence``); findings are remembered for ``window`` iterations. It is about
-    the fewest ranks to which at least ``agreement`` of its findings point, by their iterations.
+    methods leave little doubt (``least_confidence``); findings are remembered for ``window`` iterations. An incident is
+    narrowed to some of its ranks once at least ``agreement`` of its findings, by their iterations, point at no others.
 
     A finding that explains less than ``comparable_share`` of what another one does says nothing of that one's ranks;
     and a culprit of which others leave less than that part of its share has been taken over from.
@@ -145,8 +145,7 @@ class IncidentJoiner:
     def _judged_together(self, together: list[Evidence]) -> Incident | Rule:
         """The incident that findings make which agree, or the rule that they do not meet.
 
-        Each agrees with the newest one; one that does not with what those before it say together is left out. Who says
-        nothing of its ranks confirms nothing.
+        Each agrees with the newest one; one that does not with what those before it say together is left out.
         """
         first, *later = sorted(together, key=lambda known: known.at)
         incident, together = _opened(first, self.make_id(first)), [first]
@@ -154,8 +153,7 @@ class IncidentJoiner:
             if compatible(incident, known):
                 incident = self._supported(incident, known)
                 together.append(known)
-        telling = [known for known in together if says_something(known, incident, self.settings.comparable_share)]
-        unmet = [self._unmet([known for known in telling if known.method == of]) for of in incident.methods]
+        unmet = [self._unmet([known for known in together if known.method == of]) for of in incident.methods]
         if None not in unmet:
             return max(rule for rule in unmet if rule is not None)
         if incident.confidence < self.settings.least_confidence:
@@ -178,7 +176,6 @@ class IncidentJoiner:
         """The incident with one more finding; its revision rises where a person must hear of the change."""
         if finding.id in incident.findings:
             return incident
-        says = says_something(finding, incident, self.settings.comparable_share)
         bounds = self.settings.comparable_share, self.settings.agreement
         ranks, changes, before = agreed(incident, finding, [*self._told(incident), finding], *bounds)
         run, pattern = spans.run_of(finding), _pattern(incident, finding)
@@ -192,7 +189,7 @@ class IncidentJoiner:
             period=finding.period or incident.period,
             runs=runs,
             folded=incident.folded + (folded if run.method == incident.methods[0] else 0),
-            doubt=before * (doubt(finding, ranks) if says else 1.0),
+            doubt=before * doubt(finding, ranks),
             methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
             findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
             updated_ns=max(incident.updated_ns, finding.found_ns),

@@ -37,14 +37,18 @@ def test_a_send_that_outlasts_what_its_rank_did_meanwhile_has_no_end() -> None:
 def test_sends_that_are_waited_for_at_once_end_when_they_are_said_to() -> None:
     blocking: list[Call] = [("all_reduce", 0, 9), ("send", 10, 19), ("all_reduce", 20, 29)]
     together: list[Call] = [("all_reduce", 0, 9), ("send", 10, 31), ("recv", 11, 30), ("all_reduce", 32, 39)]
+    first: list[Call] = [("all_reduce", 0, 9), ("recv", 10, 30), ("send", 11, 31), ("all_reduce", 32, 39)]
+    at_once: list[Call] = [("all_reduce", 0, 9), ("send", 10, 31), ("recv", 11, 11), ("all_reduce", 32, 39)]
     last: list[Call] = [("all_reduce", 0, 9), ("all_reduce", 20, 29), ("send", 30, 95)]
-    for calls in (blocking, together, last):
+    for calls in (blocking, together, first, at_once, last):
         assert ends(rows(calls)) == [end for _, _, end in calls]
 
 
 def test_a_send_and_a_receive_that_is_done_first_are_told_apart_by_what_comes_next() -> None:
     goes_on: list[Call] = [("all_reduce", 0, 9), ("send", 10, 95), ("recv", 11, 30), ("all_reduce", 32, 39)]
     assert ends(rows(goes_on)) == [9, None, 30, 39]
+    receives_first: list[Call] = [("recv", 0, 9), ("send", 1, 95), ("recv", 20, 29), ("send", 21, 96), ("recv", 40, 49)]
+    assert ends(rows(receives_first)) == [9, None, 29, 96, 49]  # after the last one nothing shows that it was late
 
 
 def test_what_other_ranks_call_meanwhile_says_nothing() -> None:
@@ -87,6 +91,7 @@ def test_who_waits_for_each_operator_keeps_all_ends(of_ranks: list[list[tuple[st
 
 @given(st.permutations(range(8)))
 def test_the_order_of_rows_does_not_matter(order: list[int]) -> None:
-    table = rows(WAITED_LATE, WAITED_LATE)
+    at_once: list[Call] = [("all_reduce", 0, 9), ("send", 10, 95), ("recv", 10, 12), ("all_reduce", 20, 29)]
+    table = rows(WAITED_LATE, at_once)
     shuffled = without_late_waits(table.take(pa.array(order)))
     assert shuffled.take(pa.array(np.argsort(order))).equals(without_late_waits(table))
