@@ -59,11 +59,12 @@ def borne_out(ranks: Ranks, told: Sequence[Evidence], agreement: float) -> bool:
     """Whether findings are about these ranks, or some of them, on at least a part of the iterations that one method has
     ``told`` anything of.
     """
+    of_these = set(ranks)
     on: defaultdict[str, set[int]] = defaultdict(set)
     narrow: defaultdict[str, set[int]] = defaultdict(set)
     for known in told:
         on[known.method].add(known.at)
-        if set(ranks).issuperset(known.ranks):
+        if of_these.issuperset(known.ranks):
             narrow[known.method].add(known.at)
     return any(len(narrow[method]) >= agreement * len(iterations) for method, iterations in on.items())
 
