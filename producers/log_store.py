@@ -205,7 +205,7 @@ class RecordingStore:
         logged = np.searchsorted(of_rank, asked, side="right") - np.searchsorted(of_rank, asked)
         whole = logged == expected
         whole &= iteration_from >= oldest and iteration_to <= self.closed
-        whole &= ~np.isin(asked, self._hit(asked, iteration_from, iteration_to, code, low, high))
+        whole &= ~np.isin(asked, self._lacking(asked, iteration_from, iteration_to, code, low, high))
         outcomes = np.where(whole, COMPLETE, PARTIAL)
         return Rows.bounded(table, dict(zip(asked.tolist(), outcomes.tolist(), strict=True)), self._max_rows)
 
@@ -222,7 +222,7 @@ class RecordingStore:
     def _rows_of(self, blocks: Ints) -> Ints:
         return _ranges(np.stack([self._index.blocks.first[blocks], self._index.blocks.last[blocks]], axis=1))
 
-    def _hit(
+    def _lacking(
         self, ranks: Ints, iteration_from: int, iteration_to: int, communicator: int | None, low: int, high: int
     ) -> Ints:
         """The ranks of which rows are missing among those asked for."""

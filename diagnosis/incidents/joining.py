@@ -31,8 +31,8 @@ _MOST_FINDINGS = 200
 class JoiningSettings:
     """``confirmations`` findings of one method on different iterations open an incident, of a hang one, if they are at
     least ``agreement`` of the iterations that it searched since the first of them, and together with those of other
-    methods leave little doubt (``least_confidence``); findings are remembered for ``window`` iterations. An incident is
-    narrowed to some of its ranks once at least ``agreement`` of its findings, by their iterations, point at no others.
+    methods leave little doubt (``least_confidence``); findings are remembered for ``window`` iterations. Findings about
+    some of an incident's ranks narrow it once they are on ``agreement`` of the iterations that its findings are on.
 
     A finding that explains less than ``comparable_share`` of what another one does says nothing of that one's ranks;
     and a culprit of which others leave less than that part of its share has been taken over from.

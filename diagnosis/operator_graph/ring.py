@@ -3,7 +3,8 @@
 A ring hands its chunks on from member to member, and no faster than its slowest link. Whoever waits for that link ends
 last, and with each hop from it members are done by a chunk sooner. So the times until members end go around the ring in
 one wave, whose crest is near the slow NIC, while what slows the ring as a whole adds the same to all of them. Over Gloo
-the crest was seen at the NIC; where members buffer more it should be downstream of it, which was not measured.
+the crest was seen within a hop of the NIC; where members buffer more it should be downstream of it, which was not
+measured.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class LiveStore:
             and not any(iteration_from <= i <= iteration_to for i in self._damaged)
         )
         logged = [set(self._kept[i].spans.rank.tolist()) for i in iterations]
-        lacking = self._losses.hit(asked, (iteration_from, iteration_to), communicator, seqs)
+        lacking = self._losses.lacking(asked, (iteration_from, iteration_to), communicator, seqs)
         whole = set(asked).intersection(*logged) - lacking if within else set()
         outcomes = {rank: COMPLETE if rank in whole else PARTIAL for rank in asked}
         return Rows.bounded(table, outcomes, self._max_rows)

@@ -58,7 +58,7 @@ class Losses:
         """Drop what lies in iterations that are no longer kept."""
         self._holes = [hole for hole in self._holes if hole[5] >= before]
 
-    def hit(
+    def lacking(
         self, ranks: Iterable[int], iterations: tuple[int, int], communicator: str | None, seqs: tuple[int, int]
     ) -> Set[int]:
         """Those of the ranks of which rows of iterations and numbers are missing; bounds are included."""

@@ -111,9 +111,8 @@ def test_what_is_not_closed_does_not_come(store: Make) -> None:
 def test_an_iteration_that_a_rank_lacks_makes_it_partial(store: Make) -> None:
     made = store(where(~((pc.field("rank") == 3) & (pc.field("iteration") == 2))))
     assert made.rows([2, 3, 4], 1, 3).outcomes == {2: "complete", 3: "partial", 4: "complete"}
-    assert made.rows([3], 3, 4).outcomes == {
-        3: "partial"
-    }  # the hole reaches to where iteration 3 begins: it may reach into it
+    # the hole reaches to where iteration 3 begins: it may reach into it
+    assert made.rows([3], 3, 4).outcomes == {3: "partial"}
     assert made.rows([3], 4, 5).outcomes == {3: "complete"}
 
 
