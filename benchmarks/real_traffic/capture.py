@@ -18,7 +18,7 @@ from ipaddress import IPv4Address
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.real_traffic.fabric import KernelRefused, Namespace
+from benchmarks.network import KernelRefused, Namespace
 
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]

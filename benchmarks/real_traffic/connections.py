@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.real_traffic.plan import PORT, Plan, address
+from benchmarks.network import address
+from benchmarks.real_traffic.plan import PORT, Plan
 
 Values = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]

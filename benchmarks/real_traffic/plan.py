@@ -92,8 +92,3 @@ class Plan:
     def from_json(cls, line: str) -> Plan:
         """The plan of a line."""
         return cls(**json.loads(line))
-
-
-def address(rank: int) -> str:
-    """The address of a rank's line."""
-    return f"10.77.0.{rank + 1}"

@@ -1,28 +1,22 @@
 """One rank: runs a plan's operators with the others, and logs its calls, what it sent and what it got.
 
-A process of its own. It reads the plan, says that it listens, is told to go, and ends with its log; it ends at once
-where whoever started it is gone.
+A process of its own (``rank_processes.py``) that ends with its log.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-import threading
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from io import FileIO
 from typing import Any
 
 import numpy as np
 
+from benchmarks.rank_processes import await_go, told_plan
 from benchmarks.real_traffic.collectives import all_reduce, all_to_all
 from benchmarks.real_traffic.connections import Connections, Ends, Lane, connect, listen
 from benchmarks.real_traffic.plan import Plan
-
-LISTENING, GO = "listening", "go"
 
 
 @dataclass
@@ -130,11 +124,7 @@ def run(plan: Plan, rank: int) -> RankLog:
     """Run the plan as one of its ranks."""
     log = RankLog(rank)
     with listen(rank) as listener:
-        print(LISTENING, flush=True)
-        if sys.stdin.readline().strip() != GO:
-            raise ConnectionError("nobody says when to begin")
-        threading.excepthook = _leave_at_once
-        threading.Thread(target=leave_with_parent, daemon=True).start()
+        await_go()
         connections = connect(plan, rank, listener)
     log.ends = sorted(connections.ends.items())
     with ThreadPoolExecutor(2 * plan.channels * (plan.ranks - 1)) as threads:
@@ -144,17 +134,6 @@ def run(plan: Plan, rank: int) -> RankLog:
     return log
 
 
-def _leave_at_once(failed: threading.ExceptHookArgs) -> None:
-    """End where a thread of a connection fails: the others would wait for it."""
-    print(f"{failed.exc_type.__name__}: {failed.exc_value}", file=sys.stderr, flush=True)
-    os._exit(1)
-
-
-def leave_with_parent() -> None:
-    """End where the other end of standard input is gone: nobody waits for this rank any more."""
-    FileIO(0, closefd=False).readall()  # unlike sys.stdin it holds no lock that the interpreter wants when it ends
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    print(run(Plan.from_json(sys.stdin.readline()), int(sys.argv[1])).to_json(), flush=True)
+    told, own = told_plan()
+    print(run(Plan.from_json(told), own).to_json(), flush=True)

@@ -10,10 +10,10 @@ from statistics import median
 
 import pytest
 
-from benchmarks import namespaces
-from benchmarks.real_traffic import experiment, rank
+from benchmarks import namespaces, rank_processes
+from benchmarks.network import KernelRefused, Namespace
+from benchmarks.real_traffic import experiment
 from benchmarks.real_traffic.experiment import recorded
-from benchmarks.real_traffic.fabric import KernelRefused, Namespace
 from benchmarks.real_traffic.judged import BOUNDARY_EPOCHS, judge
 from benchmarks.real_traffic.plan import Plan
 from benchmarks.real_traffic.telemetry import Recorded
@@ -79,7 +79,7 @@ def test_what_the_kernel_refuses_is_named() -> None:
 
 
 def test_namespaces_are_refused_to_those_without_privileges() -> None:
-    code = "from benchmarks.real_traffic.fabric import Namespace; Namespace()"
+    code = "from benchmarks.network import Namespace; Namespace()"
     without = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
     ended = subprocess.run([*without, sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "KernelRefused: a network namespace: Operation not permitted; run as root" in ended.stderr
@@ -87,7 +87,7 @@ def test_namespaces_are_refused_to_those_without_privileges() -> None:
 
 def test_a_rank_ends_with_whoever_started_it() -> None:
     code = (
-        f"import threading; from {rank.__name__} import leave_with_parent;"
+        f"import threading; from {rank_processes.__name__} import leave_with_parent;"
         "threading.Thread(target=leave_with_parent, daemon=True).start(); threading.Event().wait()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as process:

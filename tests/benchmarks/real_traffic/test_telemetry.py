@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.network import address
 from benchmarks.real_traffic.capture import Packets, flow_key
 from benchmarks.real_traffic.connections import Ends, Lane
 from benchmarks.real_traffic.judged import boundaries
-from benchmarks.real_traffic.plan import PORT, Plan, address
+from benchmarks.real_traffic.plan import PORT, Plan
 from benchmarks.real_traffic.rank import RankLog
 from benchmarks.real_traffic.telemetry import Recorded, job_of, messages
 from diagnosis.job import Job
