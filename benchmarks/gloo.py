@@ -1,0 +1,63 @@
+"""Real training jobs over Gloo: whom the diagnosis names where a rank's GPU or NIC is slow, and where none is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+
+from offbeat import terminal
+from schemas.errors import InputError
+
+
+def run(
+    *,
+    shapes: Annotated[
+        list[str] | None, typer.Option("--shape", metavar="NAME", help="A kind of job; left out, all there are.")
+    ] = None,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option("--fault", metavar="NAME", help="healthy, gpu, gpu_spikes or nic; left out, all four."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Draws which rank is slow, and how long computing takes.")] = 1,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A new folder for the recordings, a folder in it for each job.")
+    ] = None,
+) -> dict[str, Any]:
+    """Train small jobs for real, and name who is slow.
+
+    Four or eight ranks, each a process in a network namespace of its own, communicate through torch.distributed, in
+    several parallelisms and ways of overlap, and log their operators as any training loop may; computing is sleep. Of
+    one rank the computing is slower from the middle on, or in single iterations, or its line is throttled. What they
+    logged is diagnosed with every threshold at its default; nothing tells the diagnosis the layout or the hosts.
+    Needs root, iproute2 and PyTorch, and a machine that does nothing else meanwhile.
+    """
+    from benchmarks.real_jobs.judged import counted, judge
+    from benchmarks.real_jobs.plan import FAULTS, SHAPES, planned
+    from benchmarks.real_jobs.recorded import record
+
+    kinds = {name: SHAPES[name] for name in _known("shape", shapes, list(SHAPES))}
+    wrong = _known("fault", faults, list(FAULTS))
+    plans = [planned(shape, fault, seed) for shape in kinds.values() for fault in wrong]
+    judged = []
+    with TemporaryDirectory(prefix="offbeat-gloo-") as made, terminal.progress("jobs", len(plans)) as shown:
+        for done, plan in enumerate(plans, start=1):
+            folder = (keep or Path(made)) / plan.name
+            record(plan, folder)
+            judged.append(judge(plan, folder))
+            shown.advance(done)
+    return {
+        "seed": seed,
+        "by_fault": {fault: counted([one for one in judged if one.plan.name.endswith(f"-{fault}")]) for fault in wrong},
+        "right": sum(one.right for one in judged),
+        "each": [one.to_dict() for one in judged],
+    }
+
+
+def _known(what: str, wanted: list[str] | None, known: list[str]) -> list[str]:
+    for name in wanted or ():
+        if name not in known:
+            raise InputError(f"--{what} {name}: there is no such {what}; there are {', '.join(known)}")
+    return wanted or known
