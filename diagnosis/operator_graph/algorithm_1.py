@@ -223,9 +223,12 @@ class Search:
     def _never_called(self, view: Verdicts, call: Call, peer: int) -> bool:
         """Whether the peer's log reaches the iteration and shows no later operator of this pair and direction.
 
-        One with a later number would mean that the peer's line was lost.
+        One with a later number would mean that the peer's line was lost, and so does a receive that has ended: what
+        came was sent.
         """
         operators, row = view.operators, view.row(call)
+        if operators.is_op("recv")[row] and operators.ended[row]:
+            return False
         own = operators.rank == peer
         later = own & (operators.peer == call.rank) & (operators.p2p_seq > call.p2p_seq)
         later &= operators.is_op("recv" if operators.is_op("send")[row] else "send")

@@ -48,17 +48,19 @@ def walk(
     It goes in waves, as far as each wait leads, so that the logs of a whole wave are asked for at once.
     """
     found, witnesses = Walk(), Witnesses()
+    asked: set[int] = set()
     told = (iteration, baseline, excess_ns, settings)
     wave = [Stand(rank, None, excess_ns, ()) for rank in pivots]
     while wave:
         seen_wide = _apart(found.leaves) >= settings.most_channels
-        room = 0 if seen_wide else settings.most_ranks - len(found.visited)
-        ahead = _largest_by_rank(stand for stand in wave if stand.rank not in found.visited)
+        room = 0 if seen_wide else settings.most_ranks - len(asked)
+        ahead = _largest_by_rank(stand for stand in wave if stand.rank not in asked)
         stands = ahead[:room]
         found.bounded |= len(ahead) > room
-        found.visited.extend(stand.rank for stand in stands)
+        asked.update(stand.rank for stand in stands)
         yield from logs.fetch_walked([stand.rank for stand in stands])
         stands = [stand for stand in stands if stand.rank not in logs.missing]
+        found.visited.extend(stand.rank for stand in stands)
         if not stands:
             break
         ranks = [stand.rank for stand in stands]

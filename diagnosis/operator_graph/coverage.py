@@ -1,4 +1,4 @@
-"""How much of what a search asked for has come: rows, lost lines and silent ranks included."""
+"""How much of what a search asked for has come, as far as lost lines and silent ranks show."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def coverage(asked: Sequence[Need], at_hand: Rows) -> Came:
     """How many of the rows asked for came, but for needs for some places.
 
     Rows that did not come are counted by the numbers missing between those that did, and where a rank has none of an
-    iteration, by how many others have of theirs.
+    iteration, by how many others have of theirs. That the first or the last one of a rank, communicator and iteration
+    is missing does not show.
     """
     cells = _Cells.of(at_hand)
     whole = np.array([rank for need in asked if need.communicator is None for rank in need.ranks], dtype=np.int64)

@@ -28,6 +28,9 @@ LEAST_BASELINE = 3
 """An operator seen less often in the baseline has no usual duration."""
 
 
+KNOWN_SHARE = 0.5
+"""Of the time that a rank's rows took: where less can be compared with what is usual, its loss is not known."""
+
 QUEUED_SHARE = 0.05
 """Collectives that a member leaves before all have called, above which calls are taken to be queued."""
 
@@ -75,8 +78,11 @@ class Delays:
         return tuple(sorted(job.members.get(operators.communicators[operators.communicator[row]], ())))
 
     def spread(self, values: Floats, rows: Bools, baseline: Sequence[int]) -> float:
-        """Standard deviation over the baseline of an iteration's sum of ``values`` in the chosen rows (a mask)."""
+        """Standard deviation of an iteration's sum of ``values`` in the chosen rows (a mask), over those iterations of
+        the baseline of which it is known.
+        """
         sums = self.series(values, rows, baseline)
+        sums = sums[~np.isnan(sums)]
         return float(np.std(sums, ddof=1)) if len(sums) > 1 else float("inf")
 
     def spreads(self, kind: Kind, group: Ints, baseline: Sequence[int], rows: Bools | None = None) -> Spreads:
@@ -86,12 +92,31 @@ class Delays:
         return spreads(*of, baseline, chosen)
 
     def series(self, values: Floats, rows: Bools, iterations: Sequence[int]) -> Floats:
-        """Sum of ``values`` over the chosen rows (a mask) in each iteration; shape (len(iterations),)."""
+        """Sum of ``values`` over the chosen rows (a mask) in each iteration, NaN where none of them is known; shape
+        (len(iterations),).
+        """
         order = np.asarray(sorted(iterations), dtype=np.int64)
-        inside = np.flatnonzero(rows & np.isin(self.operators.iteration, order))
+        inside = np.flatnonzero(rows & np.isin(self.operators.iteration, order) & ~np.isnan(values))
         place = np.searchsorted(order, self.operators.iteration[inside])
-        sums = np.bincount(place, weights=np.nan_to_num(values[inside]), minlength=len(order))
-        return np.asarray(sums, dtype=np.float64)
+        sums = np.bincount(place, weights=values[inside], minlength=len(order))
+        return np.where(np.bincount(place, minlength=len(order)) > 0, sums, np.nan)
+
+    def usual(self, kind: Kind, rows: Ints) -> float:
+        """How long rows usually take, those of which it is known, in ns."""
+        return float(np.nansum(self._spent(kind, rows) - self._excess(kind, rows)))
+
+    def knows(self, kind: Kind, rows: Ints) -> bool:
+        """Whether of most of the time that rows took it is known what is usual."""
+        spent = np.nan_to_num(self._spent(kind, rows))
+        return bool(spent[~np.isnan(self._excess(kind, rows))].sum() >= KNOWN_SHARE * spent.sum())
+
+    def _excess(self, kind: Kind, rows: Ints) -> Floats:
+        values: Floats = getattr(self, kind)
+        return values[rows]
+
+    def _spent(self, kind: Kind, rows: Ints) -> Floats:
+        values: Floats = getattr(self.spent, kind)
+        return values[rows]
 
 
 @dataclass(frozen=True, slots=True)

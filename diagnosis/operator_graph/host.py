@@ -117,11 +117,11 @@ def _compute_alike(
     part = logs.part((leaf.rank, *mates), ())
     delays = measure(part, part.clocks(), baseline)
 
-    def lost(rank: int) -> float:
-        return float(np.nansum(delays.compute[delays.rows(rank, [leaf.iteration])]))
-
-    common = max(0.0, lost(leaf.rank) - leaf.excess_ns)
-    told = [lost(rank) - common for rank in mates if rank not in logs.missing]
+    rows = {rank: delays.rows(rank, [leaf.iteration]) for rank in (leaf.rank, *mates)}
+    lost = {rank: float(np.nansum(delays.compute[of])) for rank, of in rows.items() if len(of)}
+    common = max(0.0, lost.get(leaf.rank, 0.0) - leaf.excess_ns)
+    known = [rank for rank in mates if len(rows[rank]) and delays.knows("compute", rows[rank])]
+    told = [lost[rank] - common for rank in known]
     return len(told) >= settings.least_mates and min(told) >= settings.alike * leaf.excess_ns
 
 

@@ -87,12 +87,26 @@ class Ledger:
         self._spreads: dict[Kind, Spreads] = {}
 
     def witness(self, ranks: Iterable[int]) -> None:
-        """Note what ranks whose rows are all here computed and transferred."""
+        """Note what ranks whose rows are all here computed and transferred, as far as that is known."""
+        delays = self._delays
         for rank in ranks:
-            rows = self._delays.rows(rank, [self._iteration])
-            if len(rows):
-                self._witnesses.compute[rank] = float(np.nansum(self._delays.compute[rows]))
-                self._witnesses.transfer[rank] = float(np.nansum(self._delays.transfer[rows] * self._weights(rows)))
+            rows = delays.rows(rank, [self._iteration])
+            if len(rows) and delays.knows("compute", rows):
+                self._witnesses.compute[rank] = float(np.nansum(delays.compute[rows]))
+            if len(rows) and self._transfers_known(rows):
+                self._witnesses.transfer[rank] = float(np.nansum(delays.transfer[rows] * self._weights(rows)))
+
+    def _transfers_known(self, rows: Ints) -> bool:
+        """Whether it is known what a rank transferred, but for what is too little to be followed: what of a
+        communicator was not split into waiting and transferring has others there that stand for it.
+        """
+        delays = self._delays
+        between = delays.operators.point_to_point[rows]
+        split = ~np.isnan(delays.transfer[rows])
+        groups = self._group("step")[rows]
+        stood_for = np.isin(groups, groups[split & ~between])
+        unknown = np.maximum(np.nan_to_num(delays.exposed[rows]), 0)[~split & ~stood_for].sum()
+        return bool(unknown < self._least_wait)
 
     def clock_error_ns(self, ranks: Iterable[int]) -> int:
         """How far the clocks of ranks may be off, at worst."""
@@ -168,9 +182,10 @@ class Ledger:
     def leaves(self, stand: Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
         delays, weights = self._delays, self._weights(rows)
-        common = self._common("compute", (stand.rank,))
+        common = self._share_of_iteration("compute", stand, rows) * self._common("compute", (stand.rank,))
         if self._material("compute", rows, common):
             yield self._leaf(stand, delays.compute, rows, None, (stand.rank,), common)
+        transferred = self._share_of_iteration("transfer", stand, rows)
         for channel in np.unique(delays.channel[rows]):
             on = delays.channel[rows] == channel
             chosen, times = rows[on], float(weights[on].max())
@@ -178,6 +193,7 @@ class Ledger:
             common = self._common("transfer", members)
             if not delays.operators.ended[chosen].all() and self._logs.job.on_one_host(members):
                 common = max(common, self._of_its_replica(members))
+            common *= transferred
             if self._material("transfer", chosen, common, times=times):
                 late = self._straggler(chosen)
                 if late is not None:
@@ -185,6 +201,15 @@ class Ledger:
                     continue
                 name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
                 yield self._leaf(stand, delays.transfer, chosen, name, members, common, times)
+
+    def _share_of_iteration(self, kind: Literal["compute", "transfer"], stand: Stand, rows: Ints) -> float:
+        """The part of what a rank usually computes or transfers in an iteration that its rows take: of what all lose in
+        common as much is theirs.
+        """
+        if stand.until_ns is None:
+            return 1.0
+        whole = self._delays.usual(kind, self._delays.rows(stand.rank, [self._iteration]))
+        return self._delays.usual(kind, rows) / whole if whole > 0 else 1.0
 
     def _straggler(self, rows: Ints) -> int | None:
         """The member that keeps the others, where calls are queued; None where they are not, or nobody does.

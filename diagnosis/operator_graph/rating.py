@@ -113,8 +113,9 @@ def _by_lost_time(logs: Logs, suspect: Suspect, iteration: int, baseline: Sequen
         own &= operators.communicator == operators.communicators.index(suspect.operator.communicator)
         values = delays.exposed
     durations = _durations(operators, suspect.pivot, iterations)
-    known = ~np.isnan(durations)
-    lost = delays.series(values, own, iterations[known].tolist())
+    lost = delays.series(values, own, iterations.tolist())
+    known = ~np.isnan(durations) & ~np.isnan(lost)
+    lost = lost[known]
     return Rate(
         tuple(int(v) for v in lost),
         tuple(int(v) for v in durations[known]),

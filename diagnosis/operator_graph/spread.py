@@ -23,22 +23,28 @@ def spreads(
     """Of the sums of each rank and group over the chosen ``rows``, in each iteration of the baseline.
 
     All arrays have shape (n,). ``excess`` is what the sums are of, in ns (NaN: not known, and left out); ``values``
-    are the times that it is the excess of: in proportion to them sums are compared. Of a single iteration nothing is
-    told, nor of ranks and groups without rows.
+    are the times that it is the excess of: in proportion to them sums are compared. What counts of a rank and group are
+    the iterations in which something is known of it; of a single one nothing is told.
     """
     order = np.asarray(sorted(set(baseline)), dtype=np.int64)
-    at = np.flatnonzero(rows & np.isin(iteration, order))
+    at = np.flatnonzero(rows & np.isin(iteration, order) & ~np.isnan(excess))
     cells = numbered(rank[at], group[at] + 1)
     if not len(at) or len(order) < 2:
         return {}
     first = np.full(int(cells.max()) + 1, UNKNOWN, dtype=np.int64)
     first[cells] = at
-    sums = _sums(cells, np.searchsorted(order, iteration[at]), excess[at], (len(first), len(order)))
-    own = np.std(sums, axis=1, ddof=1)
-    size = _sums(cells, np.zeros_like(cells), values[at], (len(first), 1))[:, 0] / len(order)
+    place, shape = np.searchsorted(order, iteration[at]), (len(first), len(order))
+    known = _sums(cells, place, np.ones(len(at)), shape) > 0
+    sums, length = _sums(cells, place, excess[at], shape), known.sum(axis=1)
+    several = length > 1
+    mean = sums.sum(axis=1) / length
+    apart = np.where(known, sums - mean[:, None], 0.0)
+    own = np.sqrt((apart**2).sum(axis=1)[several] / (length[several] - 1))
+    size = (_sums(cells, np.zeros_like(cells), values[at], (len(first), 1))[:, 0] / length)[several]
     of_size = own[size > 0] / size[size > 0]
     typical = float(np.median(of_size)) if len(of_size) else 0.0
     told = np.maximum(own, typical * size).tolist()
+    first = first[several]
     return dict(zip(zip(rank[first].tolist(), group[first].tolist(), strict=True), told, strict=True))
 
 

@@ -95,7 +95,8 @@ def judge(
     statistics of these that came, or where rows were asked for instead, by theirs.
 
     ``length``: how long the iteration took; detectors that ask for it call nothing abnormal where it is not given.
-    ``pivots``: what their operators usually last tells a detector how far the job has drifted.
+    ``pivots``: what their operators usually last tells a detector how far the job has drifted, where that is known of
+    all of them.
     """
     operators = logs.operators
     end = end_times(logs, logs.clocks())
@@ -107,6 +108,7 @@ def judge(
     judged, abnormal, excess = here.copy(), np.zeros_like(here), np.zeros(len(operators), dtype=np.int64)
     judged[here] = judgeable(samples)
     own = usual.take(np.isin(usual.rank, list(pivots)))
-    abnormal[here] = tuned_to(detector, own, length.usual_ns).predict(samples)
+    known = set(pivots) <= set(own.rank.tolist())  # what some of them last is no drift of what all do
+    abnormal[here] = (tuned_to(detector, own, length.usual_ns) if known else detector).predict(samples)
     excess[here] = np.nan_to_num(samples.duration_ns - samples.mean)
     return Verdicts(operators, judged, judged & abnormal, excess, operators.meeting_keys, here)

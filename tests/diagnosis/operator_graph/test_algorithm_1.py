@@ -177,10 +177,23 @@ def test_of_a_normal_members_past_the_listing_takes_the_nearest_or_all(last: lis
 
 
 def test_a_peer_that_never_called_is_the_network() -> None:
-    training = two_stages(link_ms=50.0)
+    training = Training(
+        {
+            0: [Compute(), Send(1), Compute(), Send(1, extra_ms=50)],
+            1: [Compute(), Recv(0), Compute(), Recv(0)],
+        }
+    )
     table = without(training.table(), rank=1, iteration=training.irregular, position=1)
     found, _ = searched(training, pivot=0, table=table)
     assert causes(found.roots) == [(NETWORK, 0, "pp")]
+
+
+def test_what_has_come_was_sent_though_the_line_is_lost() -> None:
+    """Who received it late may have waited for a peer that computed; nobody knows."""
+    for training in (two_stages(link_ms=50.0), two_stages(slow_ms=50.0)):
+        table = without(training.table(), rank=1, iteration=training.irregular, position=1)
+        found, _ = searched(training, pivot=0, table=table)
+        assert found.roots == []
 
 
 def test_a_peer_whose_line_was_lost_is_unknown() -> None:

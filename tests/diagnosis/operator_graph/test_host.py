@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from diagnosis.job import Place
 from diagnosis.operator_graph.host import HostSettings, slow_hosts
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef
-from diagnosis.operator_graph.locate import COMPUTE, HOST, NETWORK
+from diagnosis.operator_graph.locate import COMPUTE, HOST, NETWORK, Irregularity, locate
 from diagnosis.operator_graph.logs import Logs
 from producers.simulation import Fault, Kind, Omissions, Scenario, simulate
 from producers.simulation.noise import PROFILES
@@ -56,7 +57,29 @@ def test_mates_that_do_not_answer_tell_nothing() -> None:
     told, _ = located(simulated)
     rank = told.culprits[0].operator.rank
     location, _ = located(simulated, missing=sorted({4, 5, 6, 7} - {rank}))
-    assert all(culprit.cause != HOST for culprit in location.culprits)
+    assert [(culprit.cause, culprit.ranks) for culprit in location.culprits] == [(COMPUTE, (rank,))]
+
+
+@pytest.mark.parametrize("mate", [0, 2, 3])
+def test_nor_do_those_whose_log_began_just_before(mate: int) -> None:
+    """Of rank 1 its host's other ranks tell; what one of them lost nobody knows, which is not that it lost nothing."""
+    groups = {f"g{at}": (at, at + 4, at + 8) for at in range(4)}
+    program: dict[int, list[Step]] = {
+        rank: [
+            Compute(20, extra_ms=50 * (rank < 4)),
+            Collective(f"g{rank % 4}"),
+            Compute(5),
+            Collective(f"g{rank % 4}"),
+        ]
+        for rank in range(12)
+    }
+    training = Training(program, groups)
+    job = replace(training.job(), places=tuple(Place(rank, f"h{rank // 4}", rank % 4) for rank in range(12)))
+    table = training.table()
+    before = pc.and_(pc.equal(table.column("rank"), mate), pc.less(table.column("iteration"), training.irregular - 1))
+    asked = Irregularity(training.irregular, training.baseline, (5, 9), 50 * MS)
+    location, _ = answered(locate(job, asked), table.filter(pc.invert(before)))
+    assert [(culprit.cause, culprit.ranks) for culprit in location.culprits] == [(HOST, (0, 1, 2, 3))]
 
 
 def test_a_host_of_two_ranks_is_not_judged() -> None:

@@ -162,6 +162,60 @@ def test_a_culprit_beside_a_common_slowdown_bears_only_its_own_part(culprit: int
     assert location.culprits[0].excess_ns == pytest.approx(60 * MS, rel=0.03)
 
 
+@pytest.mark.parametrize("phase", [0, 3, 6])
+@pytest.mark.parametrize("common_ms", [0, 5, 10])
+def test_so_does_one_that_the_walk_comes_to_amid_the_iteration(phase: int, common_ms: float) -> None:
+    """Of what all lose in common as much is its own as of the iteration lies before it was awaited."""
+
+    def program(rank: int) -> list[Step]:
+        own = [60 if (rank, at) == (2, phase) else 0 for at in range(7)]
+        return [step for more in own for step in (Compute(10, extra_ms=common_ms + more), Collective("g"))]
+
+    training = Training({rank: program(rank) for rank in range(5)}, {"g": tuple(range(5))})
+    asked = of_training(training, excess_ms=60 + 7 * common_ms, pivots=(0, 1, 3))
+    location, _ = answered(locate(training.job(), asked), training.table())
+    assert named(location) == {(COMPUTE, "device", (2,))}
+    assert location.culprits[0].excess_ns == pytest.approx(60 * MS, rel=0.05)
+
+
+def lost(table: pa.Table, rank: int, **where: object) -> pa.Table:
+    """The log without some lines of a rank."""
+    gone = pc.equal(table.column("rank"), rank)
+    for name, value in where.items():
+        gone = pc.and_(gone, pc.equal(table.column(name).cast(pa.string()), str(value)))
+    return table.filter(pc.invert(gone))
+
+
+def test_who_does_not_know_what_it_lost_is_no_witness_that_it_lost_nothing() -> None:
+    """A congested fabric slows all transfers alike: one lost line of one rank makes it nobody's fault no less."""
+    pairs = {f"p{i}": (2 * i, 2 * i + 1) for i in range(4)}
+    program: dict[int, list[Step]] = {
+        rank: [Compute(), Collective(f"p{rank // 2}", extra_ms=50), Collective("all")] for rank in range(8)
+    }
+    training = Training(program, {**pairs, "all": tuple(range(8))})
+    asked = of_training(training, excess_ms=50, pivots=(0, 2, 4, 6))
+    table = training.table()
+    line = lost(table, 7, iteration=training.irregular, communicator="p3")
+    for told, missing in ((table, ()), (line, ()), (table, (7,))):
+        location, _ = answered(locate(training.job(), asked), told, missing)
+        assert location.culprits == ()
+
+
+def test_nor_is_one_whose_log_began_just_before() -> None:
+    """Longer sequences: all compute longer alike."""
+    program: dict[int, list[Step]] = {rank: [Compute(30, extra_ms=40), Collective("all")] for rank in range(5)}
+    training = Training(program, {"all": tuple(range(5))})
+    asked = of_training(training, excess_ms=40, pivots=(0, 1, 2, 3))
+    table = training.table()
+    late = table.filter(
+        pc.invert(
+            pc.and_(pc.equal(table.column("rank"), 3), pc.less(table.column("iteration"), training.irregular - 1))
+        )
+    )
+    location, _ = answered(locate(training.job(), asked), late)
+    assert location.culprits == ()
+
+
 @pytest.mark.parametrize(("first_ms", "second_ms", "both"), [(50, 20, False), (50, 30, True), (40, 20, True)])
 def test_who_lost_little_beside_one_who_explains_all_changed_nothing(
     first_ms: float, second_ms: float, both: bool

@@ -52,6 +52,15 @@ def test_unknown_values_and_other_iterations_do_not_count() -> None:
     assert told[0, 0] == pytest.approx(np.std([1, 2, 1, 2], ddof=1))
 
 
+def test_iterations_of_which_nothing_is_known_are_not_taken_for_usual_ones() -> None:
+    rank = np.zeros(8, dtype=np.int64)
+    iteration = np.repeat(np.array(BASELINE), 2)
+    excess = np.array([1, 1, np.nan, np.nan, 5, 5, np.nan, np.nan])
+    told = spreads(rank, rank, iteration, np.full(8, 50.0), excess, BASELINE, np.ones(8, dtype=np.bool_))
+    assert told[0, 0] == pytest.approx(np.std([2, 10], ddof=1))
+
+
 def test_one_iteration_tells_of_no_spread() -> None:
     one = np.zeros(1, dtype=np.int64)
     assert spreads(one, one, one + 3, np.ones(1), np.ones(1), (3,), np.ones(1, dtype=np.bool_)) == {}
+    assert spreads(one, one, one + 3, np.ones(1), np.ones(1), (3, 4), np.ones(1, dtype=np.bool_)) == {}
