@@ -60,13 +60,18 @@ def borne_out(ranks: Ranks, told: Sequence[Evidence], agreement: float) -> bool:
     ``told`` anything of.
     """
     of_these = set(ranks)
+    return _often([known for known in told if of_these.issuperset(known.ranks)], told, agreement)
+
+
+def _often(some: Sequence[Evidence], told: Sequence[Evidence], agreement: float) -> bool:
+    """Whether some findings are on at least a part of the iterations that one method has ``told`` anything of."""
     on: defaultdict[str, set[int]] = defaultdict(set)
-    narrow: defaultdict[str, set[int]] = defaultdict(set)
+    of_some: defaultdict[str, set[int]] = defaultdict(set)
     for known in told:
         on[known.method].add(known.at)
-        if of_these.issuperset(known.ranks):
-            narrow[known.method].add(known.at)
-    return any(len(narrow[method]) >= agreement * len(iterations) for method, iterations in on.items())
+    for known in some:
+        of_some[known.method].add(known.at)
+    return any(len(of_some[method]) >= agreement * len(iterations) for method, iterations in on.items())
 
 
 def agreed(
@@ -78,7 +83,7 @@ def agreed(
     what slows several ranks, each of them alone sometimes shows a part. Nor do too few of what was ``told`` of the
     incident, this finding included: a member that has a hiccup does not make the others fine, of whom all other
     searches say as much. Nor is a switch narrowed to one of its NICs, of which not each finding shows that others are
-    slow as well.
+    slow as well; and as little makes a NIC's incident a switch's.
     """
     here, there = set(incident.ranks), set(finding.ranks)
     if _of_the_same_devices(incident, finding):
@@ -90,6 +95,9 @@ def agreed(
     if _is_switch(incident) and not _is_switch(finding):
         return Agreed(incident.ranks, {}, incident.doubt)
     if _is_switch(finding) and not _is_switch(incident):
+        switches = [known for known in told if _is_switch(known)]
+        if finding.share < comparable * incident.share or not _often(switches, told, agreement):
+            return Agreed(incident.ranks, {}, incident.doubt)
         return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
     weak = finding.share < comparable * incident.share
     if there < here and (weak or not borne_out(finding.ranks, told, agreement)):

@@ -187,6 +187,11 @@ class Incident:
         """Last affected iteration so far, numbered alike."""
         return max(span.last for span in self._opening)
 
+    def spans(self, method: str, iteration: int) -> bool:
+        """Whether an iteration, as a method numbers it, lies between the first and the last that it sees affected."""
+        own = self._of(method)
+        return bool(own) and min(span.began for span in own) <= iteration <= max(span.last for span in own)
+
     @property
     def occasions(self) -> int:
         """Runs that it was seen in, by the method that opened it."""
@@ -203,7 +208,10 @@ class Incident:
     @property
     def _opening(self) -> list[Span]:
         """The runs of the method that opened the incident."""
-        return [span for run, span in self.runs.items() if run.method == self.methods[0]]
+        return self._of(self.methods[0])
+
+    def _of(self, method: str) -> list[Span]:
+        return [span for run, span in self.runs.items() if run.method == method]
 
     @property
     def confidence(self) -> float:

@@ -281,15 +281,22 @@ class IncidentJoiner:
         return replace(incident, runs=runs, pattern=_pattern(incident, over), period=over.period or incident.period)
 
     def _remember(self, finding: Evidence) -> None:
+        """Take a finding in, and let go of what lies too far before it: of its own method by the iteration's number, of
+        others, which number them apart, by when the latest of these was found.
+        """
         oldest = finding.at - self.settings.window
+        own = [known for known in self.recent if known.method == finding.method and known.at < oldest]
+        until_ns = max((known.found_ns for known in own), default=-1)
+        others = [known for known in self.recent if known.method != finding.method and known.found_ns <= until_ns]
+        passed = {known.id for known in (*own, *others)}
         latest = {incident.findings[-1] for incident in self.incidents.values() if incident.state == "open"}
-        lasting = spans.lasting(self.recent, latest, oldest)
-        recent = [known for known in self.recent if known.at >= oldest][-_MOST_FINDINGS:]
+        lasting = spans.lasting(self.recent, latest, passed)
+        recent = [known for known in self.recent if known.id not in passed][-_MOST_FINDINGS:]
         self.recent = [*lasting, *recent, finding]
         self.incidents = {
             key: incident
             for key, incident in self.incidents.items()
-            if incident.state == "open" or incident.last_iteration >= oldest
+            if incident.state == "open" or not _is_long_over(incident, finding.method, oldest, until_ns)
         }
 
     def _put(self, incident: Incident) -> Incident:
@@ -340,6 +347,15 @@ def _ends(cleared: Evidence, incident: Incident) -> bool:
     return cleared.first_iteration is None or run_of_it
 
 
+def _is_long_over(incident: Incident, method: str, oldest: int, until_ns: int) -> bool:
+    """Whether a resolved incident lies before what is remembered: by the iterations of the method that opened it, or by
+    when it was over.
+    """
+    if incident.methods[0] == method:
+        return incident.last_iteration < oldest
+    return (incident.resolved_ns or 0) <= until_ns
+
+
 def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: int | None = None) -> Rule | None:
     """The rule that kept a job's findings, in their order, from opening an incident: the last one that any came to.
 
@@ -364,7 +380,7 @@ def _concerns(incident: Incident, finding: Evidence) -> bool:
         or (
             not hangs(incident.cause)
             and finding.iteration is not None
-            and incident.first_iteration <= finding.iteration <= incident.last_iteration
+            and incident.spans(finding.method, finding.iteration)
         )
     )
 

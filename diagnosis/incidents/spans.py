@@ -72,10 +72,9 @@ def is_taken_over(latest: Evidence, recent: Sequence[Evidence], comparable: floa
     return bool(_explained_without(latest, since, comparable))
 
 
-def lasting(recent: Sequence[Evidence], latest: Collection[str], oldest: int) -> list[Evidence]:
-    """Of findings on iterations before ``oldest`` those that still tell something: the ``latest`` one of each open
-    incident, by id, and the latest of what was found in their runs since. By these a long run is told what it costs,
-    and whom.
+def lasting(recent: Sequence[Evidence], latest: Collection[str], passed: Collection[str]) -> list[Evidence]:
+    """Of findings that are ``passed``, by id, those that still tell something: the ``latest`` one of each open
+    incident, and the latest of what was found in their runs since. By these a long run is told what it costs, and whom.
     """
     since: dict[Run, int] = {}
     for known in recent:
@@ -86,7 +85,7 @@ def lasting(recent: Sequence[Evidence], latest: Collection[str], oldest: int) ->
         run = _run(known)
         return run is not None and run in since and known.at > since[run]
 
-    old = [known for known in recent if known.at < oldest]
+    old = [known for known in recent if known.id in passed]
     kept = {*latest, *[known.id for known in old if is_since(known)][-_MOST_SINCE:]}
     return [known for known in old if known.id in kept]
 

@@ -110,6 +110,40 @@ def test_what_two_methods_see_of_an_iteration_is_seen_once() -> None:
     assert joined([*twice, found(27, 3, method="another", id="another 27")])[1] != []
 
 
+LATER = 50_000
+"""By how much a method's numbers are above those of one that counts from 0."""
+
+
+def test_methods_that_number_apart_do_not_push_out_each_others_findings() -> None:
+    def story(ahead: int) -> list[Evidence]:
+        return [
+            finding
+            for i in range(20, 28)
+            for finding in (
+                found(i, 5, method="traffic", id=f"traffic {i}"),
+                found(i + ahead, i, found_ns=i * SECOND),
+            )
+        ]
+
+    for ahead in (0, LATER):
+        assert [incident.ranks for incident in joined(story(ahead))[1]][:1] == [(5,)]
+
+
+@pytest.mark.parametrize("ahead", [0, LATER])
+def test_what_one_method_says_is_over_another_that_numbers_apart_may_still_see(ahead: int) -> None:
+    by_logs = [in_run(i + ahead, 10 + ahead, 3, found_ns=i * SECOND) for i in (10, 11, 13, 17)]
+    by_traffic = [in_run(i, 10, 3, method="traffic", id=f"traffic {i}", found_ns=i * SECOND) for i in (10, 11, 13, 17)]
+    over = run_over(26 + ahead, 10 + ahead, 24 + ahead)
+    assert only([*by_traffic, *by_logs, over]).state == "open"
+
+
+def test_what_another_method_found_long_ago_is_let_go() -> None:
+    """Whatever it numbers: when findings were made of as old iterations by the method that goes on."""
+    old = found(3, 9, method="traffic", id="traffic", found_ns=3 * SECOND)
+    joiner, _ = joined([old, *(found(LATER + i, i, found_ns=i * SECOND) for i in range(4, 120, 5))])
+    assert old not in joiner.recent
+
+
 def test_findings_of_another_method_do_not_speak_against_those_that_agree() -> None:
     others = [
         found(i, rank, method="another", id=f"another {i}")
@@ -624,6 +658,16 @@ def test_a_switch_is_not_narrowed_to_a_nic_below_it(order: tuple[int, int]) -> N
     incident = only([*pair, replace(nic, id="again", iteration=22)])
     assert (incident.level, incident.ranks) == ("device", (0, 2, 4))
     assert [device.device for device in incident.devices] == ["tor:pod0/rail0"]
+
+
+def test_one_finding_of_many_does_not_make_a_nic_s_incident_a_switch_s() -> None:
+    nic = [found(i, 5, cause="communication_slow", share=0.9) for i in range(20, 40)]
+    for share in (0.1, 0.9):
+        switch = replace(of_switch(40, 0, 5, 9), share=share)
+        incident = only([*nic, switch, *(replace(each, id=f"again {each.at}", iteration=each.at + 21) for each in nic)])
+        assert (incident.ranks, incident.level) == ((5,), "device")
+    switches = [replace(of_switch(40 + i, 0, 5, 9), share=0.9) for i in range(20)]
+    assert only([*nic, *switches]).ranks == (0, 5, 9)
 
 
 def test_what_ranks_below_a_switch_share_with_others_is_its_too() -> None:
