@@ -30,6 +30,12 @@ log = logging.getLogger(__name__)
 
 FORMAT = "monitor/6"
 
+MOST_SKIPPED = 1000
+"""Iterations that numbers may leave out on the word of one pivot; a wrong number must not pass for all before it."""
+
+MOST_PENDING = 1 << 14
+"""Iterations that wait to be judged; of more the latest is let go."""
+
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
 
@@ -69,13 +75,18 @@ class _Watched:
             self.ended.add(pivot)
         if iteration > self.closed:
             self.pending.setdefault(iteration, {})[pivot] = report
+            if len(self.pending) > MOST_PENDING:
+                del self.pending[max(self.pending)]
         elif iteration == self.closed:
             self.reporters.add(pivot)
 
     def complete(self, pivots: Collection[int]) -> Iterator[int]:
         """Iterations to judge now, in order; a pivot that missed the last one is not waited for."""
+        newest = self._newest(pivots)
+        if self.given_up:
+            self.pending = {iteration: told for iteration, told in self.pending.items() if iteration <= newest}
         for iteration in sorted(self.pending):
-            if not self.given_up and self._waits(iteration, pivots):
+            if iteration > newest or (not self.given_up and self._waits(iteration, newest, pivots)):
                 return
             yield iteration
 
@@ -85,9 +96,20 @@ class _Watched:
             return None
         return self.heard_ns + giving_up.GONE_NS
 
-    def _waits(self, iteration: int, pivots: Collection[int]) -> bool:
+    def _newest(self, pivots: Collection[int]) -> int:
+        """The newest iteration told of, as far as numbers are believed: two pivots bear out each other's, where there
+        are two.
+        """
+        told = sorted(self.pending)
+        for before, iteration in zip([self.closed, *told], told, strict=False):
+            beyond = {pivot for each in told if each >= iteration for pivot in self.pending[each]}
+            if iteration > before + MOST_SKIPPED and len(beyond) < min(2, len(pivots)):
+                return before
+        return told[-1] if told else self.closed
+
+    def _waits(self, iteration: int, newest: int, pivots: Collection[int]) -> bool:
         """Whether more is to be known of an iteration: from pivots, or whether it is the last, as some say it is."""
-        reports, newest = self.pending[iteration], max(self.pending)
+        reports = self.pending[iteration]
         awaited = (self.reporters or set(pivots)) - self.ended
         if not awaited <= set(reports):
             return newest < iteration + 2

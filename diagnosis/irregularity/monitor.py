@@ -308,9 +308,9 @@ class IterationMonitor:
             self.baseline.popleft()
 
     def _extended(self, iteration: int, duration_ns: int, expected_ns: int) -> Run:
-        run, excess_ns = self.run, duration_ns - expected_ns
+        run, excess_ns, share = self.run, duration_ns - expected_ns, self.settings.plain_share
         if run is None:
-            baseline = self._plain_baseline(expected_ns + int(self.settings.plain_share * excess_ns))
+            baseline = self._plain_baseline(expected_ns + int(share * excess_ns))
             below = (iteration,)
             return Run(iteration, iteration, 1, 1, excess_ns, baseline, level_ns=excess_ns, level_length=1, below=below)
         in_a_row = run.in_a_row + 1
@@ -324,12 +324,17 @@ class IterationMonitor:
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
             **self._level(run, iteration, duration_ns, expected_ns),
         )
-        return replace(extended, below_step=extended.below) if self._is_late(extended) else extended
+        if not self._is_late(extended):
+            return extended
+        if extended.on_step and len(extended.below) >= self._enough:
+            return replace(extended, below_step=extended.below)
+        if run.period is not None and not extended.degraded:  # between its peaks the job is as usual
+            return replace(extended, baseline=self._plain_baseline(expected_ns + int(share * excess_ns)))
+        return extended
 
     def _is_late(self, run: Run) -> bool:
-        """Whether a run's last iteration is on a step, and what that is compared with may be overwritten by now."""
-        oldest = min(run.compared_with, default=run.last)
-        return run.on_step and run.last - oldest >= self.settings.reach and len(run.below) >= self._enough
+        """Whether what a run's last iteration is compared with may be overwritten by now."""
+        return run.last - min(run.compared_with, default=run.last) >= self.settings.reach
 
     def _plain_baseline(self, longest_ns: int) -> tuple[int, ...]:
         """The iterations of the baseline that lasted no longer: of a fault just around delta some pass for regular, and

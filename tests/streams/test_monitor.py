@@ -186,6 +186,31 @@ def test_a_late_report_does_not_change_what_was_judged() -> None:
     assert judged(late) == judged(messages)
 
 
+@pytest.mark.parametrize("wrong", PIVOTS)
+def test_one_wrong_number_does_not_pass_for_all_before_it(wrong: int) -> None:
+    story = [summary(i, {pivot: 300 if i == 7 else 100}) for i in range(10) for pivot in PIVOTS]
+    expected = judged(story)
+    assert iterations(expected) == list(range(10))
+    far = summary(200_000_000, {wrong: 100})
+    for at in (0, 10, len(story)):
+        assert judged([*story[:at], far, *story[at:]]) == expected
+
+
+def test_numbers_that_two_pivots_tell_are_believed() -> None:
+    """As of a job that goes on with other numbers."""
+    story = [all_pivots(i) for i in (0, 1, 2, 50_000, 50_001)]
+    assert iterations(judged(story)) == [0, 1, 2, 50_000, 50_001]
+
+
+def test_a_wrong_number_does_not_keep_a_job_from_being_given_up() -> None:
+    step = monitor()
+    ended = summary(3, {A: 100}, last=True)
+    told(step, [*(all_pivots(i) for i in range(3)), summary(200_000_000, {B: 100}), ended])
+    [over] = step.tick(ended.now_ns + giving_up.GONE_NS + 1)
+    found = rows(told(step, [replace(over, timestamp_ns=ended.now_ns + giving_up.GONE_NS + 1)]))
+    assert [(row["iteration"], row["last"]) for row in found] == [(3, True)]
+
+
 def test_two_jobs_do_not_touch_each_other() -> None:
     def of(name: str, slow: int) -> list[Message]:
         return [all_pivots(i, 300 if i == slow else 100, name=name) for i in range(8)]

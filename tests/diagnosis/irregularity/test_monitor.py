@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.irregularity.monitor import DEGRADATION, SPIKE, IterationMonitor, Judgement, MonitorSettings
+from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION, SPIKE, IterationMonitor, Judgement, MonitorSettings
 
 SETTINGS = MonitorSettings(delta=1.5, window=4, least_baseline=3, warm_up=2, degradation_after=3, quiet_after=6)
 """With a delta that floats hold exactly."""
@@ -222,6 +222,15 @@ def test_a_late_step_is_compared_with_what_is_below_it_since_what_was_before_the
     assert compared_with([200, 200, *[None] * 9, 400]) == [(2, 3, 4)], "two are too few"
     above = compared_with([200] * 9 + [400] * 12 + [900] * 2)
     assert above[-2:] == [(22, 23, 24, 25)] * 2, "of a step above a step, the one below it"
+
+
+def test_peaks_are_compared_with_what_lies_between_them_since_what_was_before_may_be_overwritten() -> None:
+    durations = [200 if at % 7 == 0 else 100 + at % 3 for at in range(400)]
+    told = [j for j in judged(durations, replace(SETTINGS, reach=40)) if j.irregular and j.run]
+    fluctuating = [j for j in told if j.run and j.run.pattern == FLUCTUATION]
+    assert len(fluctuating) > 40
+    assert all(j.iteration - min(j.run.compared_with) < 40 for j in fluctuating if j.run)
+    assert not {i for j in fluctuating if j.run for i in j.run.compared_with} & {j.iteration for j in told}
 
 
 def test_unknown_durations_change_nothing() -> None:
