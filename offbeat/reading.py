@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from diagnosis.job import Job, Layout, Place
 from offbeat import terminal
 from producers.importers import kept, traffic, traffic_job
-from producers.importers.files import common_folder, expand
+from producers.importers.files import expand
 from producers.importers.formats import FORMATS
-from producers.importers.job_of_rows import read_job_file
+from producers.importers.job_of_rows import described_folder, read_job_file
 from producers.importers.recording import Recording, load
 from producers.importers.traffic import Traffic
 from schemas.errors import InputError
@@ -85,7 +85,7 @@ def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) ->
         raise InputError(f"{paths[0]}: NIC traffic itself tells where its iterations end; leave --iteration-op out")
     with terminal.progress("reading what NICs sent"):
         sent = traffic.load(paths)
-        folder = _folder_of([file for file in expand(paths) if traffic.holds_any(file)])
+        folder = described_folder([file for file in expand(paths) if traffic.holds_any(file)])
         beside = read_job_file(folder)
         described = beside if recording is None else _with(recording.job, beside)
         job, placed = traffic_job.complete(sent, folder.name or "recording", described, reading.layout)
@@ -94,20 +94,6 @@ def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) ->
     for line in untold:
         terminal.note(line)
     return Recorded(job, recording, placed, untold)
-
-
-def _folder_of(files: Sequence[Path]) -> Path:
-    """The folder of one job: one with its job.json, or else the innermost that holds all files.
-
-    Raises ``InputError`` where there are several jobs.
-    """
-    described = {
-        folder: job.job for folder in sorted({file.parent for file in files}) if (job := read_job_file(folder))
-    }
-    if len(set(described.values())) > 1:
-        several = ", ".join(f"{folder}: {job}" for folder, job in described.items())
-        raise InputError(f"several jobs, {several}; diagnose one at a time")
-    return next(iter(described), None) or common_folder(files)
 
 
 def _with(job: Job, beside: Job | None) -> Job:

@@ -33,8 +33,8 @@ from schemas.message import Message, decode
 _ANSWERS = {topic.name: topic for topic in (catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS)}
 _FILTERS = ("communicator", "seq_from", "seq_to", "positions")
 
-Request = tuple[tuple[tuple[str, Any], ...], ...]
-"""The rows of a request without its deadline: what two requests must share for one's answer to be the other's."""
+Asked = tuple[tuple[str, Any], ...]
+"""A row of a request without its deadline: what two requests must share for one's answer to be the other's."""
 
 Place = tuple[int, int]
 """A rank and an iteration."""
@@ -100,7 +100,7 @@ class KeptLogs:
     let_go: int = -1
     asked: set[Place] = field(default_factory=set)
     gone: set[Place] = field(default_factory=set)
-    _requests: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    _requests: dict[str, dict[Asked, dict[str, Any]]] = field(default_factory=dict)
     _parts: dict[_Whose, dict[int, Message]] = field(default_factory=lambda: defaultdict(dict))
     _spans: dict[int, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     _answers: list[list[Message]] = field(default_factory=list)
@@ -122,7 +122,7 @@ class KeptLogs:
         if self.room.take(len(message.value or b"") + _OVERHEAD_BYTES, _FOR_LOGS):
             if message.topic == catalogue.LOG_REQUESTS.name:
                 for row in decode(message, catalogue.LOG_REQUESTS).to_pylist():
-                    self._requests.setdefault(row["request_id"], []).append(row)
+                    self._requests.setdefault(row["request_id"], {})[_asked(row)] = row  # it may be asked again
             elif message.topic in _ANSWERS:
                 self._take_part(message)
         else:
@@ -155,7 +155,7 @@ class KeptLogs:
     def answers_to(self, request_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Message] | None:
         """What this very request was answered; None where it was another one, or is no longer known."""
         known = self._requests.get(request_id)
-        if known is None or _request(known) != _request(rows):
+        if known is None or known.keys() != {_asked(row) for row in rows}:
             return None
         kept = {whose: parts for whose, parts in self._parts.items() if whose.request_id == request_id}
         found = [part for parts in kept.values() for part in parts.values()]
@@ -246,8 +246,8 @@ class KeptLogs:
             for rank, stretches in wanted.items():
                 self._whole[rank] |= stretches
             here = {place for place in here if _within(place, wanted)}
-        for place in here - set(self._answer_of):
-            self._answer_of[place] = len(self._answers)
+        for place in here:
+            self._answer_of.setdefault(place, len(self._answers))
         self._answers.append(messages)
 
     def _decode(self, answer: int) -> dict[Place, pa.Table]:
@@ -258,7 +258,7 @@ class KeptLogs:
         """Iterations, by rank, that a request asked for without leaving anything of them out."""
         answered = {int(rank) for rank in whose.ranks.split(",") if rank}
         wanted: dict[int, set[Stretch]] = defaultdict(set)
-        for row in self._requests.get(whose.request_id, ()):
+        for row in self._requests.get(whose.request_id, {}).values():
             if row["what"] == ROWS and not any(row[name] for name in _FILTERS):
                 for rank in answered & set(row["ranks"]):
                     wanted[rank].add((row["iteration_from"], row["iteration_to"]))
@@ -275,14 +275,9 @@ def _within(place: Place, stretches: Mapping[int, Iterable[Stretch]]) -> bool:
     return any(first <= iteration <= last for first, last in stretches.get(rank, ()))
 
 
-def _request(rows: Sequence[Mapping[str, Any]]) -> Request:
-    plain = ({**row, "deadline_ns": 0, "ranks": tuple(row["ranks"] or ())} for row in rows)
-    return tuple(
-        sorted(
-            (tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in sorted(row.items())) for row in plain),
-            key=repr,
-        )
-    )
+def _asked(row: Mapping[str, Any]) -> Asked:
+    plain = {**row, "deadline_ns": 0, "ranks": tuple(row["ranks"] or ())}
+    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(plain.items()))
 
 
 def _table(parts: Sequence[Message]) -> pa.Table:

@@ -45,12 +45,12 @@ def label(table: pa.Table, iteration_end: OperatorPattern | None = None) -> Labe
 
 
 def _in_the_numbers_of(some: Ints, inferred: Ints) -> Ints:
-    """Inferred iterations, counted as those rows count that carry theirs."""
+    """Inferred iterations, counted as those rows count that carry theirs; what precedes number 0 is in none."""
     both = (some >= 0) & (inferred >= 0)
     if not both.any():
         return inferred
     offsets, counts = np.unique((some - inferred)[both], return_counts=True)
-    return np.where(inferred >= 0, np.maximum(inferred + offsets[counts.argmax()], 0), -1)
+    return np.where(inferred >= 0, np.maximum(inferred + offsets[counts.argmax()], -1), -1)
 
 
 def _filled(table: pa.Table, name: str, values: pa.Array) -> pa.Table:

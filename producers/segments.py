@@ -60,8 +60,9 @@ class Segments:
         Raises ``OSError`` where the disk takes it not; then nothing was added.
         """
         if self._file is None or self._sizes[self._file] + len(payload) > self._max_bytes // _FILES:
-            self._file = self._folder / f"{number:020d}{SUFFIX}"
-        path, offset = self._file, self._sizes.get(self._file, 0)
+            path, offset = self._folder / f"{number:020d}{SUFFIX}", 0
+        else:
+            path, offset = self._file, self._sizes[self._file]
         try:
             with open(path, "ab", opener=private) as file:
                 file.write(_FRAME.pack(MAGIC, len(payload), _checksum(number, payload), number) + payload)
@@ -69,6 +70,7 @@ class Segments:
             if path.exists():
                 os.truncate(path, offset)
             raise
+        self._file = path
         self._sizes[path] = offset + _FRAME.size + len(payload)
         self.frames.append(Frame(number, path, offset + _FRAME.size, len(payload)))
         return self._bound()

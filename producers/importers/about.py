@@ -36,6 +36,17 @@ def described(table: pa.Table, about: About) -> pa.Table:
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: json.dumps(asdict(about)).encode()})
 
 
+def joined(parts: Sequence[About]) -> About:
+    """What parts of one recording, which tell of the same job, say together."""
+    return About(
+        lost_lines=sum(part.lost_lines for part in parts),
+        duplicates=sum(part.duplicates for part in parts),
+        job=parts[0].job if parts else None,
+        iterations_source=parts[0].iterations_source if parts else None,
+        gone=[line for part in parts for line in part.gone],
+    )
+
+
 def about(schema: pa.Schema) -> About:
     """What a schema's metadata says; nothing where it says nothing. Raises ``ValueError`` for what cannot be."""
     text = (schema.metadata or {}).get(_KEY)

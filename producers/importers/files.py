@@ -35,11 +35,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines of a file; ``line`` is the number of the first, from 1."""
+    """Whole lines of a file; ``line`` is the number of the first, from 1. What follows the last end of a line is a
+    block of its own, and comes with the line ``before`` it.
+    """
 
     path: Path
     line: int
     data: bytes
+    before: bytes = b""
 
 
 def line_blocks(files: Sequence[Path], limits: Limits) -> Iterator[Block]:
@@ -87,7 +90,7 @@ def first_lines(path: Path, limits: Limits | None = None) -> list[str]:
 
 
 def _blocks_of(path: Path, limits: Limits) -> Iterator[Block]:
-    line, carried = 1, b""
+    line, carried, before = 1, b"", b""
     with _open(path, limits) as file:
         while chunk := _read(file, limits.line_bytes, path):
             first = chunk.find(b"\n")
@@ -97,11 +100,13 @@ def _blocks_of(path: Path, limits: Limits) -> Iterator[Block]:
             if not cut:
                 carried += chunk
                 continue
-            yield Block(path, line, carried + chunk[:cut])
+            data = carried + chunk[:cut]
+            yield Block(path, line, data)
+            before = data[data.rfind(b"\n", 0, -1) + 1 :]
             line += chunk.count(b"\n")
             carried = chunk[cut:]
     if carried:
-        yield Block(path, line, carried)
+        yield Block(path, line, carried, before)
 
 
 def _open(path: Path, limits: Limits) -> BinaryIO:

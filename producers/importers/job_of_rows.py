@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from diagnosis.communicator_use import communicator_uses, membership
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout
 from diagnosis.unseen_members import in_doubt
+from producers.importers.files import common_folder
 from producers.segments import private
 from schemas.catalogue import JOBS
 from schemas.errors import InputError, MessageError
@@ -44,6 +45,20 @@ def read_job_file(folder: Path) -> Job | None:
         return job_of_row(row)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
+
+
+def described_folder(files: Sequence[Path]) -> Path:
+    """The folder of the one job that files are of: one with its job.json, or else the innermost that holds them all.
+
+    Raises ``InputError`` where there are several jobs.
+    """
+    described = {
+        folder: job.job for folder in sorted({file.parent for file in files}) if (job := read_job_file(folder))
+    }
+    if len(set(described.values())) > 1:
+        several = ", ".join(f"{folder}: {job}" for folder, job in described.items())
+        raise InputError(f"several jobs, {several}; diagnose one at a time")
+    return next(iter(described), None) or common_folder(files)
 
 
 def write_job_file(folder: Path, job: Job) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.json as pj
 
+from producers.importers.about import About, described
 from producers.importers.columns import ALIASES, COLUMNS, SCHEMA, check, conform, plain
 from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks
 from producers.importers.json_fault import find_fault
@@ -55,14 +56,20 @@ class JsonLines:
 
         Raises ``InputError`` that names file, line and field.
         """
-        tables = list(in_order(_columns_of, line_blocks(files, limits)))
-        return pa.concat_tables([SCHEMA.empty_table(), *tables]).unify_dictionaries().combine_chunks()
+        tables, partial = [SCHEMA.empty_table()], 0
+        for table, ends_within in in_order(_columns_of, line_blocks(files, limits)):
+            tables.append(table)
+            partial += ends_within
+        return described(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), About(lost_lines=partial))
 
 
-def _columns_of(block: Block) -> pa.Table:
+def _columns_of(block: Block) -> tuple[pa.Table, bool]:
+    """The block's rows, and whether it is a last line that was not written to its end."""
     text = block.data.strip()
     if not text:
-        return SCHEMA.empty_table()
+        return SCHEMA.empty_table(), False
+    if block.before and not block.data.endswith(b"\n") and _is_torn(text):
+        return SCHEMA.empty_table(), True
     try:
         if not text.startswith(b"{"):  # Arrow 26 crashes on a block that starts with null
             raise pa.ArrowInvalid("the block does not start with an object")
@@ -70,7 +77,18 @@ def _columns_of(block: Block) -> pa.Table:
         raw = pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=_PARSE)
         batch = conform({name: raw.column(name).combine_chunks() for name in raw.column_names}, raw.num_rows)
         check(batch)
-        return pa.Table.from_batches([batch])
+        return pa.Table.from_batches([batch]), False
     except (pa.ArrowException, UnicodeDecodeError, ImpossibleValue) as error:
         reason = find_fault(block) or f"{block.path}: near line {block.line}: {error}"
         raise InputError(reason) from error
+
+
+def _is_torn(text: bytes) -> bool:
+    """Whether a line is no JSON to its end."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return True
+    except RecursionError:  # what is nested so deep is no line of ours, and refused as that
+        return False
+    return False

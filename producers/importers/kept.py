@@ -22,7 +22,7 @@ from producers.importers.columns import SCHEMA
 from producers.importers.files import Limits, common_folder
 from producers.importers.job_of_rows import read_job_file
 from producers.live.rank_log import table_of
-from producers.live.registration import REGISTRATION, RING, Registration
+from producers.live.registration import REGISTRATION, RING, Registration, told_groups
 from producers.live.ring import MAGIC
 from producers.live.ring_reader import RECORD, RingReader
 from producers.segments import MAGIC as FRAMES_MAGIC
@@ -252,16 +252,16 @@ def _job(files: Sequence[Path], processes: Sequence[Registration]) -> Job | None
 
 def _registered(processes: Sequence[Registration]) -> Job:
     """What processes told of their job; whoever is not here has no place but its number."""
-    groups = {group.communicator: group for who in processes for group in who.groups}
+    groups = told_groups(processes)
     given = next((who.layout for who in processes if who.layout), None)
     known = {who.rank: Place(who.rank, who.host, who.gpu) for who in processes}
-    others = {rank for group in groups.values() for rank in group.ranks}
+    others = {rank for group in groups for rank in group.ranks}
     others |= {rank for who in processes for rank in range(who.world or 0)}
     places: Mapping[int, Place] = {rank: known.get(rank, Place(rank)) for rank in others | set(known)}
     return Job(
         processes[0].job,
         tuple(places[rank] for rank in sorted(places)),
-        tuple(Communicator(name, group.ranks, group.kind) for name, group in groups.items()),
+        tuple(Communicator(group.communicator, group.ranks, group.kind) for group in groups),
         layout=None if given is None else Layout(**given, source="given"),
         started_ns=min((who.started_ns for who in processes if who.started_ns is not None), default=None),
     )

@@ -40,7 +40,7 @@ RAW = pa.schema(
         ("cut", pa.bool_()),
     ]
 )
-"""What lines say. ``cut``: the line may end before its end."""
+"""What lines say. ``cut``: the line may end within its last field."""
 
 
 _BOUNDED = ("rank", "count", "call_ns")
@@ -84,15 +84,28 @@ def _columns_of(block: Block) -> tuple[pa.Table, bool]:
     """The block's lines, and whether it ends within one: the file was still written, or its writer died."""
     try:
         text = block.data.decode()
-        ends_within = not text.endswith("\n") and LINE.match(text[text.rfind("\n") + 1 :]) is None
         lines = text.split("\n")
-        trimmed = pc.utf8_trim_whitespace(pa.array(lines[:-1] if ends_within else lines, pa.string()))
-        return _parsed(trimmed.filter(pc.greater(pc.binary_length(trimmed), 0))), ends_within
+        ends_within = bool(lines[-1]) and not _is_whole(lines[-1], block.before.decode().rstrip("\n"))
+        given = pc.utf8_rtrim(pa.array(lines[:-1] if ends_within else lines, pa.string()), "\r")
+        long = pc.greater_equal(pc.utf8_length(given), MOST_CHARACTERS)
+        trimmed = pc.if_else(long, given, pc.utf8_trim_whitespace(given))
+        held = pc.greater(pc.binary_length(trimmed), 0)
+        return _parsed(trimmed.filter(held), long.filter(held)), ends_within
     except (UnicodeDecodeError, pa.ArrowException, ImpossibleValue) as error:
         raise InputError(find_fault(block) or f"{block.path}: near line {block.line}: {error}") from error
 
 
-def _parsed(lines: pa.Array) -> pa.Table:
+def _is_whole(last: str, before: str) -> bool:
+    """Whether a file's last line, which nothing ends, ends where the line before it does: with a field as long."""
+    own, other = LINE.match(last), LINE.match(before)
+    if own is None or other is None:
+        return own is not None
+    field = next(name for name in ("hash", "op_count", "stream") if other[name])
+    return bool(own[field]) and len(own[field]) >= len(other[field])
+
+
+def _parsed(lines: pa.Array, long: pa.Array) -> pa.Table:
+    """The fields of lines; ``long``: which ones may be cut."""
     fields = pc.extract_regex(lines, LINE.pattern)
     if fields.null_count:
         raise ImpossibleValue("a line that is none of the format")
@@ -105,9 +118,9 @@ def _parsed(lines: pa.Array) -> pa.Table:
     names = functions.dictionary.to_pylist()
     if unknown := [name for name in names if name not in OPS]:
         raise ImpossibleValue(f"function {unknown[0]} is not known")
-    cut = pc.greater_equal(pc.utf8_length(lines), MOST_CHARACTERS)
     tail = fields.field("tail")
-    if pc.any(pc.invert(pc.or_(pc.equal(tail, ""), pc.and_(cut, pc.is_in(tail, CUT_TAILS))))).as_py():
+    ends = pc.equal(tail, "")
+    if pc.any(pc.invert(pc.or_(ends, pc.and_(long, pc.is_in(tail, CUT_TAILS))))).as_py():
         raise ImpossibleValue("a line that goes on after its end")
     seconds, nanoseconds = fields.field("seconds").cast(pa.int64()), fields.field("nanoseconds").cast(pa.int64())
     columns = {
@@ -120,7 +133,7 @@ def _parsed(lines: pa.Array) -> pa.Table:
         "hash": text("hash").dictionary_encode(),
         "save_count": text("save_count").cast(pa.int64()),
         "host": text("host"),
-        "cut": cut,
+        "cut": pc.and_(long, ends),
     }
     for column in COLUMNS:
         if column.name in _BOUNDED:

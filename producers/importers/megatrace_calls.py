@@ -177,10 +177,19 @@ def _numbered(pair: Ints, call_ns: Ints, counts: Ints, place: _Place) -> tuple[I
 
 
 def _filled(pair: Ints, counts: Ints) -> Ints:
-    """Counts with single unknown ones taken for the one after their predecessor's."""
-    before = np.roll(counts, 1)
-    follows = (np.diff(pair, prepend=-1) == 0) & (counts < 0) & (before >= 0)
-    return np.where(follows, before + 1, counts)
+    """Counts with unknown ones taken for those after their predecessor's, up to the next known one; the first ones of
+    a communicator for those before their successor's.
+    """
+    at, known = np.arange(len(counts)), counts >= 0
+    last = np.maximum.accumulate(np.where(known, at, -1))
+    following = np.minimum.accumulate(np.where(known, at, len(at))[::-1])[::-1]
+    after = (last >= 0) & (pair[last] == pair)
+    within = following < len(at)
+    following = np.where(within, following, 0)
+    before = within & (pair[following] == pair)
+    counted = np.where(after, counts[last] + at - last, np.maximum(counts[following] - (following - at), 0))
+    counted = np.where(before, np.minimum(counted, counts[following]), counted)
+    return np.where(known, counts, np.where(after | before, counted, _UNKNOWN))
 
 
 def _missing_flushes(rank: Ints, call_ns: Ints, save_count: Ints) -> Ints:

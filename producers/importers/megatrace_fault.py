@@ -58,9 +58,11 @@ def find_fault(block: Block) -> str | None:
 
 def _fault(raw: bytes) -> str | None:
     try:
-        line = raw.decode().strip()
+        line = raw.decode().rstrip("\r")
     except UnicodeDecodeError:
         return "not UTF-8"
+    long = len(line) >= MOST_CHARACTERS
+    line = line if long else line.strip()
     found = LINE.match(line)
     if found is None:
         missing = next((says for part, says in _PARTS if not re.search(part, line)), "not a line of a Megatrace log")
@@ -68,7 +70,7 @@ def _fault(raw: bytes) -> str | None:
     function = found["function"]
     if function not in OPS:
         return f"function {shown(function)}; known are {', '.join(OPS)}"
-    if found["tail"] and (len(line) < MOST_CHARACTERS or found["tail"] not in _TAILS):
+    if found["tail"] and not (long and found["tail"] in _TAILS):
         return f"{shown(found['tail'])} after the last field"
     row = {name: int(found[name]) for name in ("rank", "count")}
     call_ns = int(found["seconds"]) * 1_000_000_000 + int(found["nanoseconds"])

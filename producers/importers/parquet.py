@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from producers.importers.about import About, about, described
+from producers.importers.about import About, about, described, joined
 from producers.importers.columns import ALIASES, COLUMNS, PHASES, SCHEMA, check, conform, plain, row_fault, shown
 from producers.importers.files import Limits, partitions
 from schemas.errors import ImpossibleValue, InputError
@@ -65,19 +65,22 @@ class Parquet:
         Raises ``InputError`` that names file, row and field.
         """
         tables = [SCHEMA.empty_table()]
-        said = None
+        said: list[About] = []
         left = limits.decoded_bytes
         for path in files:
             with _opened(path, limits) as file:
                 try:
-                    own = about(file.schema_arrow)
+                    said.append(about(file.schema_arrow))
                 except ValueError as error:
                     raise InputError(f"{path}: {_first_line(error)}") from error
-                said = said or own
+                if (said[-1].job, said[-1].iterations_source) != (said[0].job, said[0].iterations_source):
+                    raise InputError(
+                        f"{path}: its job is not that of {files[0]}: convert a run whole, and diagnose each by itself"
+                    )
                 for batch in _groups(file, path, left):
                     tables.append(pa.Table.from_batches([batch]))
                     left -= batch.nbytes
-        return described(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), said or About())
+        return described(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), joined(said))
 
 
 def write(table: pa.Table, path: Path, what: About) -> None:

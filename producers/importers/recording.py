@@ -12,9 +12,9 @@ from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Job, Layout
 from producers.importers import parquet
 from producers.importers.about import About, about
-from producers.importers.files import Limits, common_folder
+from producers.importers.files import Limits
 from producers.importers.formats import recognise
-from producers.importers.job_of_rows import complete_job, job_of_row, read_job_file
+from producers.importers.job_of_rows import complete_job, described_folder, job_of_row, read_job_file
 from producers.importers.tidy import tidy
 from producers.importers.unnamed import complete, name_streams
 from schemas.catalogue import COMM_OPS
@@ -67,7 +67,7 @@ def load(
     raw = recognised.format.read(recognised.files, limits or Limits())
     if not raw.num_rows:
         raise InputError(f"{paths[0]}: holds no operator")
-    folder = common_folder(recognised.files)
+    folder = described_folder(recognised.files)
     try:
         said = about(raw.schema)
         described = read_job_file(folder) if said.job is None else job_of_row(said.job)

@@ -12,6 +12,7 @@ from diagnosis.job import Communicator, Job, Layout, Place
 from producers.importers.job_of_rows import complete_job
 from producers.live.live_store import SILENT_AFTER
 from producers.live.rank_log import RankLog
+from producers.live.registration import told_groups
 from schemas.topic import ID
 
 log = logging.getLogger(__name__)
@@ -69,23 +70,17 @@ def is_whole(logs: Sequence[RankLog]) -> bool:
 
 
 def _said(logs: Sequence[RankLog]) -> Job:
-    """What was registered; communicators of which nobody said the members have those ranks that use them."""
+    """What was registered."""
     said = [rank_log.registration for rank_log in logs]
-    members: dict[str, tuple[int, ...]] = {}
-    users: dict[str, list[int]] = {}
-    kinds: dict[str, str | None] = {}
-    for one in said:
-        for group in one.groups:
-            users.setdefault(group.communicator, []).append(one.rank)
-            members[group.communicator] = members.get(group.communicator) or group.ranks
-            kinds[group.communicator] = kinds.get(group.communicator) or group.kind
     places = {one.rank: Place(one.rank, one.host, one.gpu) for one in said}
-    here = {name: tuple(rank for rank in ranks if rank in places) for name, ranks in members.items()}
     given = next((one.layout for one in said if one.layout), None)
     return Job(
         said[0].job,
         tuple(places[rank] for rank in sorted(places)),
-        tuple(Communicator(name, here[name] or tuple(sorted(set(users[name]))), kinds[name]) for name in here),
+        tuple(
+            Communicator(group.communicator, tuple(rank for rank in group.ranks if rank in places), group.kind)
+            for group in told_groups(said)
+        ),
         layout=None if given is None else Layout(**given, source="given"),
         started_ns=min((one.started_ns for one in said if one.started_ns is not None), default=None),
     )

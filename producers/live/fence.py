@@ -11,6 +11,7 @@ import ctypes
 import os
 import platform
 from collections.abc import Callable
+from functools import cache
 
 _MEMBARRIER = {"x86_64": 324, "aarch64": 283, "riscv64": 283, "ppc64le": 365}
 _GLOBAL = 1
@@ -43,4 +44,11 @@ def _none_needed() -> None:
     """Stores are seen in their order."""
 
 
-fence = fence_for(platform.machine())
+@cache
+def _of_this_machine() -> Callable[[], None]:
+    return fence_for(platform.machine())
+
+
+def fence() -> None:
+    """``fence_for`` this machine. Raises ``ValueError`` and ``OSError`` as that does."""
+    _of_this_machine()()

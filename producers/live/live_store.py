@@ -196,7 +196,9 @@ class LiveStore:
         if max(rank_log.newest for rank_log in self._logs) >= oldest + SILENT_AFTER:
             return oldest
         all_here = {rank_log.rank for rank_log in self._logs} >= set(self.ranks)
-        return oldest if all_here and all(rank_log.is_done_with(oldest) for rank_log in self._logs) else None
+        if not all_here and any(rank_log.alive for rank_log in self._logs):
+            return None  # whoever is missing may still come
+        return oldest if all(rank_log.is_done_with(oldest) for rank_log in self._logs) else None
 
     def _close(self, iteration: int) -> None:
         before = (table for _, table in self._recent)

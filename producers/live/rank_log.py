@@ -46,8 +46,9 @@ class RankLog:
         self._removed = 0, 0
         self._rings: dict[Path, RingReader] = {}
         self._unreadable: set[Path] = set()
-        self._taken = np.zeros(0, dtype=RECORD)
         self._closed = -1
+        self._reached = -1
+        self._take(np.zeros(0, dtype=RECORD))
         self._iteration: Ints = np.zeros(0, dtype=np.int64)
         self._unfinished: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
 
@@ -90,6 +91,9 @@ class RankLog:
                 self._open(path)
         for ring in self._rings.values():
             ring.look()
+        self._reached = self._newest_here()
+        for ring in self._rings.values():  # what another thread logged before that is seen by now
+            ring.look()
         self._count()
 
     def relieve(self) -> None:
@@ -101,20 +105,27 @@ class RankLog:
     def _count(self) -> None:
         """Note what is not closed."""
         rings = self._rings.values()
-        self._iteration = np.concatenate(
-            [self._taken["iteration"].astype(np.int64), *(ring.column("iteration") for ring in rings)]
-        )
-        self._unfinished = np.concatenate([self._taken["done"] == 0, *(ring.unfinished() for ring in rings)])
+        self._iteration = np.concatenate([self._taken_of, *(ring.column("iteration") for ring in rings)])
+        self._unfinished = np.concatenate([self._taken_open, *(ring.unfinished() for ring in rings)])
+
+    def _newest_here(self) -> int:
+        of_rings = (int(ring.column("iteration").max(initial=-1)) for ring in self._rings.values())
+        return max(int(self._taken_of.max(initial=-1)), *of_rings, -1)
+
+    def _take(self, records: Records) -> None:
+        """Hold these records outside of the rings, and no others."""
+        self._taken = records
+        self._taken_of: Ints = records["iteration"].astype(np.int64)
+        self._taken_open: NDArray[np.bool_] = records["done"] == 0
 
     def is_done_with(self, iteration: int) -> bool:
         """Whether nothing more of an iteration is to be awaited here.
 
         The process is beyond it and all of its operators have ended, or it is two beyond it, or it is no more.
         """
-        newest = self.newest
-        if not self.alive or newest > iteration + 1:
+        if not self.alive or self._reached > iteration + 1:
             return True
-        return newest > iteration and not self._unfinished[self._iteration == iteration].any()
+        return self._reached > iteration and not self._unfinished[self._iteration == iteration].any()
 
     def rows(self, iteration: int) -> pa.Table:
         """Rows of telemetry.comm_ops in call order: the iteration's, and after them the first of the next one.
@@ -129,7 +140,8 @@ class RankLog:
     def release(self, iteration: int) -> None:
         """Let go of an iteration, and of all before it."""
         self._closed = iteration
-        self._taken = self._taken[self._taken["iteration"] > iteration]
+        if len(self._taken):
+            self._take(self._taken[self._taken_of > iteration])
         for ring in self._rings.values():
             beyond = ring.column("iteration") > iteration
             ring.release(ring.tail + int(beyond.argmax()) if beyond.any() else ring.head)
@@ -169,11 +181,12 @@ class RankLog:
         take = waiting if 4 * waiting > 3 * ring.capacity or not unfinished.any() else int(unfinished.argmax())
         records = ring.records()[:take]
         records["done"] = np.where(unfinished[:take], 0, 1)
-        self._taken = np.concatenate([self._taken, records[records["iteration"] > self._closed]])
+        taken = np.concatenate([self._taken, records[records["iteration"] > self._closed]])
         ring.release(ring.tail + take)
-        if len(self._taken) > MAX_TAKEN:
-            self.forgotten += len(self._taken) - MAX_TAKEN
-            self._taken = self._taken[-MAX_TAKEN:]
+        if len(taken) > MAX_TAKEN:
+            self.forgotten += len(taken) - MAX_TAKEN
+            taken = taken[-MAX_TAKEN:]
+        self._take(taken)
 
     def _table(self, records: Records) -> pa.Table:
         if len(records) and records["communicator"].max() >= len(self.registration.groups):

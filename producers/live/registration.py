@@ -18,7 +18,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,23 @@ class Registration:
         names += [name for name in (self.host, *(group.kind for group in self.groups)) if name is not None]
         if not all(type(name) is str and name for name in names):
             raise ValueError("a name is not text, or empty")
+
+
+def told_groups(said: Iterable[Registration]) -> list[Group]:
+    """The communicators that processes of one job tell of, by name: members and kind as the first says who tells them.
+
+    Those whose members nobody tells have the ranks that use them.
+    """
+    members: dict[str, tuple[int, ...]] = {}
+    kinds: dict[str, str | None] = {}
+    users: dict[str, set[int]] = {}
+    for one in said:
+        for group in one.groups:
+            name = group.communicator
+            members[name] = members.get(name) or group.ranks
+            kinds[name] = kinds.get(name) or group.kind
+            users.setdefault(name, set()).add(one.rank)
+    return [Group(name, members[name] or tuple(sorted(users[name])), kinds[name]) for name in members]
 
 
 class Presence:

@@ -37,6 +37,29 @@ def test_a_request_for_all_that_could_be_costs_no_more_than_what_there_is() -> N
     assert kept.rows([0, 1], 1, LAST).outcomes == {0: COMPLETE, 1: OVERWRITTEN}
 
 
+def test_a_request_that_was_asked_again_is_the_same() -> None:
+    """By a worker that began anew: with another deadline."""
+    row = {
+        "request_id": "r",
+        "ranks": [0],
+        "iteration_from": 1,
+        "iteration_to": 1,
+        "what": "rows",
+        "communicator": "dp",
+    }
+    call = {"rank": 0, "communicator": "dp", "call_order": 0, "op": "barrier", "call_ns": 1, "iteration": 1}
+    headers = {"request_id": "r", "ranks": "0", "outcome": COMPLETE}
+    answer = encode(catalogue.COMM_OPS, catalogue.COMM_OPS.from_rows([call]), job=JOB.job, headers=headers)
+    kept = KeptLogs(JOB)
+    for deadline_ns in (1, 2):
+        asked = catalogue.LOG_REQUESTS.from_rows([{**row, "deadline_ns": deadline_ns}])
+        kept.take(encode(catalogue.LOG_REQUESTS, asked, job=JOB.job))
+    kept.take(answer)
+    rows = catalogue.LOG_REQUESTS.from_rows([{**row, "deadline_ns": 3}]).to_pylist()
+    assert kept.answers_to("r", rows) == [answer]
+    assert kept.answers_to("r", [{**rows[0], "ranks": [1]}]) is None
+
+
 def summaries_of(iteration: int) -> pa.RecordBatch:
     row = {"iteration": iteration, "start_ns": iteration, "end_ns": iteration + 9, "operators": 1, "lost_lines": 0}
     return catalogue.ITERATION_SUMMARIES.from_rows([{**row, "rank": rank} for rank in JOB.ranks])

@@ -85,6 +85,9 @@ def test_a_frame_that_the_disk_does_not_take_leaves_nothing(tmp_path: Path, monk
     with pytest.raises(IsADirectoryError):
         segments.append(2, b"payload")
     assert content(segments) == before
+    (tmp_path / f"{2:020d}.frames").rmdir()
+    segments.append(2, b"payload")
+    assert content(segments) == [*before, (2, b"payload")]
 
 
 def test_files_whose_frames_are_discarded_go(tmp_path: Path) -> None:

@@ -263,6 +263,16 @@ def test_the_folder_is_the_users_alone(built: Built, tmp_path: Path) -> None:
     assert json.loads((folder / "registration.json").read_text())["rank"] == 0
 
 
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "true")
+    for target, built in (("lib", "lib/liboffbeat_calls.so"), ("a/b", "a/b/liboffbeat_calls.so"), ("c/d.so", "c/d.so")):
+        assert preload.build(tmp_path / target) == tmp_path / built
+        assert (tmp_path / built).parent.is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match=r"file/below: Not a directory; name a folder to write to"):
+        preload.build(tmp_path / "file" / "below")
+
+
 def test_without_a_compiler_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -O2")
     with pytest.raises(SettingsError, match="no-such-compiler is not found; install one"):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producers.importers.about import about
 from producers.importers.files import Limits
 from producers.importers.jsonl import JsonLines
 from schemas import comm_ops
@@ -62,6 +63,18 @@ def test_blank_lines_unknown_fields_and_a_missing_last_newline_are_fine(tmp_path
         b"\n" + json.dumps({**ROW, "shape": [1, {"x": None}]}).encode() + b"\r\n\n" + json.dumps(ROW).encode()
     )
     assert read(path) == [ROW, ROW]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_a_last_line_that_was_not_written_to_its_end_is_lost(tmp_path: Path, name: str) -> None:
+    whole = json.dumps(ROW).encode() + b"\n"
+    for cut in (b"{", whole[:20], whole[:-2]):
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(whole + cut) if name.endswith(".gz") else whole + cut)
+        table = JsonLines().read([path], Limits())
+        assert (table.num_rows, about(table.schema).lost_lines) == (1, 1)
+    (tmp_path / "b.jsonl").write_bytes(b"{")
+    assert "b.jsonl:1: " in refusal(tmp_path / "b.jsonl"), "of a single line nothing tells that it is one of ours"
 
 
 def test_an_empty_file_holds_no_rows(tmp_path: Path) -> None:

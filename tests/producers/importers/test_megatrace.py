@@ -105,6 +105,17 @@ def test_a_last_line_that_was_still_being_written_is_lost(tmp_path: Path) -> Non
     assert (len(read(whole)), lost(whole)) == (2, 0)
 
 
+def test_a_last_line_that_fits_the_format_by_chance_is_lost(tmp_path: Path) -> None:
+    """Cut within its last number or pointer: a line that ends there would be another operator, or of another stream."""
+    before = [line(at, op_count=102 + at, stream="0x5591") for at in range(2)]
+    last = line(2, op_count=104, stream="0x5591")
+    for end in ("opCount 1", "stream 0x5591", "stream 0x"):
+        cut = written(tmp_path, *before, last[: last.index(end) + len(end)], end="")
+        assert ([row["seq"] for row in read(cut)], lost(cut)) == ([102, 103], 1)
+    whole = written(tmp_path, *before, last, name="whole.log", end="")
+    assert ([row["seq"] for row in read(whole)], lost(whole)) == ([102, 103, 104], 0)
+
+
 def test_a_group_call_has_one_number_and_its_operators_one_each(tmp_path: Path) -> None:
     ops = [("Send", 4), ("Recv", 4), ("Send", 5), ("Recv", 8)]
     rows = read(written(tmp_path, *(line(i, op=op, op_count=n) for i, (op, n) in enumerate(ops))))
@@ -173,6 +184,28 @@ def test_a_line_cut_before_its_hash_keeps_its_stream_and_loses_its_number(tmp_pa
     lines[1] = lines[1][: lines[1].index(" groupHash") + 4]
     rows = read(written(tmp_path, *lines))
     assert [(row["communicator"], row["seq"]) for row in rows] == [(HASH, 0), (HASH, 1), (HASH, 2)]
+
+
+@pytest.mark.parametrize("kept", [" ", " gr", " groupHash "])
+def test_lines_cut_after_their_number_keep_it(tmp_path: Path, kept: str) -> None:
+    long_name = "n" * 60
+    lines = [f"[{long_name}] {line(i, op_count=i + 16_930, group=HASH, save_count=1)}" for i in range(4)]
+    for at in (1, 2):
+        lines[at] = lines[at][: lines[at].index(" groupHash")] + kept
+    rows = read(written(tmp_path, *lines))
+    assert [(row["communicator"], row["seq"]) for row in rows] == [(HASH, 16_930 + i) for i in range(4)]
+
+
+@pytest.mark.parametrize("cut", [(0,), (0, 1), (1, 2), (1, 2, 3), (2, 3), (0, 1, 2, 3)])
+def test_numbers_that_are_cut_are_those_between_their_neighbours(tmp_path: Path, cut: tuple[int, ...]) -> None:
+    long_name = "n" * 60
+    lines = [f"[{long_name}] {line(i, op_count=i + 16_930, group=HASH, save_count=1)}" for i in range(4)]
+    lines.append(line(9, rank=1, op_count=16_930, group=HASH, save_count=1))
+    for at in cut:
+        lines[at] = lines[at][: lines[at].index(" groupHash") - 2]
+    rows = read(written(tmp_path, *lines))
+    known = [row.get("seq") for row in rows[:4]]
+    assert known == ([None] * 4 if len(cut) == 4 else [16_930 + i for i in range(4)])
 
 
 def test_reading_is_bounded(tmp_path: Path) -> None:

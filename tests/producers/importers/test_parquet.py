@@ -188,6 +188,23 @@ def test_a_converted_recording_is_the_same(tmp_path: Path, example: Recording) -
     assert not list(tmp_path.glob(".*")), "the part that was being written is left"
 
 
+def test_what_several_files_say_is_joined(tmp_path: Path, example: Recording) -> None:
+    half = example.table.num_rows // 2
+    job = example.job.to_row()
+    parts = {
+        "a": (example.table.slice(0, half), About(5, 1, job, "given", ["one file is damaged"])),
+        "b": (example.table.slice(half), About(700, 2, job, "given", ["so is another"])),
+    }
+    for name, (table, about) in parts.items():
+        parquet.write(table, tmp_path / f"{name}.parquet", about)
+    found = load([tmp_path])
+    assert (found.lost_lines, found.duplicates) == (705, 3)
+    assert list(found.gone) == ["one file is damaged", "so is another"]
+    parquet.write(parts["b"][0], tmp_path / "b.parquet", About(job={**job, "job": "other"}, iterations_source="given"))
+    with pytest.raises(InputError, match=r"b\.parquet: its job is not that of .*a\.parquet: convert a run whole"):
+        load([tmp_path])
+
+
 def test_lost_lines_are_counted_once(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from diagnosis.job import Communicator, Job, Layout, Place
@@ -119,6 +120,17 @@ def test_ranks_that_carry_no_iterations_get_the_numbers_of_those_that_do(tmp_pat
     assert recording.table.column("iteration").to_pylist() == [row["iteration"] + 1000 for row in ROWS]
 
 
+def test_what_precedes_iteration_0_is_in_none(tmp_path: Path) -> None:
+    """One rank counts its third cycle as iteration 0; cycles before it are no part of that."""
+    first, *others = sorted({row["rank"] for row in ROWS})
+    rows = [{**row, "iteration": row["iteration"] - 2} for row in ROWS if row["rank"] == first]
+    rows = [row if row["iteration"] >= 0 else {**row, "iteration": None} for row in rows]
+    rows += without([row for row in ROWS if row["rank"] in others], "iteration")
+    table = load([written(tmp_path / "run", rows)]).table
+    assert set(table.column("iteration").to_pylist()) == {None, 0, 1}
+    assert table.filter(pc.equal(table.column("iteration"), 0)).num_rows == len(ROWS) // TRAINING.iterations
+
+
 def test_the_operator_that_ends_an_iteration_can_be_named(tmp_path: Path) -> None:
     folder = written(tmp_path / "run", without(ROWS, "iteration"))
     recording = load([folder], iteration_end="op=all_reduce,bytes=4")
@@ -159,6 +171,16 @@ def test_a_job_file_tells_what_rows_cannot(tmp_path: Path) -> None:
     folder = written(tmp_path / "run", ROWS)
     (folder / "job.json").write_text(json.dumps(described().to_row()))
     assert load([folder]).job == described()
+
+
+def test_a_job_file_of_one_of_several_folders_is_the_job_s(tmp_path: Path) -> None:
+    for host, ranks in (("a", (0, 1, 2, 3)), ("b", (4, 5, 6, 7))):
+        folder = written(tmp_path / host, [row for row in ROWS if row["rank"] in ranks])
+        (folder / "job.json").write_text(json.dumps(described().to_row()))
+    assert load([tmp_path / "b", tmp_path / "a"]).job.job == described().job
+    (tmp_path / "b" / "job.json").write_text("{}")
+    with pytest.raises(InputError, match=r"b/job\.json: not a row of control\.jobs"):
+        load([tmp_path / "a", tmp_path / "b"])
 
 
 def test_a_job_file_without_a_layout_leaves_it_to_be_inferred(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from producers.labels import label
 from producers.live.live_store import LiveStore
 from producers.live.rank_log import RankLog
 from producers.live.registration import folders
+from producers.live.ring_reader import RingReader
 from producers.log_index import LogIndex
 from producers.log_store import RecordingStore
 from producers.segments import Segments
@@ -103,6 +105,45 @@ def test_a_rank_that_is_silent_is_not_awaited_for_ever(tmp_path: Path) -> None:
         rows, outcomes = store.rows([0, 1], 0, 0)
         assert rows.column("seq").to_pylist() == [0, 1, 2]
         assert outcomes == {0: "complete", 1: "partial"}
+
+
+def test_a_rank_that_never_came_is_not_awaited_once_no_other_runs(tmp_path: Path) -> None:
+    with rank_log(tmp_path, 0) as zero:
+        store = opened(tmp_path, (0, 1))
+        train(zero, *range(8))
+        assert closing(store) == [0, 1, 2, 3, 4]
+        assert not store.ended
+    assert closing(store) == [5, 6, 7]
+    assert store.ended
+
+
+def call_elsewhere(log: OperatorLog) -> None:
+    """Log an operator from another thread, into a ring of its own."""
+    other = threading.Thread(target=lambda: log.end(log.begin("tp", "barrier")))
+    other.start()
+    other.join()
+
+
+def test_what_another_thread_logged_before_is_of_its_iteration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rings are looked at one after the other: what follows in a second one may be seen before what precedes it."""
+    with rank_log(tmp_path, 0) as log:
+        store = opened(tmp_path)
+        log.iteration(0)
+        log.end(log.begin("tp", "all_reduce", 8))
+        call_elsewhere(log)
+        assert closing(store) == []
+        looked = RingReader.look
+
+        def look_and_go_on(ring: RingReader) -> None:
+            looked(ring)
+            monkeypatch.setattr(RingReader, "look", looked)
+            log.end(log.begin("tp", "all_reduce", 8))
+            log.iteration(1)
+            call_elsewhere(log)
+
+        monkeypatch.setattr(RingReader, "look", look_and_go_on)
+        assert closing(store) == [0]
+        assert seqs(store, 0, 0) == ([0, 1, 2], "complete")
 
 
 def test_operators_outside_of_iterations_are_passed_over(tmp_path: Path) -> None:
