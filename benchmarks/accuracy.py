@@ -188,7 +188,10 @@ class Series(Generic[_Case, _Score]):
         """Figures of the runs that a file holds, by profile of noise; raises ``SettingsError`` where it holds none."""
         from benchmarks.simulated.finished import Finished
 
-        scores = list(Finished(file, None, self.kind).scores.values())
+        found = Finished(file, None, self.kind)
+        scores = list(found.scores.values())
+        if len(found.versions) > 1:
+            terminal.note(f"runs of {len(found.versions)} versions of code or settings are in these figures")
         if not scores:
             raise SettingsError(f"--finished: no runs in {file or 'no file'}: name one that has some with --resume")
         return self._by_noise(scores, sorted({score.noise for score in scores}))

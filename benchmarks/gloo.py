@@ -31,7 +31,7 @@ def run(
     Four or eight ranks, each a process in a network namespace of its own, communicate through torch.distributed, in
     several parallelisms and ways of overlap, and log their operators as any training loop may; computing is sleep. Of
     one rank the computing is slower from the middle on, or in single iterations, or its line is throttled. What they
-    logged is diagnosed with every threshold at its default; nothing tells the diagnosis the layout or the hosts.
+    logged is diagnosed as by ``offbeat diagnose``; nothing tells the diagnosis the layout.
     Needs root, iproute2 and PyTorch, and a machine that does nothing else meanwhile.
     """
     from benchmarks.real_jobs.judged import counted, judge

@@ -65,13 +65,9 @@ class TelemetryBytes:
         return self.summaries + self.pivots
 
     @property
-    def total(self) -> int:
-        """Everything that travelled."""
-        return self.unasked + self.answers + self.requests
-
-    def share(self, everything: int) -> float:
-        """What travelled, of what would have, had every rank published its log; 0 where nothing was logged."""
-        return self.total / everything if everything else 0.0
+    def fetched(self) -> int:
+        """Answers, and the requests for them."""
+        return self.answers + self.requests
 
 
 def everything(job: Job, table: pa.Table) -> int:

@@ -139,7 +139,7 @@ def measure(run: LazyRun, settings: Settings, simulate_s: float = 0.0) -> Measur
         simulate_s=simulate_s + simulated_s,
         everything_bytes=logged.everything,
         unasked_bytes=counted.pivots + logged.summaries,
-        fetched_bytes=counted.answers + counted.requests,
+        fetched_bytes=counted.fetched,
     )
 
 

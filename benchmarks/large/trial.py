@@ -123,7 +123,7 @@ def judged(case: LargeCase, run: LazyRun, settings: Settings, simulate_s: float 
         said=scoring.score_incidents(truth, run.job, detection, shift),
         iterations=scoring.score_iterations(truth, detection, shift),
         searched=len(detection.searched),
-        traffic=Traffic(logged.everything, unasked, detection.bytes.answers),
+        traffic=Traffic(logged.everything, unasked, detection.bytes.fetched),
         detect_s=round(detect_s, 3),
         asked=case,
         cost=Cost(

@@ -9,21 +9,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from benchmarks.real_jobs.plan import Plan
+from benchmarks.real_jobs.plan import Fault, Plan
 from offbeat.diagnose import diagnose
 from offbeat.reading import Reading
 from offbeat.settings import Settings
 
+_CAUSES = {"gpu": "compute_slow", "nic": "communication_slow"}
+
 
 class Outcome(StrEnum):
-    """Whom the incidents of a job name, all together."""
+    """Whom the incidents of a job name, all together, and for what."""
 
     ALONE = "alone"
     """The slow rank and nobody else."""
     AMONG = "among"
     """Ranks that the slow one is among, in every incident: they are not told apart."""
     OTHERS = "others"
-    """In an incident at least only others; of a healthy job: anybody."""
+    """In an incident at least only others, or it is of something else or of another time; of a healthy job: anybody."""
     NOBODY = "nobody"
     """Nobody; of a healthy job that is right."""
 
@@ -63,10 +65,17 @@ def outcome(plan: Plan, told: Sequence[Mapping[str, Any]]) -> Outcome:
     """Whom these incidents name."""
     if not told:
         return Outcome.NOBODY
-    slow = None if plan.fault is None else plan.fault.rank
-    if any(slow not in incident["ranks"] for incident in told):
+    fault = plan.fault
+    if fault is None or not all(_is_of(fault, incident) for incident in told):
         return Outcome.OTHERS
-    return Outcome.ALONE if all(incident["ranks"] == [slow] for incident in told) else Outcome.AMONG
+    return Outcome.ALONE if all(incident["ranks"] == [fault.rank] for incident in told) else Outcome.AMONG
+
+
+def _is_of(fault: Fault, incident: Mapping[str, Any]) -> bool:
+    """Whether an incident is of a fault: of its rank, of its kind, and of some of its iterations."""
+    first, last = incident["iterations"]
+    in_time = any(first <= iteration <= last for iteration in fault.iterations)
+    return in_time and fault.rank in incident["ranks"] and incident["cause"] == _CAUSES[fault.device]
 
 
 def counted(judged: Sequence[Judged]) -> dict[str, int]:

@@ -26,6 +26,11 @@ class Fault:
     slower: float = 1.0
     nic_mbps: float | None = None
 
+    @property
+    def device(self) -> str:
+        """What is slow: ``gpu`` or ``nic``."""
+        return "gpu" if self.nic_mbps is None else "nic"
+
 
 @dataclass(frozen=True)
 class Plan:

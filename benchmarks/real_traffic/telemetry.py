@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.network import address
+from benchmarks.network import LINE, address
 from benchmarks.real_traffic.capture import Keys, Packets, flow_key
 from benchmarks.real_traffic.counting import AGGREGATION_BYTES, UNIT_BYTES, count
-from benchmarks.real_traffic.fabric import LINE
 from benchmarks.real_traffic.plan import Plan
 from benchmarks.real_traffic.rank import RankLog
 from diagnosis.job import Communicator, Job, Place

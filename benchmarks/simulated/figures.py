@@ -97,10 +97,12 @@ def _faults(faults: Sequence[FaultScore]) -> Figures:
 def verdicts_on(faulty: Sequence[Score]) -> Figures:
     verdicts = Counter(said.verdict for score in faulty for said in score.said)
     false = [sum(said.verdict == "false" for said in score.said) for score in faulty]
+    astray = [any(said.verdict in {"false", "wrong_cause", PART} for said in score.said) for score in faulty]
     return {
         "verdicts": dict(verdicts),
         "false_per_faulty_run": round(sum(false) / len(false), 4) if false else None,
         "runs_without_false": share(sum(not count for count in false), len(false)),
+        "runs_without_false_or_wrong_device": share(sum(not any_ for any_ in astray), len(astray)),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict
 from hashlib import blake2b
@@ -17,12 +18,14 @@ ROOT = Path(__file__).parents[2]
 DECISIVE = (
     "benchmarks/large",
     "benchmarks/simulated",
+    "benchmarks/telemetry_bytes.py",
     "benchmarks/traffic",
     "diagnosis",
     "offbeat/default_model.skops",
     "offbeat/models.py",
     "offbeat/wiring.py",
     "producers",
+    "requirements.lock",
     "schemas",
     "streams",
 )
@@ -56,6 +59,8 @@ class Finished(Generic[_Score]):
         self.scores: dict[Hashable, _Score] = {}
         self.outdated = 0
         """Scores in the file that other code or settings made."""
+        self.versions: set[str] = set()
+        """Those of the scores taken from the file."""
         self._file, self._version, self._kind = file, version, kind
         if file is not None and file.exists():
             self._read(file)
@@ -76,7 +81,8 @@ class Finished(Generic[_Score]):
         text = file.read_text("utf-8")
         if text and not text.endswith("\n"):  # the call that wrote it was ended within a line
             text = text[: text.rfind("\n") + 1]
-            file.write_text(text, "utf-8")
+            if self._version is not None:
+                os.truncate(file, len(text.encode()))
         for number, line in enumerate(text.splitlines(), start=1):
             try:
                 row = json.loads(line)
@@ -84,6 +90,7 @@ class Finished(Generic[_Score]):
                     self.outdated += 1
                     continue
                 score = self._kind.from_json(row["score"])
+                self.versions.add(str(row["version"]))
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(f"{file}: line {number} is not a finished run; name another file") from error
             self.scores[score.case] = score

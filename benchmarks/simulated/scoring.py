@@ -208,7 +208,15 @@ def _naming(incident: Row, fault: FaultTruth, job: Job) -> str | None:
         return NAMED
     if named > own:
         return NARROWED if incident["candidates"] else None
-    return PART if named < own else None
+    return PART if named < own and _leads_there(_devices(incident), fault) else None
+
+
+def _leads_there(devices: set[str], fault: FaultTruth) -> bool:
+    """Whether devices that are named for some ranks of a fault are its own, or what a single slow ToR makes slow: a
+    healthy GPU on a slow host, or a NIC of all whose traffic a slow spine may take, sends people elsewhere.
+    """
+    below_tor = fault.kind == Kind.TOR_SLOW and all(name.startswith(("nic:", "link:")) for name in devices)
+    return below_tor or not devices.isdisjoint(fault.inseparable)
 
 
 def _devices_right(incident: Row, fault: FaultTruth) -> bool:

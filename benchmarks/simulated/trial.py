@@ -136,7 +136,7 @@ def _traffic(telemetry: Telemetry, detection: Detection, ranked: Mapping[str, Ra
     return Traffic(
         everything_bytes=everything(telemetry.job, telemetry.table),
         unasked_bytes=detection.bytes.unasked,
-        answer_bytes=detection.bytes.answers,
+        answer_bytes=detection.bytes.fetched,
         fetched_share={name: round(ranking.fetched_share, 5) for name, ranking in ranked.items()},
     )
 

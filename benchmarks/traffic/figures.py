@@ -47,7 +47,7 @@ def summarise(scores: Sequence[Score]) -> Figures:
     """
     faulty = [score for score in scores if score.fault is not None]
     table_4, beyond = _of_table_4(scores), [score for score in faulty if score.what in _BEYOND]
-    in_logs = [replace(score, said=score.beside) for score in scores]
+    in_logs = [replace(score, said=score.beside, at_first=()) for score in scores]
     return {
         "runs": {"table_4": len(table_4), "beyond": len(beyond), "healthy": len(scores) - len(faulty)},
         "all": _of_class(table_4),
@@ -112,9 +112,12 @@ def _right(answers: Iterable[Said]) -> tuple[int, int]:
 
 
 def _of_healthy(scores: Sequence[Score]) -> Figures:
+    """``uneven``: runs of which it is said that some have more to do, which blames no machine."""
     quiet = [all(said.verdict in NO_DEVICE for said in score.said) for score in scores]
+    uneven = sum(any(said.verdict in NO_DEVICE for said in score.said) for score in scores)
     return {
-        "without_answer": share(sum(quiet), len(quiet)),
+        "without_blame": share(sum(quiet), len(quiet)),
+        "uneven": share(uneven, len(quiet)),
         "false_answers": dict(Counter(said.cause for score in scores for said in score.said if said.verdict == FALSE)),
     }
 

@@ -83,9 +83,9 @@ def sensed(slowed: Slowed, settings: Settings) -> Sensed:
     false: dict[str, bool] = {}
     for metric in METRICS:
         chosen = settings.model_copy(update={"compare": replace(settings.compare, metric=metric)})
-        answers = [set(row["ranks"]) for row in detect(run.job, metrics, chosen) if _is_slow(row)]
-        named[metric] = {slow} in answers
-        false[metric] = any(slow not in ranks for ranks in answers)
+        incidents = detect(run.job, metrics, chosen)
+        false[metric] = any(set(row["ranks"]) - {slow} for row in incidents)
+        named[metric] = not false[metric] and any(_is_slow(row) for row in incidents)
     return Sensed(slowed, named, false)
 
 

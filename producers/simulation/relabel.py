@@ -22,19 +22,22 @@ def relabelled(
     ranks: Mapping[int, int],
     hosts: Mapping[str, str],
     communicator: Callable[[str], str] = lambda name: name,
+    device: Callable[[str], str] = lambda name: name,
 ) -> SimulatedRun:
-    """A run with its ranks, hosts and communicators renamed, in the logs, the job and the truth.
+    """A run with its ranks, hosts, communicators and devices renamed, in the logs, the job and the truth.
 
-    ``ranks`` maps every rank to another one, ``hosts`` every host. The degrees of parallelism are left out:
+    ``ranks`` maps every rank to another one, ``hosts`` every host; ``device`` gives a NIC another name on its host, and
+    a switch another one at all. The degrees of parallelism are left out:
     with them comes an order of ranks, which no longer holds. Raises ``ValueError`` where names would merge.
     """
     for what, names in (("ranks", ranks), ("hosts", hosts)):
         if len(set(names.values())) != len(names):
             raise ValueError(f"two {what} would get one name")
     table, order = _table(run.table, ranks, communicator)
-    return SimulatedRun(
-        run.scenario, _job(run.job, ranks, hosts, communicator), table, _truth(run, ranks, hosts, order)
-    )
+    named = _device_names(hosts, device)
+    job = _job(run.job, ranks, hosts, communicator, device)
+    job = replace(job, row=_fabric(job.row, hosts, named))
+    return SimulatedRun(run.scenario, job, table, _truth(run, ranks, named, order))
 
 
 def _table(table: pa.Table, ranks: Mapping[int, int], communicator: Callable[[str], str]) -> tuple[pa.Table, Ints]:
@@ -53,8 +56,17 @@ def _table(table: pa.Table, ranks: Mapping[int, int], communicator: Callable[[st
     return pa.Table.from_batches([comm_ops.TOPIC.batch(dict(columns)).take(pa.array(order))]), order
 
 
-def _job(job: Job, ranks: Mapping[int, int], hosts: Mapping[str, str], communicator: Callable[[str], str]) -> Job:
-    places = [Place(ranks[p.rank], None if p.host is None else hosts[p.host], p.gpu, p.nics) for p in job.places]
+def _job(
+    job: Job,
+    ranks: Mapping[int, int],
+    hosts: Mapping[str, str],
+    communicator: Callable[[str], str],
+    device: Callable[[str], str],
+) -> Job:
+    places = [
+        Place(ranks[p.rank], None if p.host is None else hosts[p.host], p.gpu, tuple(map(device, p.nics)))
+        for p in job.places
+    ]
     communicators = [
         Communicator(communicator(c.communicator), tuple(sorted(ranks[r] for r in c.ranks)), c.kind)
         for c in job.communicators
@@ -64,24 +76,24 @@ def _job(job: Job, ranks: Mapping[int, int], hosts: Mapping[str, str], communica
         places=tuple(sorted(places, key=lambda place: place.rank)),
         communicators=tuple(sorted(communicators, key=lambda c: c.communicator)),
         layout=None,
-        row=_fabric(job.row, hosts),
     )
 
 
-def _device_names(hosts: Mapping[str, str]) -> Callable[[str], str]:
-    """Names of devices on renamed hosts; switches keep theirs."""
+def _device_names(hosts: Mapping[str, str], device: Callable[[str], str]) -> Callable[[str], str]:
+    """What devices that bear their kind and place in their names are called now."""
 
     def renamed(name: str) -> str:
         kind, _, place = name.partition(":")
-        host, slash, index = place.partition("/")
-        return f"{kind}:{hosts.get(host, host)}{slash}{index}"
+        if kind in {"tor", "spine"}:
+            return f"{kind}:{device(place)}"
+        host, slash, own = place.partition("/")
+        return f"{kind}:{hosts[host]}{slash}{device(own) if kind in {'nic', 'link'} else own}"
 
     return renamed
 
 
-def _fabric(row: Mapping[str, Any], hosts: Mapping[str, str]) -> dict[str, Any]:
-    """What a job's record says of its fabric, on renamed hosts."""
-    device = _device_names(hosts)
+def _fabric(row: Mapping[str, Any], hosts: Mapping[str, str], device: Callable[[str], str]) -> dict[str, Any]:
+    """What a job's record says of its fabric, under the names that ``device`` gives."""
     renamed = dict(row)
     if row.get("devices"):
         renamed["devices"] = [
@@ -91,17 +103,15 @@ def _fabric(row: Mapping[str, Any], hosts: Mapping[str, str]) -> dict[str, Any]:
         renamed["links"] = [
             {**cable, **{end: device(cable[end]) for end in ("link", "a", "b")}} for cable in row["links"]
         ]
+    if row.get("paths"):
+        renamed["paths"] = [
+            {**path, "tor": device(path["tor"]), "spines": [device(spine) for spine in path["spines"]]}
+            for path in row["paths"]
+        ]
     return renamed
 
 
-def _truth(
-    run: SimulatedRun,
-    ranks: Mapping[int, int],
-    hosts: Mapping[str, str],
-    order: Ints,
-) -> Truth:
-    device = _device_names(hosts)
-
+def _truth(run: SimulatedRun, ranks: Mapping[int, int], device: Callable[[str], str], order: Ints) -> Truth:
     def renamed(fault: FaultTruth) -> FaultTruth:
         same = tuple(device(name) for name in fault.inseparable)
         rank = fault.rank if fault.kind == Kind.SPINE_SLOW else ranks[fault.rank]

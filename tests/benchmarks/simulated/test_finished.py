@@ -65,6 +65,17 @@ def test_a_line_that_was_being_written_is_forgotten(tmp_path: Path) -> None:
     assert {score.seed for score in Finished(file, "1", Score).scores.values()} == {7, 8}
 
 
+def test_who_only_reads_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "finished.jsonl"
+    Finished(file, "1", Score).add(SCORE)
+    Finished(file, "2", Score).add(replace(SCORE, seed=8))
+    torn = file.read_text() + "{"
+    file.write_text(torn)
+    found = Finished(file, None, Score)
+    assert (len(found.scores), found.versions) == (2, {"1", "2"})
+    assert file.read_text() == torn
+
+
 def test_scores_of_other_code_do_not_count(tmp_path: Path) -> None:
     file = tmp_path / "finished.jsonl"
     Finished(file, "1", Score).add(SCORE)

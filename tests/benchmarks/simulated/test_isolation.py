@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks.simulated.detection import Detection, Telemetry, detect
 from offbeat import wiring
 from offbeat.settings import Settings
 from producers.importers.recording import load
 from producers.job_source import JobSource
-from producers.simulation import write
+from producers.simulation import Fault, Kind, SimulatedRun, simulate, write
 from producers.simulation.relabel import relabelled
+from producers.simulation.scenario import FabricShape
 from schemas.catalogue import TOPICS
 from schemas.message import Message, decode
 from streams import in_process
-from tests.benchmarks.simulated.runs import slow_gpu, telemetry_of
+from tests.benchmarks.simulated.runs import SCENARIO, slow_gpu, telemetry_of
+
+HOSTS = ["h0", "h1", "h2", "h3"]
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +70,57 @@ def test_nothing_on_the_bus_tells_of_the_fault() -> None:
         assert not [word for word in ("fault", "slow", "truth", "inseparable") if word in text]
 
 
-def test_other_names_give_the_same_answer_under_those_names(detection: Detection) -> None:
-    run = slow_gpu()
-    ranks = {rank: (rank * 7 + 3) % 16 for rank in run.job.ranks}
-    hosts = {"h0": "k", "h1": "b"}
-    other = relabelled(run, ranks, hosts, lambda name: f"c{name[::-1]}")
-    answer = detect(Telemetry.of(other.job, other.table), Settings())
-    [incident], [renamed] = detection.incidents.values(), answer.incidents.values()
-    assert renamed["ranks"] == [ranks[rank] for rank in incident["ranks"]]
-    assert [device["device"] for device in renamed["devices"]] == ["gpu:k/5"]
-    for name in ("cause", "level", "first_iteration", "last_iteration", "pattern"):
-        assert renamed[name] == incident[name]
-    assert answer.irregular == detection.irregular
+FAULTS = {Kind.GPU_SLOW: 5, Kind.NIC_SLOW: 11, Kind.CPU_SLOW: 8, Kind.NVLINK_SLOW: 0, Kind.TOR_SLOW: 2}
+"""A rank that each slows."""
+
+Answer = set[tuple[str, frozenset[int], frozenset[str]]]
+
+
+@cache
+def _slowed(kind: Kind) -> SimulatedRun:
+    """A job on four hosts below two pods' switches."""
+    fault = Fault(kind, FAULTS[kind], tuple(range(20, 40)), slowdown=1.5)
+    shape = FabricShape(hosts_per_pod=2, spines=2)
+    return simulate(replace(SCENARIO, dp=8, gpus_per_host=8, fabric=shape, faults=(fault,)))
+
+
+@cache
+def _answer(kind: Kind) -> Answer:
+    return _named(_slowed(kind))
+
+
+def _named(run: SimulatedRun) -> Answer:
+    """Who is named, and for what."""
+    return {
+        (row["cause"], frozenset(row["ranks"]), frozenset(device["device"] for device in row["devices"]))
+        for row in detect(Telemetry.of(run.job, run.table), Settings()).incidents.values()
+    }
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@settings(max_examples=2, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_other_names_give_the_same_answer_under_those_names(kind: Kind, seed: int) -> None:
+    run, drawn = _slowed(kind), Random(seed)
+    ranks = dict(enumerate(drawn.sample(run.job.ranks, len(run.job.ranks))))
+    hosts = dict(zip(HOSTS, drawn.sample(HOSTS, len(HOSTS)), strict=True))
+    answer = _named(relabelled(run, ranks, hosts, lambda name: f"c{name[::-1]}", lambda name: f"d{name[::-1]}"))
+    expected = _answer(kind)
+    assert expected
+    assert {(cause, frozenset(of)) for cause, of, _ in answer} == {
+        (cause, frozenset(ranks[rank] for rank in of)) for cause, of, _ in expected
+    }
+    assert {device for _, _, devices in answer for device in devices} == {
+        _renamed(device, hosts) for _, _, devices in expected for device in devices
+    }
+
+
+def _renamed(device: str, hosts: Mapping[str, str]) -> str:
+    kind, _, place = device.partition(":")
+    if kind in {"tor", "spine"}:
+        return f"{kind}:d{place[::-1]}"
+    host, slash, own = place.partition("/")
+    return f"{kind}:{hosts[host]}{slash}{f'd{own[::-1]}' if kind in {'nic', 'link'} else own}"
 
 
 def _detected(folder: Path) -> Detection:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.simulated import scoring
 from benchmarks.simulated.scoring import FaultScore, IterationScore
-from producers.simulation import Kind
+from producers.simulation import Fault, Kind
 from producers.simulation.cluster import Cluster
 from producers.simulation.fabric import Fabric
 from producers.simulation.scenario import FabricShape
@@ -69,6 +69,31 @@ def test_of_spines_those_that_the_traffic_may_have_taken_are_narrowed_to() -> No
     for devices, verdict in ((["spine:1"], "right"), (["spine:0", "spine:1"], "narrowed"), (["spine:0"], "false")):
         detection = said(incident([0, 8], devices))
         assert [row.verdict for row in scoring.score_incidents(one, job, detection, 0)] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "verdict"),
+    [
+        (Kind.CPU_SLOW, "cpu:h0", "part"),
+        (Kind.CPU_SLOW, GPU, "false"),
+        (Kind.NVLINK_SLOW, GPU, "false"),
+        (Kind.TOR_SLOW, NIC, "part"),
+        (Kind.TOR_SLOW, GPU, "false"),
+        (Kind.SPINE_SLOW, NIC, "false"),
+    ],
+)
+def test_who_is_sent_to_another_device_of_those_that_a_fault_slows_is_sent_astray(
+    kind: Kind, device: str, verdict: str
+) -> None:
+    scenario = replace(SCENARIO, fabric=FabricShape(hosts_per_pod=4, spines=3))
+    fabric = Fabric(Cluster(scenario))
+    job = fabric.described(Cluster(scenario).job())
+    slow = Fault(kind, 5, (20,), factor=1.0)
+    name = fabric.device(replace(slow, rank=1) if kind is Kind.SPINE_SLOW else slow)
+    one = truth(replace(fault(), kind=kind.value, device=name, inseparable=(name,)))
+    detection = said(incident([5], [device]))
+    told = scoring.score_incidents(replace(one, scenario=scenario), job, detection, 0)
+    assert [row.verdict for row in told] == [verdict]
 
 
 @pytest.mark.parametrize(("by", "weight", "verdict"), [(1.004, "absorbed", "false"), (1.05, "between", "between")])

@@ -40,7 +40,7 @@ def test_a_seeded_subset_of_the_accuracy_and_taking_it_up_again(tmp_path: Path) 
     assert figures["runs"] == {"table_4": 1, "beyond": 0, "healthy": 1}
     assert figures["all"]["recall"]["share"] == figures["all"]["precision"]["share"] == 1.0
     assert figures["all"]["device_right"]["share"] == 1.0
-    assert figures["healthy"]["without_answer"]["share"] == 1.0
+    assert figures["healthy"]["without_blame"]["share"] == 1.0
     assert figures["table_3"]["pcie_downgrade"] == {"neighbours": {"right": 1, "to_machine": share(1, 1)}}
     assert figures["failures"] == []
 
@@ -65,7 +65,7 @@ def test_a_fault_of_each_other_class_is_found_and_nobody_else_named() -> None:
     figures = json.loads(result.stdout)["noise"]["default"]
     assert figures["runs"] == {"table_4": len(CLASSES), "beyond": 0, "healthy": 1}
     assert figures["all"]["recall"]["share"] == figures["all"]["precision"]["share"] == 1.0
-    assert figures["all"]["to_machine"]["share"] == figures["healthy"]["without_answer"]["share"] == 1.0
+    assert figures["all"]["to_machine"]["share"] == figures["healthy"]["without_blame"]["share"] == 1.0
 
 
 def test_half_the_bandwidth_shows_in_short_epochs_and_hides_in_long_ones() -> None:

@@ -149,7 +149,7 @@ def test_figures_count_nodes_by_the_definitions() -> None:
     assert (own["recall"]["count"], own["recall"]["of"]) == (2, 3)
     assert (own["precision"]["count"], own["precision"]["of"]) == (2, 3)
     assert (own["false_positives"]["count"], own["false_positives"]["of"]) == (1, 9)
-    assert told["healthy"]["without_answer"]["share"] == 1.0
+    assert told["healthy"]["without_blame"]["share"] == 1.0
     assert told["shrink"] == {setup.value: healthy(setup, 1).shrink for setup in (Setup.GPT2_70B, Setup.MIXTRAL)}
     assert told["table_3"]["injected"] == {"gpt2_70b": {"right": 2, "missed": 1, "to_machine": share(2, 3)}}
     assert told["logs_of_operators"]["all"]["recall"]["count"] == 0
@@ -164,6 +164,8 @@ def test_what_people_were_told_first_counts_for_itself() -> None:
     own = figures.summarise(scores)["all"]
     assert (own["answers_right"]["count"], own["answers_right"]["of"]) == (2, 2)
     assert (own["first_told_right"]["count"], own["first_told_right"]["of"]) == (1, 2)
+    in_logs = figures.summarise(scores)["logs_of_operators"]["all"]
+    assert in_logs["first_told_right"]["of"] == 0, "what the search was told first is not noted"
 
 
 def test_runs_beyond_the_table_and_routing_are_told_apart() -> None:
@@ -177,7 +179,7 @@ def test_runs_beyond_the_table_and_routing_are_told_apart() -> None:
     told = figures.summarise(scores)
     assert told["runs"] == {"table_4": 0, "beyond": 1, "healthy": 3}
     assert told["beyond"] == {beyond: {"right": 1, "to_machine": share(1, 1)}}
-    assert told["healthy"]["without_answer"]["count"] == 3
+    assert (told["healthy"]["without_blame"]["count"], told["healthy"]["uneven"]["count"]) == (3, 2)
     routed = told["table_3"]["expert_imbalance"]
     shares = {setup: {kind: one["count"] for kind, one in of.items()} for setup, of in routed.items()}
     assert shares == {"mixtral": {"hot": 0, "not_hot": 0}, "hot_experts": {"hot": 1, "not_hot": 1}}
