@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -321,8 +322,18 @@ def _first_fault(error: ValidationError) -> str:
         return fault["msg"].removeprefix("Value error, ")
     variable = _variable(*(str(part) for part in fault["loc"]))
     if fault["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        return f"{variable}: there is no such setting"
+        return f"{variable}: there is no such setting{_nearest(fault['loc'])}; docs/settings.md lists all"
     return f"{variable}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+
+
+def _nearest(path: Sequence[int | str]) -> str:
+    """What may have been meant, of the fields of the same group."""
+    group: Any = Settings.model_construct()
+    for part in path[:-1]:
+        group = getattr(group, str(part), None)
+    names = [field.name for field in fields(group)] if is_dataclass(group) else getattr(type(group), "model_fields", ())
+    alike = get_close_matches(str(path[-1]), names, 1)
+    return f", but {_variable(*map(str, path[:-1]), alike[0])} is one" if alike else ""
 
 
 def _variable(*path: str) -> str:

@@ -117,8 +117,15 @@ class Log:
     @cached_property
     def _judgements(self) -> list[Judgement]:
         """What the pipeline says of each iteration."""
-        monitor = IterationMonitor(self.settings)
-        return [monitor.judge(i, None if np.isnan(ns) else int(ns)) for i, ns in enumerate(self.lengths_ns)]
+        monitor, first = IterationMonitor(self.settings), self._first
+        lengths = enumerate(self.lengths_ns[first:].tolist(), start=first)
+        return [monitor.judge(i, None if np.isnan(ns) else int(ns)) for i, ns in lengths]
+
+    @property
+    def _first(self) -> int:
+        """The first iteration that the log has anything of."""
+        seen = self.operators.iteration[self.operators.iteration != UNKNOWN]
+        return int(seen.min(initial=len(self.lengths_ns)))
 
     @property
     def irregular(self) -> Mapping[int, int]:
@@ -130,7 +137,8 @@ class Log:
         """The other iterations, ascending; but for the job's first, which warm it up, and dips of a degradation."""
         degraded = [of.run for of in self._judgements if of.run is not None and of.run.pattern == DEGRADATION]
         within = [iteration for run in degraded for iteration in range(run.first, run.last + 1)]
-        return np.setdiff1d(np.arange(self.settings.warm_up, len(self.lengths_ns)), [*self.irregular, *within])
+        warm = np.arange(self._first + self.settings.warm_up, len(self.lengths_ns))
+        return np.setdiff1d(warm, [*self.irregular, *within])
 
     def before(self, first: int) -> Ints:
         """The last regular iterations before a run: they say what is usual."""
@@ -240,7 +248,10 @@ def iteration_lengths(job: Job, operators: Operators) -> Floats:
         if len(own):
             begins[count] = max(own.call_ns.max(), own.end_ns.max())
         spans.append(np.diff(begins))
-    return np.asarray(np.median(spans, axis=0) if spans else np.zeros(0))
+    told, lengths = np.asarray(spans).reshape(-1, count), np.full(count, np.nan)
+    known = ~np.isnan(told).all(axis=0)
+    lengths[known] = np.nanmedian(told[:, known], axis=0)
+    return lengths
 
 
 def _are(operators: Operators, labels: pa.Table) -> Bools:

@@ -97,7 +97,8 @@ class DeadLetters:
             raise TooMuchPoison(
                 f"{self._processor}: {met.in_a_row} bad messages in a row, the last at {message.topic} partition "
                 f"{message.partition} offset {message.offset}: {type(error).__name__}: {error}. It is not "
-                "committed: mend the producer, or this processor, and start it again"
+                "committed, so that a start comes to it again: mend this processor, or the producer, and pass by what "
+                "it told with --reset-offsets (docs/operations.md, Too many bad messages in a row)"
             ) from error
         return dead_letter(message, error, self._processor)
 

@@ -34,7 +34,7 @@ def diagnose(
     iteration_op: IterationOp = None,
     as_json: Json = False,
     fail_on_incident: Annotated[
-        bool, typer.Option("--fail-on-incident", help="Exit with 1 where something is wrong.")
+        bool, typer.Option("--fail-on-incident", help="Exit with 1 where there is an incident.")
     ] = False,
     data_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep what is found in this chDB folder as well.")
@@ -188,10 +188,10 @@ def convert(
 
     if out.suffix != parquet.SUFFIX:
         raise SettingsError(f"{out}: give a file whose name ends in {parquet.SUFFIX}")
-    if any(out.resolve() == path.resolve() for path in paths):
-        raise SettingsError(f"{out} is what shall be converted; give another file")
     given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
     recording = read(paths, given)
+    if out.resolve() in {file.resolve() for file in recording.files}:
+        raise SettingsError(f"{out} is a part of what shall be converted; give another file")
     rows = recording.table.num_rows
     with terminal.progress(f"writing {terminal.counted(rows, 'operator')}"):
         try:

@@ -55,6 +55,14 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     said = f"{taken}: Is a directory; give a file to write"
     assert refusal(offbeat("convert", EXAMPLE, "--out", taken)) == said
     assert list(tmp_path.iterdir()) == [taken]
-    (tmp_path / "a.parquet").touch()
-    same = refusal(offbeat("convert", tmp_path / "a.parquet", "--out", tmp_path / "a.parquet"))
-    assert "is what shall be converted" in same
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    own = tmp_path / "run" / "a.parquet"
+    own.parent.mkdir()
+    offbeat("convert", EXAMPLE, "--out", own)
+    before = own.read_bytes()
+    for path in (own, own.parent):
+        said = f"{own} is a part of what shall be converted; give another file"
+        assert refusal(offbeat("convert", path, "--out", own)) == said
+    assert own.read_bytes() == before

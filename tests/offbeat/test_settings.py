@@ -52,6 +52,9 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
     assert (kafka.bootstrap_servers, kafka.username) == ("b:2", "me")
 
 
+UNKNOWN, MOMENTS = "there is no such setting", "OFFBEAT_INCIDENTS__MOMENTS__"
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
@@ -78,7 +81,12 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
         ("OFFBEAT_MONITOR__DELTA", "nan", "OFFBEAT_MONITOR__DELTA: input should be a finite number"),
         ("OFFBEAT_MONITOR__WINDOW", "-1", "OFFBEAT_MONITOR__WINDOW is -1; give 1 or more"),
         ("OFFBEAT_SEARCH__LOCATE__MIXED_SHARE", "-1", "OFFBEAT_SEARCH__LOCATE__MIXED_SHARE is -1.0; give 0 or more"),
-        ("OFFBEAT_MONITOR__DETLA", "1.1", "OFFBEAT_MONITOR__DETLA: there is no such setting"),
+        (
+            "OFFBEAT_MONITOR__DETLA",
+            "1.1",
+            f"OFFBEAT_MONITOR__DETLA: {UNKNOWN}, but OFFBEAT_MONITOR__DELTA is one",
+        ),
+        (f"{MOMENTS}CHANSE", "2", f"{MOMENTS}CHANSE: {UNKNOWN}, but {MOMENTS}CHANCE is one; docs/settings.md"),
         ("OFFBEAT_KAFKA__SERVERS", "a:1", "OFFBEAT_KAFKA__SERVERS: there is no such setting"),
         ("OFFBEAT_KAFAK__USERNAME", "me", "OFFBEAT_KAFAK__USERNAME: there is no such setting; after OFFBEAT_ comes"),
         ("OFFBEAT_PIVOT", "3", "OFFBEAT_PIVOT: there is no such setting"),

@@ -22,16 +22,21 @@ _LIBRARIES = "-ldl -lpthread".split()
 
 
 def build(target: Path) -> Path:
-    """Compile the library into a file, or into a folder under its own name, and return where it is.
+    """Compile the library into a file whose name ends in .so, or into a folder under its own name, and return where it
+    is. A folder is made where there is none.
 
     The compiler is ``CC``, or else ``cc``. Raises ``SettingsError`` where there is none, or it refuses.
     """
-    path = target / LIBRARY if target.is_dir() else target
+    path = target if target.suffix == ".so" and not target.is_dir() else target / LIBRARY
     compiler = shlex.split(os.environ.get("CC", "cc")) or ["cc"]
     if shutil.which(compiler[0]) is None:
         raise SettingsError(
             f"no C compiler: {compiler[0]} is not found; install one (Debian: apt-get install gcc libc6-dev), or set CC"
         )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"{path.parent}: {error.strerror}; name a folder to write to") from error
     command = [*compiler, *_FLAGS, "-o", str(path), *map(str, SOURCES), *_LIBRARIES]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode:
