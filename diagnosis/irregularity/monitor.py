@@ -324,17 +324,14 @@ class IterationMonitor:
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
             **self._level(run, iteration, duration_ns, expected_ns),
         )
-        if not self._is_late(extended):
-            return extended
-        if extended.on_step and len(extended.below) >= self._enough:
-            return replace(extended, below_step=extended.below)
-        if run.period is not None and not extended.degraded:  # between its peaks the job is as usual
+        if run.period is not None and not extended.degraded:  # between its peaks the job is as usual, and ranks drift
             return replace(extended, baseline=self._plain_baseline(expected_ns + int(share * excess_ns)))
-        return extended
+        return replace(extended, below_step=extended.below) if self._is_late(extended) else extended
 
     def _is_late(self, run: Run) -> bool:
-        """Whether what a run's last iteration is compared with may be overwritten by now."""
-        return run.last - min(run.compared_with, default=run.last) >= self.settings.reach
+        """Whether a run's last iteration is on a step, and what that is compared with may be overwritten by now."""
+        oldest = min(run.compared_with, default=run.last)
+        return run.on_step and run.last - oldest >= self.settings.reach and len(run.below) >= self._enough
 
     def _plain_baseline(self, longest_ns: int) -> tuple[int, ...]:
         """The iterations of the baseline that lasted no longer: of a fault just around delta some pass for regular, and
