@@ -17,7 +17,14 @@ from diagnosis.job import Job
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operator_graph.separation import Separation, SeparationSettings, Transfers, mostly_slow, transfers
+from diagnosis.operator_graph.separation import (
+    Separation,
+    SeparationSettings,
+    Transferred,
+    Transfers,
+    mostly_slow,
+    transfers,
+)
 from diagnosis.topology import Device
 
 
@@ -29,8 +36,9 @@ class SwitchSettings:
     at least ``least_hosts``, and ``slow_share`` of all their channels is slow: of a slow spine some are as well.
 
     A spine is slow where most channels of the suspects that stay below their ToRs are certainly slowed by less than
-    ``fine_share`` of what the slow one is, or where ``least_apart`` slow channels may all have taken it, no two of
-    which share a NIC or a ToR.
+    ``fine_share`` of what the slow one is, and so is what stays on a host that has several of its members, whose
+    NVLinks and CPU serve it as well; or where ``least_apart`` slow channels may all have taken it, no two of which
+    share a NIC or a ToR.
     """
 
     most_mates: int = 3
@@ -111,7 +119,8 @@ def _channel(job: Job, leaf: Leaf, apart: Separation, settings: SwitchSettings) 
     above = {job.tor(rank) for rank in suspects}
     tor = above.pop() if len(above) == 1 else None
     mates = {} if tor is None else _mates(job, tor, leaf, suspects, settings)
-    return _Channel(leaf, suspects, bool(apart.ranks), tor, {rank: _abroad(job, rank) for rank in leaf.members}, mates)
+    members = {rank: (*_abroad(job, rank), *_at_home(job, rank, leaf.members)) for rank in leaf.members}
+    return _Channel(leaf, suspects, bool(apart.ranks), tor, members, mates)
 
 
 def _mates(job: Job, tor: Device, leaf: Leaf, suspects: Sequence[int], settings: SwitchSettings) -> dict[int, Names]:
@@ -133,11 +142,20 @@ def _abroad(job: Job, rank: int) -> Names:
     return tuple(name for name in job.communicators_of.get(rank, ()) if name not in job.within_hosts)
 
 
+def _at_home(job: Job, rank: int, members: Sequence[int]) -> Names:
+    """The smallest communicator on the host of a rank, if it is the first of several of the members there."""
+    own = [member for member in members if job.clock(member) == job.clock(rank)]
+    names = [name for name in job.communicators_of.get(rank, ()) if name in job.within_hosts]
+    if len(own) < 2 or own[0] != rank or not names:
+        return ()
+    return (min(names, key=lambda name: (len(job.members[name]), name)),)
+
+
 def _is_fine_below(
     job: Job, seen: Transfers, one: _Channel, settings: SwitchSettings, separation: SeparationSettings
 ) -> bool:
     """Whether all suspects of a channel between ToRs are certainly slowed by less than ``fine_share`` of what it is, on
-    most channels that stay below their own.
+    most channels that stay below their own, and its members on all that stay on a host of several of them.
     """
     if len({job.tor(rank) for rank in one.leaf.members} - {None}) < 2:
         return False
@@ -153,12 +171,15 @@ def _is_fine_below(
         def tells(members: Sequence[int]) -> bool:
             return not job.on_one_host(members) and {job.tor(member) for member in members} == {own}
 
-        below = [of for of in seen.on_channels(job, rank, iteration, tells) if of.usual > 0]
-        at_most = [(of.amount + separation.sigmas * of.chance) / of.usual for of in below]
-        fine = sum(each < settings.fine_share * slowdown for each in at_most)
-        return 2 * fine > len(at_most)
+        below = are_fine(seen.on_channels(job, rank, iteration, tells))
+        return 2 * sum(below) > len(below)
 
-    return all(is_fine(rank) for rank in one.suspects)
+    def are_fine(channels: Sequence[Transferred]) -> list[bool]:
+        at_most = [(of.amount + separation.sigmas * of.chance) / of.usual for of in channels if of.usual > 0]
+        return [each < settings.fine_share * slowdown for each in at_most]
+
+    at_home = (seen.on_channels(job, rank, iteration, job.on_one_host) for rank in one.leaf.members)
+    return all(map(is_fine, one.suspects)) and all(all(are_fine(channels)) for channels in at_home)
 
 
 def _is_slow_elsewhere(
