@@ -140,7 +140,9 @@ class Segment:
         self._changed[key] = None
 
     def _forget_silent(self, now_ns: int) -> None:
-        gone = [key for key, followed in self._hosts.items() if 0 < followed.heard_ns < now_ns - _GONE_NS]
+        for followed in self._hosts.values():
+            followed.heard_ns = followed.heard_ns or now_ns  # restored, and not heard since
+        gone = [key for key, followed in self._hosts.items() if followed.heard_ns < now_ns - _GONE_NS]
         for key in gone:
             del self._hosts[key]
             self._changed[key] = None

@@ -11,7 +11,8 @@ from producers.simulation.nic import NicScenario, simulate_nics
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.message import Message, decode, encode
-from streams.segment import Segment
+from schemas.processor import SavedState
+from streams.segment import _GONE_NS, Segment
 from tests.streams import traffic_cases
 
 RUN = traffic_cases.runs()[0]
@@ -137,3 +138,22 @@ def test_records_without_calls_are_not_read_again() -> None:
         for message in TOLD
     ]
     assert held_back(nothing) == {catalogue.NIC_EPOCHS.name}
+
+
+def test_who_is_not_heard_of_after_a_restart_is_let_go() -> None:
+    """Its records are gone from the topics: nothing that it holds back comes again."""
+    job = replace(RUN.job, ended_ns=None)
+    messages = [replace(message, offset=offset) for offset, message in enumerate(RUN.messages())]
+    half = len(messages) // 2
+    step, states = Segment({job.job: job}, STEPS, save_every_ns=0), dict[str, SavedState]()
+    for message in messages[:half]:
+        list(step.process(message))
+        states |= {key: state for key, state in step.changed_states().items() if state is not None}
+    others = {key for key in states if not key.endswith(f"/{HOST}")}
+    assert others
+    again, let_go = Segment({job.job: job}, STEPS, save_every_ns=0), set[str]()
+    again.restore(states)
+    for later, message in enumerate(message for message in messages[half:] if message.headers["host"] == HOST):
+        list(again.process(replace(message, timestamp_ns=message.timestamp_ns + later * _GONE_NS)))
+        let_go |= {key for key, state in again.changed_states().items() if state is None}
+    assert let_go == others
