@@ -327,12 +327,13 @@ def _with_its_links(one: Culprit, other: Culprit) -> Culprit:
 def _without_their_parts(culprits: Sequence[Culprit], comparable: float) -> list[Culprit]:
     """Without the GPUs and NVLinks of hosts that are slow, the NICs and cables below switches that are, and the groups
     that one of their ranks is in: they are slow with these, unless they lost so much that these explain little of it.
+    As little are spines told by what ranks of a slow host share with others.
     """
     wholes = [culprit for culprit in culprits if culprit.cause == HOST or culprit.is_switch]
 
     def follows(culprit: Culprit, whole: Culprit) -> bool:
         local = {device.kind for device in culprit.devices} <= _ON_A_HOST
-        if whole.is_switch and (local or culprit.cause != NETWORK):
+        if whole.is_switch and (local or culprit.cause != NETWORK or culprit.is_switch):
             return False
         if culprit.level == "group":
             return not {*culprit.ranks}.isdisjoint(whole.ranks)
@@ -341,7 +342,7 @@ def _without_their_parts(culprits: Sequence[Culprit], comparable: float) -> list
     def is_explained(culprit: Culprit) -> bool:
         return any(follows(culprit, whole) and whole.share >= comparable * culprit.share for whole in wholes)
 
-    return [culprit for culprit in culprits if culprit in wholes or not is_explained(culprit)]
+    return [culprit for culprit in culprits if culprit.cause == HOST or not is_explained(culprit)]
 
 
 def _decisive(culprits: Sequence[Culprit], settings: LocateSettings) -> list[Culprit]:

@@ -14,11 +14,21 @@ import pytest
 from diagnosis.job import Job
 from diagnosis.operator_graph import switch
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef
-from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Location, locate
+from diagnosis.operator_graph.locate import (
+    HOST,
+    NETWORK,
+    Culprit,
+    Irregularity,
+    LocateSettings,
+    Location,
+    _without_their_parts,
+    locate,
+)
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.separation import Separation, Tells, Transferred
 from diagnosis.operator_graph.switch import SwitchSettings
+from diagnosis.topology import Device
 from producers.simulation import Fault, Kind, Omissions, Scenario, SimulatedRun, simulate
 from producers.simulation.scenario import FabricShape
 from tests.diagnosis.answering import answered
@@ -201,3 +211,19 @@ def test_logs_without_ends_tell_a_tor_from_a_nic() -> None:
     assert told(located(job_with(Kind.TOR_SLOW, RAIL[1], ends=False))) == {(RAIL, ("tor:pod0/rail0",))}
     nic = located(job_with(Kind.NIC_SLOW, RAIL[1], ends=False))
     assert told(nic) == {((2,), ("nic:h1/mlx5_0", "link:h1/mlx5_0"))}
+
+
+def culprit(cause: str, level: str, ranks: tuple[int, ...], share: float, *devices: str) -> Culprit:
+    operator = OperatorRef(ranks[0], "dp", 0, "all_reduce")
+    named = tuple(Device(name, name.partition(":")[0]) for name in devices)
+    return Culprit(cause, level, ranks, (), named, operator, int(share * 10**9), share, (0,))
+
+
+def test_what_ranks_of_a_slow_host_share_with_others_tells_of_no_spine() -> None:
+    host = culprit(HOST, "machine", (0, 1), 0.4, "cpu:h0")
+    spines = culprit(NETWORK, "group", (0, 1, 2, 3), 0.35, *SPINES)
+    tor = culprit(NETWORK, "device", (0, 2), 0.35, "tor:pod0/rail0")
+    elsewhere = culprit(NETWORK, "group", (4, 6), 0.35, *SPINES)
+    assert _without_their_parts([host, spines, tor, elsewhere], 0.5) == [host, tor, elsewhere]
+    much = culprit(NETWORK, "group", (0, 1, 2, 3), 0.9, *SPINES)
+    assert _without_their_parts([host, much], 0.5) == [host, much], "a busy CPU explains little of it"
