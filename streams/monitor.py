@@ -33,7 +33,7 @@ FORMAT = "monitor/6"
 MOST_SKIPPED = 1000
 """Iterations that numbers may leave out on the word of one pivot; a wrong number must not pass for all before it."""
 
-MOST_PENDING = 1 << 14
+MOST_PENDING = 1 << 12
 """Iterations that wait to be judged; of more the latest is let go."""
 
 LONGEST_NS = 86_400_000_000_000
@@ -82,7 +82,7 @@ class _Watched:
 
     def complete(self, pivots: Collection[int]) -> Iterator[int]:
         """Iterations to judge now, in order; a pivot that missed the last one is not waited for."""
-        newest = self._newest(pivots)
+        newest = self._newest()
         if self.given_up:
             self.pending = {iteration: told for iteration, told in self.pending.items() if iteration <= newest}
         for iteration in sorted(self.pending):
@@ -96,16 +96,21 @@ class _Watched:
             return None
         return self.heard_ns + giving_up.GONE_NS
 
-    def _newest(self, pivots: Collection[int]) -> int:
-        """The newest iteration told of, as far as numbers are believed: two pivots bear out each other's, where there
-        are two.
+    def _newest(self) -> int:
+        """The newest iteration told of, as far as numbers are believed: beyond a large gap two pivots bear out each
+        other's, or, where one alone is heard of, two of its own.
         """
-        told = sorted(self.pending)
-        for before, iteration in zip([self.closed, *told], told, strict=False):
-            beyond = {pivot for each in told if each >= iteration for pivot in self.pending[each]}
-            if iteration > before + MOST_SKIPPED and len(beyond) < min(2, len(pivots)):
-                return before
-        return told[-1] if told else self.closed
+        newest = self.closed
+        for iteration in sorted(self.pending):
+            if iteration > newest + MOST_SKIPPED and not self._borne_out(iteration):
+                break
+            newest = iteration
+        return newest
+
+    def _borne_out(self, iteration: int) -> bool:
+        heard = self.reporters.union(*self.pending.values())
+        near = [told for each, told in self.pending.items() if iteration <= each <= iteration + MOST_SKIPPED]
+        return len(set().union(*near)) > 1 or (len(heard) == 1 and len(near) > 1)
 
     def _waits(self, iteration: int, newest: int, pivots: Collection[int]) -> bool:
         """Whether more is to be known of an iteration: from pivots, or whether it is the last, as some say it is."""

@@ -377,12 +377,17 @@ def _concerns(incident: Incident, finding: Evidence) -> bool:
     """
     return compatible(incident, finding) and (
         incident.state == "open"
-        or (
-            not hangs(incident.cause)
-            and finding.iteration is not None
-            and incident.spans(finding.method, finding.iteration)
-        )
+        or (not hangs(incident.cause) and finding.iteration is not None and _falls_into(finding, incident))
     )
+
+
+def _falls_into(finding: Evidence, incident: Incident) -> bool:
+    """Whether a finding is on an iteration that its method sees affected by an incident that is over; of a method that
+    has not seen it, which may number iterations apart, whether it was found meanwhile.
+    """
+    if finding.method in incident.methods:
+        return incident.spans(finding.method, finding.at)
+    return incident.opened_ns <= finding.found_ns <= (incident.resolved_ns or 0)
 
 
 def _opened(finding: Evidence, identity: str) -> Incident:

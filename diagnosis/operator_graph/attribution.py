@@ -64,12 +64,12 @@ def walk(
         if not stands:
             break
         ranks = [stand.rank for stand in stands]
-        ledger = Ledger(logs.part(ranks, ()), *told, witnesses)
+        ledger = Ledger(logs.part(ranks, ()), *told, witnesses, ranks if logs.narrow else logs.whole)
         wanted = ledger.unsplit(stands)
         if wanted.ranks:
             yield from logs.fetch(wanted.ranks, wanted.places)
-            ledger = Ledger(logs.part(ranks, wanted.names), *told, witnesses)
-        ledger.witness(ranks if logs.narrow else logs.whole)
+            ledger = Ledger(logs.part(ranks, wanted.names), *told, witnesses, ranks if logs.narrow else logs.whole)
+        ledger.witness()
         found.clock_error_ns = max(found.clock_error_ns, ledger.clock_error_ns(ranks))
         wave = []
         for stand in stands:

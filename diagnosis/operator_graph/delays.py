@@ -21,7 +21,7 @@ from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.spread import Spreads, spreads
 from diagnosis.operators import UNKNOWN, Operators, last_callers, next_calls, numbered
 
-Kind = Literal["compute", "transfer", "step"]
+Kind = Literal["compute", "transfer", "step", "exposed"]
 """What time is spent on, as sums of it are judged."""
 
 LEAST_BASELINE = 3
@@ -107,8 +107,8 @@ class Delays:
 
     def knows(self, kind: Kind, rows: Ints) -> bool:
         """Whether of most of the time that rows took it is known what is usual."""
-        spent = np.nan_to_num(self._spent(kind, rows))
-        return bool(spent[~np.isnan(self._excess(kind, rows))].sum() >= KNOWN_SHARE * spent.sum())
+        spent, known = np.nan_to_num(self._spent(kind, rows)), ~np.isnan(self._excess(kind, rows))
+        return bool(known.any() and spent[known].sum() >= KNOWN_SHARE * spent.sum())
 
     def _excess(self, kind: Kind, rows: Ints) -> Floats:
         values: Floats = getattr(self, kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -65,7 +65,9 @@ class Witnesses:
 
 
 class Ledger:
-    """The excess of the ranks of some logs, as the walk reads it; ``witnesses`` are those it came by before."""
+    """The excess of the ranks of some logs, as the walk reads it; ``witnesses`` are those it came by before, ``whole``
+    the ranks of which all rows are here.
+    """
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class Ledger:
         excess_ns: int,
         settings: AttributionSettings,
         witnesses: Witnesses,
+        whole: Collection[int],
     ) -> None:
         self._logs = logs
         self._delays = measure(logs, logs.clocks(), baseline)
@@ -84,12 +87,13 @@ class Ledger:
         self._least_wait = settings.follow_share * excess_ns
         self._settings = settings
         self._witnesses = witnesses
+        self._whole = sorted(whole)
         self._spreads: dict[Kind, Spreads] = {}
 
-    def witness(self, ranks: Iterable[int]) -> None:
+    def witness(self) -> None:
         """Note what ranks whose rows are all here computed and transferred, as far as that is known."""
         delays = self._delays
-        for rank in ranks:
+        for rank in self._whole:
             rows = delays.rows(rank, [self._iteration])
             if len(rows) and delays.knows("compute", rows):
                 self._witnesses.compute[rank] = float(np.nansum(delays.compute[rows]))
@@ -101,6 +105,8 @@ class Ledger:
         communicator was not split into waiting and transferring has others there that stand for it.
         """
         delays = self._delays
+        if not delays.knows("exposed", rows):
+            return False
         between = delays.operators.point_to_point[rows]
         split = ~np.isnan(delays.transfer[rows])
         groups = self._group("step")[rows]
@@ -203,11 +209,12 @@ class Ledger:
                 yield self._leaf(stand, delays.transfer, chosen, name, members, common, times)
 
     def _share_of_iteration(self, kind: Literal["compute", "transfer"], stand: Stand, rows: Ints) -> float:
-        """The part of what a rank usually computes or transfers in an iteration that its rows take: of what all lose in
-        common as much is theirs.
+        """The part of what a rank usually computes or transfers in the iteration that its rows take: of what all lose
+        in common in it as much is theirs.
         """
         if stand.until_ns is None:
             return 1.0
+        rows = rows[self._delays.operators.iteration[rows] == self._iteration]
         whole = self._delays.usual(kind, self._delays.rows(stand.rank, [self._iteration]))
         return self._delays.usual(kind, rows) / whole if whole > 0 else 1.0
 
@@ -343,7 +350,7 @@ class Ledger:
     def _spreads_of(self, kind: Kind) -> Spreads:
         if kind not in self._spreads:
             # what a rank computed shows only where all of its rows are here
-            whole = np.isin(self._delays.operators.rank, sorted(self._logs.whole)) if kind == "compute" else None
+            whole = np.isin(self._delays.operators.rank, self._whole) if kind == "compute" else None
             self._spreads[kind] = self._delays.spreads(kind, self._group(kind), self._baseline, whole)
         return self._spreads[kind]
 

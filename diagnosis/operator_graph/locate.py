@@ -335,7 +335,7 @@ def _without_their_parts(culprits: Sequence[Culprit], comparable: float) -> list
         local = {device.kind for device in culprit.devices} <= _ON_A_HOST
         if whole.is_switch and (local or culprit.cause != NETWORK or culprit.is_switch):
             return False
-        if culprit.level == "group":
+        if culprit.level == "group" or {device.kind for device in culprit.devices} == {"spine"}:
             return not {*culprit.ranks}.isdisjoint(whole.ranks)
         return (local or whole.is_switch) and {*culprit.ranks} < {*whole.ranks}
 

@@ -251,7 +251,7 @@ class Logs:
         if not self.narrow:
             return self
         tables = [taken.part(ranks, communicators) for taken in self._tables]
-        return replace(self, _tables=tables, _operators=None, _clocks=None, _whole=self._whole & set(ranks))
+        return replace(self, _tables=tables, _operators=None, _clocks=None)
 
     @property
     def whole(self) -> frozenset[int]:

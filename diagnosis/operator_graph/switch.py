@@ -119,7 +119,11 @@ def _channel(job: Job, leaf: Leaf, apart: Separation, settings: SwitchSettings) 
     above = {job.tor(rank) for rank in suspects}
     tor = above.pop() if len(above) == 1 else None
     mates = {} if tor is None else _mates(job, tor, leaf, suspects, settings)
-    members = {rank: (*_abroad(job, rank), *_at_home(job, rank, leaf.members)) for rank in leaf.members}
+    of_host: dict[str, list[int]] = {}
+    for rank in leaf.members:
+        of_host.setdefault(job.clock(rank), []).append(rank)
+    first = {own[0] for own in of_host.values() if len(own) > 1}
+    members = {rank: (*_abroad(job, rank), *(_at_home(job, rank) if rank in first else ())) for rank in leaf.members}
     return _Channel(leaf, suspects, bool(apart.ranks), tor, members, mates)
 
 
@@ -142,13 +146,10 @@ def _abroad(job: Job, rank: int) -> Names:
     return tuple(name for name in job.communicators_of.get(rank, ()) if name not in job.within_hosts)
 
 
-def _at_home(job: Job, rank: int, members: Sequence[int]) -> Names:
-    """The smallest communicator on the host of a rank, if it is the first of several of the members there."""
-    own = [member for member in members if job.clock(member) == job.clock(rank)]
+def _at_home(job: Job, rank: int) -> Names:
+    """The smallest communicator of a rank that stays on its host."""
     names = [name for name in job.communicators_of.get(rank, ()) if name in job.within_hosts]
-    if len(own) < 2 or own[0] != rank or not names:
-        return ()
-    return (min(names, key=lambda name: (len(job.members[name]), name)),)
+    return (min(names, key=lambda name: (len(job.members[name]), name)),) if names else ()
 
 
 def _is_fine_below(

@@ -37,7 +37,11 @@ def described(table: pa.Table, about: About) -> pa.Table:
 
 
 def joined(parts: Sequence[About]) -> About:
-    """What parts of one recording, which tell of the same job, say together."""
+    """What parts of one recording, which tell of the same job, say together; what all of them say alike was said of the
+    whole before it was parted.
+    """
+    if parts and all(part == parts[0] for part in parts):
+        return parts[0]
     return About(
         lost_lines=sum(part.lost_lines for part in parts),
         duplicates=sum(part.duplicates for part in parts),

@@ -75,7 +75,7 @@ class Parquet:
                     raise InputError(f"{path}: {_first_line(error)}") from error
                 if (said[-1].job, said[-1].iterations_source) != (said[0].job, said[0].iterations_source):
                     raise InputError(
-                        f"{path}: its job is not that of {files[0]}: convert a run whole, and diagnose each by itself"
+                        f"{path}: not converted together with {files[0]}: convert a run whole, and diagnose each alone"
                     )
                 for batch in _groups(file, path, left):
                     tables.append(pa.Table.from_batches([batch]))

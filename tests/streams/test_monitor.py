@@ -196,6 +196,17 @@ def test_one_wrong_number_does_not_pass_for_all_before_it(wrong: int) -> None:
         assert judged([*story[:at], far, *story[at:]]) == expected
 
 
+def test_nor_do_two_that_do_not_bear_out_each_other() -> None:
+    story = [all_pivots(i) for i in range(10)]
+    wrong = [summary(200_000_000, {A: 100}), summary(150_000_000, {B: 100})]
+    assert judged([*story[:3], wrong[0], *story[3:6], wrong[1], *story[6:]]) == judged(story)
+
+
+def test_a_single_pivot_that_is_heard_of_is_believed() -> None:
+    """Of a job that goes on from a checkpoint, of which one host alone has an agent."""
+    assert iterations(judged([summary(310_000 + i, {A: 100}) for i in range(5)])) == [310_000 + i for i in range(5)]
+
+
 def test_numbers_that_two_pivots_tell_are_believed() -> None:
     """As of a job that goes on with other numbers."""
     story = [all_pivots(i) for i in (0, 1, 2, 50_000, 50_001)]

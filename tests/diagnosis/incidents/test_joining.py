@@ -110,6 +110,15 @@ def test_what_two_methods_see_of_an_iteration_is_seen_once() -> None:
     assert joined([*twice, found(27, 3, method="another", id="another 27")])[1] != []
 
 
+def test_what_another_method_found_meanwhile_is_no_second_incident() -> None:
+    """Searches queue: theirs come after the incident is over, with when the iteration was told."""
+    over = [replace(finding, method="traffic") for finding in (*DEGRADED, run_over(26, 10, 24))]
+    late = [in_run(i, 10, 3, id=f"late {i}", found_ns=i * SECOND) for i in (13, 17)]
+    assert only([*over, *late]).state == "resolved"
+    anew = [in_run(i, 40, 3, id=f"anew {i}", found_ns=i * SECOND) for i in (40, 41)]
+    assert len(joined([*over, *anew])[0].incidents) == 2
+
+
 LATER = 50_000
 """By how much a method's numbers are above those of one that counts from 0."""
 

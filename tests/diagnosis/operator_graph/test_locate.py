@@ -196,7 +196,9 @@ def test_who_does_not_know_what_it_lost_is_no_witness_that_it_lost_nothing() -> 
     asked = of_training(training, excess_ms=50, pivots=(0, 2, 4, 6))
     table = training.table()
     line = lost(table, 7, iteration=training.irregular, communicator="p3")
-    for told, missing in ((table, ()), (line, ()), (table, (7,))):
+    before = pc.less(table.column("iteration"), training.irregular - 1)
+    late = table.filter(pc.invert(pc.and_(pc.equal(table.column("rank"), 6), before)))
+    for told, missing in ((table, ()), (line, ()), (late, ()), (table, (7,))):
         location, _ = answered(locate(training.job(), asked), told, missing)
         assert location.culprits == ()
 

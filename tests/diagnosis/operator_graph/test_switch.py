@@ -225,5 +225,7 @@ def test_what_ranks_of_a_slow_host_share_with_others_tells_of_no_spine() -> None
     tor = culprit(NETWORK, "device", (0, 2), 0.35, "tor:pod0/rail0")
     elsewhere = culprit(NETWORK, "group", (4, 6), 0.35, *SPINES)
     assert _without_their_parts([host, spines, tor, elsewhere], 0.5) == [host, tor, elsewhere]
+    one = culprit(NETWORK, "device", (0, 2), 0.35, "spine:0")
+    assert _without_their_parts([host, one], 0.5) == [host]
     much = culprit(NETWORK, "group", (0, 1, 2, 3), 0.9, *SPINES)
     assert _without_their_parts([host, much], 0.5) == [host, much], "a busy CPU explains little of it"

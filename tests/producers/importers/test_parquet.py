@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.importers import parquet
-from producers.importers.about import About, described
+from producers.importers.about import About, described, joined
 from producers.importers.files import Limits
 from producers.importers.formats import recognise
 from producers.importers.parquet import Parquet
@@ -199,9 +199,10 @@ def test_what_several_files_say_is_joined(tmp_path: Path, example: Recording) ->
         parquet.write(table, tmp_path / f"{name}.parquet", about)
     found = load([tmp_path])
     assert (found.lost_lines, found.duplicates) == (705, 3)
+    assert joined([parts["a"][1]] * 3) == parts["a"][1], "said of the whole, which was parted since"
     assert list(found.gone) == ["one file is damaged", "so is another"]
     parquet.write(parts["b"][0], tmp_path / "b.parquet", About(job={**job, "job": "other"}, iterations_source="given"))
-    with pytest.raises(InputError, match=r"b\.parquet: its job is not that of .*a\.parquet: convert a run whole"):
+    with pytest.raises(InputError, match=r"b\.parquet: not converted together with .*a\.parquet: convert a run whole"):
         load([tmp_path])
 
 
