@@ -101,6 +101,16 @@ def test_rows_before_a_time_and_sums_of_iterations() -> None:
     assert delays.spread(delays.wait, own, [3]) == float("inf")
 
 
+def test_iterations_of_which_nothing_is_known_are_no_usual_ones() -> None:
+    training = three_ranks()
+    delays = measured(training)
+    own = delays.operators.rank == 0
+    first, *others = training.baseline
+    unknown = np.where(delays.operators.iteration == first, np.nan, delays.compute + delays.operators.iteration * MS)
+    assert np.isnan(delays.series(unknown, own, [first, others[0]])).tolist() == [True, False]
+    assert delays.spread(unknown, own, training.baseline) == delays.spread(unknown, own, others) > 0
+
+
 def test_a_seldom_seen_operator_has_no_usual_duration() -> None:
     training = replace(three_ranks(slow_ms=40), iterations=3)
     delays = measured(training)

@@ -373,6 +373,16 @@ def test_iterations_that_the_log_lost_are_left_out_of_the_series() -> None:
     assert 0 not in culprit.iteration_ns
 
 
+def test_so_are_those_of_which_nobody_knows_what_the_culprit_lost() -> None:
+    faulty = run(gpu_slow(5))
+    gone = pc.and_(pc.equal(faulty.table.column("rank"), 5), pc.equal(faulty.table.column("iteration"), 9))
+    without_series = LocateSettings(series_iterations=0)
+    location, _ = located(faulty, table=faulty.table.filter(pc.invert(gone)), settings=without_series)
+    [culprit] = location.culprits
+    assert culprit.ranks == (5,)
+    assert len(culprit.operator_ns) == len(culprit.iteration_ns) == len(BASELINE)
+
+
 @pytest.mark.parametrize("fault", [gpu_slow(37), nic_slow(37)], ids=["gpu", "nic"])
 def test_only_the_logs_that_are_needed_are_asked_for(fault: Fault) -> None:
     faulty = run(fault, dp=16, gpus_per_host=8)
