@@ -34,25 +34,25 @@ def run(
     logged is diagnosed as by ``offbeat diagnose``; nothing tells the diagnosis the layout.
     Needs root, iproute2 and PyTorch, and a machine that does nothing else meanwhile.
     """
-    from benchmarks.real_jobs.judged import counted, judge
+    from benchmarks.real_jobs.judged import Judged, counted, judge
     from benchmarks.real_jobs.plan import FAULTS, SHAPES, planned
     from benchmarks.real_jobs.recorded import record
 
     kinds = {name: SHAPES[name] for name in _known("shape", shapes, list(SHAPES))}
     wrong = _known("fault", faults, list(FAULTS))
-    plans = [planned(shape, fault, seed) for shape in kinds.values() for fault in wrong]
-    judged = []
+    plans = [(fault, planned(shape, fault, seed)) for shape in kinds.values() for fault in wrong]
+    judged: dict[str, list[Judged]] = {fault: [] for fault in wrong}
     with TemporaryDirectory(prefix="offbeat-gloo-") as made, terminal.progress("jobs", len(plans)) as shown:
-        for done, plan in enumerate(plans, start=1):
+        for done, (fault, plan) in enumerate(plans, start=1):
             folder = (keep or Path(made)) / plan.name
             record(plan, folder)
-            judged.append(judge(plan, folder))
+            judged[fault].append(judge(plan, folder))
             shown.advance(done)
     return {
         "seed": seed,
-        "by_fault": {fault: counted([one for one in judged if one.plan.name.endswith(f"-{fault}")]) for fault in wrong},
-        "right": sum(one.right for one in judged),
-        "each": [one.to_dict() for one in judged],
+        "by_fault": {fault: counted(of) for fault, of in judged.items()},
+        "right": sum(one.right for of in judged.values() for one in of),
+        "each": [one.to_dict() for of in judged.values() for one in of],
     }
 
 

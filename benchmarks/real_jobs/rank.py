@@ -39,13 +39,12 @@ class Rank:
         self._drawn = Random(f"{plan.name} {plan.seed} {rank}")
         self._groups: dict[str, tuple[str, Any]] = {}
         self._beside: list[tuple[Any, Ticket]] = []
-        own = plan.of_rank(rank)
-        for name, members in plan.communicators.items():  # all ranks make all groups, in the same order
-            group = dist.new_group(list(members))
-            kind = name.rstrip("0123456789")
-            if own.get(kind) == name:
-                self._groups[kind] = name, group
-                log.communicator(name, members)
+        made = {
+            name: dist.new_group(list(members)) for name, members in plan.communicators.items()
+        }  # by all ranks alike
+        for kind, name in plan.of_rank(rank).items():
+            self._groups[kind] = name, made[name]
+            log.communicator(name, plan.communicators[name])
 
     def run(self) -> None:
         """All iterations, with the fault where this is its rank."""

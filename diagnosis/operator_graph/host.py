@@ -118,10 +118,9 @@ def _compute_alike(
     delays = measure(part, part.clocks(), baseline)
 
     rows = {rank: delays.rows(rank, [leaf.iteration]) for rank in (leaf.rank, *mates)}
-    lost = {rank: float(np.nansum(delays.compute[of])) for rank, of in rows.items() if len(of)}
-    common = max(0.0, lost.get(leaf.rank, 0.0) - leaf.excess_ns)
-    known = [rank for rank in mates if len(rows[rank]) and delays.knows("compute", rows[rank])]
-    told = [lost[rank] - common for rank in known]
+    lost = {rank: float(np.nansum(delays.compute[of])) for rank, of in rows.items()}
+    common = max(0.0, lost[leaf.rank] - leaf.excess_ns)
+    told = [lost[rank] - common for rank in mates if delays.knows("compute", rows[rank])]
     return len(told) >= settings.least_mates and min(told) >= settings.alike * leaf.excess_ns
 
 

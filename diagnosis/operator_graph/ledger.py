@@ -95,9 +95,9 @@ class Ledger:
         delays = self._delays
         for rank in self._whole:
             rows = delays.rows(rank, [self._iteration])
-            if len(rows) and delays.knows("compute", rows):
+            if delays.knows("compute", rows):
                 self._witnesses.compute[rank] = float(np.nansum(delays.compute[rows]))
-            if len(rows) and self._transfers_known(rows):
+            if self._transfers_known(rows):
                 self._witnesses.transfer[rank] = float(np.nansum(delays.transfer[rows] * self._weights(rows)))
 
     def _transfers_known(self, rows: Ints) -> bool:
