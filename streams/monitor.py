@@ -34,7 +34,7 @@ MOST_SKIPPED = 1000
 """Iterations that numbers may leave out on the word of one pivot; a wrong number must not pass for all before it."""
 
 MOST_PENDING = 1 << 12
-"""Iterations that wait to be judged; of more the latest is let go."""
+"""Iterations that wait to be judged; of more the latest is let go, which is told once."""
 
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
@@ -68,6 +68,7 @@ class _Watched:
     ended: set[int] = field(default_factory=set)
     heard_ns: int | None = None
     given_up: bool = False
+    told_full: bool = False
 
     def take(self, iteration: int, pivot: int, report: Report) -> None:
         """Take a report in; one that comes too late only shows that its pivot is to be waited for again."""
@@ -76,9 +77,20 @@ class _Watched:
         if iteration > self.closed:
             self.pending.setdefault(iteration, {})[pivot] = report
             if len(self.pending) > MOST_PENDING:
-                del self.pending[max(self.pending)]
+                self._let_go(max(self.pending))
         elif iteration == self.closed:
             self.reporters.add(pivot)
+
+    def _let_go(self, iteration: int) -> None:
+        del self.pending[iteration]
+        if not self.told_full:
+            self.told_full = True
+            log.warning(
+                "%d iterations wait for other pivots: what some tell of iteration %d and such beyond is let go; is a "
+                "rank's number wrong, or a host's agent away?",
+                MOST_PENDING,
+                iteration,
+            )
 
     def complete(self, pivots: Collection[int]) -> Iterator[int]:
         """Iterations to judge now, in order; a pivot that missed the last one is not waited for."""

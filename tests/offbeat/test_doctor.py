@@ -284,6 +284,14 @@ def test_a_secret_file_that_is_missing_costs_its_own_service_alone(
     assert (found["brokers"], found["rings"]) == (State.OK, State.SKIPPED)
 
 
+@pytest.mark.parametrize(
+    "half", [{"receiver": "pagerduty"}, {"receiver": "alertmanager"}, {"receiver": "slack", "secrets": "abc"}]
+)
+def test_a_receiver_of_pages_that_is_set_up_by_half_is_told(half: dict[str, Any]) -> None:
+    [check, *_] = paging.examine(WebhookSettings(**half))
+    assert state(check) is State.FAILED
+
+
 def test_settings_that_cannot_be_are_a_failed_check() -> None:
     result = offbeat("doctor", "--json", settings={"OFFBEAT_STORE__PORT": "many"})
     assert result.exit_code == 1

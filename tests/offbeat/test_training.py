@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
@@ -45,6 +46,22 @@ def test_irregular_iterations_bear_the_truth_of_their_operators() -> None:
         assert len(part.samples) == (iteration == part.iteration).sum()
         lost = part.samples.duration_ns - part.samples.mean
         assert np.nanmedian(lost[part.abnormal]) > 10 * abs(np.nanmedian(lost[~part.abnormal]))
+
+
+def test_a_pivot_without_a_log_hides_no_irregular_iteration() -> None:
+    of = run()
+    gone = pivots(of.job)[1]
+    table = of.table.filter(pc.not_equal(of.table.column("rank"), gone))
+    assert list(Log.of(of.job, table).irregular) == list(FAULTY)
+
+
+def test_a_log_that_begins_late_is_warmed_up_when_it_begins() -> None:
+    of = run()
+    at = of.table.schema.get_field_index("iteration")
+    later = pc.add(of.table.column("iteration"), pa.scalar(1000, of.table.schema.field(at).type))
+    log = Log.of(of.job, of.table.set_column(at, of.table.schema.field(at), later))
+    assert list(log.irregular) == [1000 + iteration for iteration in FAULTY]
+    assert log.regular[0] == 1005
 
 
 def test_usual_is_what_was_before_the_run_and_after_warm_up() -> None:

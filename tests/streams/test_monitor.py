@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streams.monitor
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.job import Job, Place, pivots
 from schemas.catalogue import ITERATION_SUMMARIES, ITERATIONS
@@ -211,6 +212,19 @@ def test_numbers_that_two_pivots_tell_are_believed() -> None:
     """As of a job that goes on with other numbers."""
     story = [all_pivots(i) for i in (0, 1, 2, 50_000, 50_001)]
     assert iterations(judged(story)) == [0, 1, 2, 50_000, 50_001]
+
+
+def test_what_one_pivot_tells_without_end_is_bounded(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams.monitor, "MOST_PENDING", 64)
+    step = monitor()
+    told(step, [all_pivots(0), *(summary(10_000 + i, {A: 100}) for i in range(67))])
+    [record] = caplog.records
+    assert "64 iterations wait for other pivots" in record.getMessage()
+    [state] = step.changed_states().values()
+    assert state is not None
+    assert len(json.loads(state.state)["pending"]) == 64
 
 
 def test_a_wrong_number_does_not_keep_a_job_from_being_given_up() -> None:
