@@ -49,6 +49,16 @@ class Waiting(Processor, Protocol):
 
 
 @runtime_checkable
+class Holding(Processor, Protocol):
+    """A processor that needs inputs again for as long as what they tell of goes on, be it a hang of hours.
+
+    ``holds`` is whether it does: then only what ``safe_offsets`` names is to be committed, else all that it has taken.
+    """
+
+    def holds(self) -> bool: ...
+
+
+@runtime_checkable
 class Sink(Processor, Protocol):
     """A processor that delivers to the outside; ``flush`` returns once everything taken so far is safe there, but for
     what ``safe_offsets`` holds back: a sink that would take too long may leave that to the next flush.

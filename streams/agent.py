@@ -246,11 +246,13 @@ class Agent:
         for tp, end in ends.items():
             place = _place(tp)
             if share is not None and place in reached:
-                positions[place] = Position(end, reached[place].following, share.committed_offset(place))
+                positions[place] = Position(
+                    end, reached[place].following, share.committed_offset(place), share.held.get(place)
+                )
             else:
                 begins = self._begins_at(tp, starts.get(tp, 0))
                 positions[place] = Position(end, begins, begins)
-        self._progress.looked(positions, frozenset() if share is None else share.holding)
+        self._progress.looked(positions)
         lags = self._lags.looked(positions, reached, time.time())
         for topic in self._topics:
             lag = lags.get(topic, NO_LAG)

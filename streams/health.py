@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING
@@ -21,11 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where an input stands: its end, the next offset to be processed, and the committed one."""
+    """Where an input stands: its end, the next offset to be processed, and the committed one. Only up to ``safe`` is it
+    to be committed, if that is given: a processor waits for others, or what it follows goes on.
+    """
 
     end: int
     following: int
     committed: int
+    safe: int | None = None
+
+    @property
+    def due(self) -> int:
+        """The offset that is to be committed."""
+        return self.following if self.safe is None else self.safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +48,7 @@ class Progress:
     """Judges a worker by what it does: its cycle comes round, and while there is lag offsets move.
 
     An answer of the process alone proves nothing: a stalled consumer leaves everything else alive. What waits must be
-    taken, and what was taken must be committed, of each input by itself; an offset may be held only while a
-    processor waits for others.
+    taken, and what is due must be committed, of each input by itself.
     """
 
     def __init__(self, *, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,14 +62,10 @@ class Progress:
         """Outputs were delivered and offsets committed, as far as there were any."""
         self._cycled_at = self._clock()
 
-    def looked(self, positions: Mapping[Place, Position], holding: Container[int] = ()) -> None:
-        """The inputs of this worker stand there; processors of the partition numbers in ``holding`` wait for others."""
+    def looked(self, positions: Mapping[Place, Position]) -> None:
+        """The inputs of this worker stand there."""
         behind = {place: at.following for place, at in positions.items() if at.following < at.end}
-        uncommitted = {
-            place: at.committed
-            for place, at in positions.items()
-            if at.committed < at.following and place[1] not in holding
-        }
+        uncommitted = {place: at.committed for place, at in positions.items() if at.committed < at.due}
         now = self._clock()
         self._taking = _standstills(self._taking, behind, now)
         self._committing = _standstills(self._committing, uncommitted, now)

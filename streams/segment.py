@@ -125,6 +125,9 @@ class Segment:
                 needed[topic] = min(offset, needed.get(topic, offset))
         return needed
 
+    def holds(self) -> bool:
+        return any(followed.needed for followed in self._hosts.values())
+
     def changed_states(self) -> Mapping[str, SavedState | None]:
         changed, self._changed = self._changed, {}
         return changed

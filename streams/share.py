@@ -40,9 +40,9 @@ class Share:
     when it is opened.
 
     ``saved`` gives the checkpoints that an instance starts from, as they are by then, ``saved_as`` is whose they are.
-    ``reached`` tells of the inputs that have brought something, ``holding`` of the partition numbers whose offsets
-    were held when last delivered, because their processor waits for others, ``counted`` of the inputs that saved
-    states have counted in, and up to which offset. Any thread may read these.
+    ``reached`` tells of the inputs that have brought something, ``held`` of those whose processor may hold offsets
+    back, and which were safe when last delivered, ``counted`` of the inputs that saved states have counted in, and up
+    to which offset. Any thread may read these.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Share:
         self._committed: dict[Place, int] = {}
         self._losses = Losses()
         self.reached: dict[Place, Reached] = {}
-        self.holding: frozenset[int] = frozenset()
+        self.held: Mapping[Place, int] = {}
         self.counted: Mapping[Place, int] = {}
 
     def committed_offset(self, place: Place) -> int:
@@ -103,7 +103,6 @@ class Share:
         steps = self._steps.values()
         for step in steps:
             self._send(step.tick(now_ns))
-        self.holding = frozenset(number for number, step in self._steps.items() if step.waits)
         self._outbox.flush()
         self._save_states()
         try:
@@ -112,6 +111,8 @@ class Share:
         finally:
             self._save_states()
         safe = {place: offset for number, step in self._steps.items() for place, offset in _offsets(step, number)}
+        held = {number for number, step in self._steps.items() if step.holds}
+        self.held = {place: offset for place, offset in safe.items() if place[1] in held}
         return {place: offset for place, offset in safe.items() if offset != self._committed.get(place)}
 
     def committed(self, offsets: Mapping[Place, int]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from schemas.errors import MessageError, Unprocessable
 from schemas.message import Message
-from schemas.processor import Processor, SavedState, Sink, Stateful, Waiting
+from schemas.processor import Holding, Processor, SavedState, Sink, Stateful, Waiting
 from streams.checkpoints import counted_record, skipped_below, state_record, tombstone
 from streams.dead_letters import FAILURES, MOST_IN_A_ROW, DeadLetters
 
@@ -70,9 +70,10 @@ class Step:
         return self._declared(list(self.processor.tick(now_ns)))
 
     @property
-    def waits(self) -> bool:
-        """Whether the processor waits for others until some deadline."""
-        return isinstance(self.processor, Waiting) and self.processor.next_deadline_ns() is not None
+    def holds(self) -> bool:
+        """Whether the processor may hold offsets back: it waits for others, or what it follows goes on."""
+        waits = isinstance(self.processor, Waiting) and self.processor.next_deadline_ns() is not None
+        return waits or (isinstance(self.processor, Holding) and self.processor.holds())
 
     def flush(self) -> None:
         """Return once all is safe outside that a sink has taken and its offsets do not hold back."""

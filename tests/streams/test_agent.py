@@ -117,7 +117,7 @@ class FakeShare:
     deliveries: int = 0
     while_delivering: Callable[[], None] = lambda: None
     reached: dict[Place, Reached] = field(default_factory=dict)
-    holding: frozenset[int] = frozenset()
+    held: dict[Place, int] = field(default_factory=dict)
     counted: dict[Place, int] = field(default_factory=dict)
     opened: list[frozenset[int]] = field(default_factory=list)
 
@@ -341,6 +341,23 @@ def test_a_backlog_that_never_arrives_is_seen_though_nothing_was_taken() -> None
         await world.bring(Record(10), Record(11))
         await world.look()
         assert world.progress.stuck() is None
+
+    asyncio.run(scenario())
+
+
+def test_an_offset_that_a_processor_holds_back_is_no_standstill() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.app.consumer.ends = {"numbers": 8}
+        await world.bring(Record(7))
+        world.app.consumer.takes = False
+        for held in ({("numbers", 0): 0}, {}):
+            world.shares[-1].held = held
+            await world.look()
+            world.now += 11
+            await world.cycle()
+            await world.look()
+            assert (world.progress.stuck() is None) == bool(held)
 
     asyncio.run(scenario())
 

@@ -1,7 +1,8 @@
 """What every processor keeps to, whatever it does."""
 
+from collections import Counter
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -96,6 +97,19 @@ def test_what_is_committed_is_never_needed_again(case: Case) -> None:
     assert journey.take() == 0
     journey.deliver(Killed.AFTER_COMMIT)
     assert journey.take() == 0
+
+
+def test_who_holds_offsets_back_says_so(case: Case) -> None:
+    """/live asks for a restart of a worker whose offsets stand still without a word."""
+    for part in (0.25, 0.5, 0.75):
+        messages = case.inputs()
+        first = tuple(messages[: int(part * len(messages))])
+        journey = Journey(replace(case, inputs=partial(tuple[Message, ...], first)))
+        journey.take()
+        journey.deliver()
+        ends = Counter(message.topic for message in journey.published)
+        held = [topic for topic, offset in journey.step.offsets().items() if offset < ends[topic]]
+        assert not held or journey.step.holds, held
 
 
 def test_poison_is_buried_and_changes_nothing(case: Case, undisturbed: set[object]) -> None:

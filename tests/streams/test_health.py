@@ -73,13 +73,24 @@ def test_an_offset_may_be_held_while_a_processor_waits_for_others() -> None:
     for now in range(0, 40, 2):
         clock.now = now
         progress.cycled()
-        progress.looked({PLACE: Position(60, 60, 50)}, holding={PLACE[1]})
+        progress.looked({PLACE: Position(60, 60, 50, safe=50)})
     assert progress.stuck() is None
     progress.looked({PLACE: Position(60, 60, 50)})
     clock.now = 49
     progress.cycled()
     progress.looked({PLACE: Position(60, 60, 50)})
     assert progress.stuck() == "numbers partition 0: messages were processed, and no offset was committed for 11 s"
+
+
+def test_what_is_safe_must_be_committed_while_the_rest_is_held() -> None:
+    clock = Clock()
+    progress = Progress(within_s=10, clock=clock)
+    for now in range(0, 12, 2):
+        clock.now = now
+        progress.cycled()
+        progress.looked({PLACE: Position(60, 60, 50, safe=55)})
+    clock.now = 12
+    assert progress.stuck() == "numbers partition 0: messages were processed, and no offset was committed for 12 s"
 
 
 def test_silence_is_not_being_stuck() -> None:

@@ -221,7 +221,7 @@ def test_who_waits_for_an_answer_is_known_to_hold_its_offset() -> None:
     )
     share.take([at(3, 0)])
     share.deliver(now_ns=0)
-    assert share.holding == {3}
+    assert [place[1] for place in share.held] == [3]
 
 
 def test_ticks_come_with_the_time_and_are_delivered() -> None:
