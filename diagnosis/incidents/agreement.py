@@ -74,6 +74,26 @@ def _often(some: Sequence[Evidence], told: Sequence[Evidence], agreement: float)
     return any(len(of_some[method]) >= agreement * len(iterations) for method, iterations in on.items())
 
 
+def _takes_over(incident: Incident, finding: Evidence, told: Sequence[Evidence], agreement: float) -> bool:
+    """Whether a switch takes over an incident about a NIC below it, or the NIC one about the switch."""
+    switches = [known for known in told if _is_switch(known)]
+    if _is_switch(finding):
+        own = [known for known in told if known.ranks == incident.ranks and not _is_switch(known)]
+        outdone = _are_spines(finding) and _times(own) > _times(switches)
+        return _often(switches, told, agreement) and not outdone
+    own = [known for known in told if known.ranks == finding.ranks and not _is_switch(known)]
+    return _are_spines(incident) and finding.level == "device" and _times(own) > _times(switches)
+
+
+def _are_spines(known: Evidence | Incident) -> bool:
+    return {device.kind for device in known.devices} == {"spine"}
+
+
+def _times(findings: Sequence[Evidence]) -> int:
+    """On how many iterations findings are, each method's counted by itself."""
+    return len({(known.method, known.at) for known in findings})
+
+
 def agreed(
     incident: Incident, finding: Evidence, told: Sequence[Evidence], comparable: float, agreement: float
 ) -> Agreed:
@@ -82,8 +102,9 @@ def agreed(
     But where one of them explains less than a comparable part of what the other does, it does not narrow that one: of
     what slows several ranks, each of them alone sometimes shows a part. Nor do too few of what was ``told`` of the
     incident, this finding included: a member that has a hiccup does not make the others fine, of whom all other
-    searches say as much. Nor is a switch narrowed to one of its NICs, of which not each finding shows that others are
-    slow as well; and as little makes a NIC's incident a switch's.
+    searches say as much. Nor is a ToR narrowed to one of its NICs, of which not each finding shows that others are
+    slow as well. Spines are told by what is not slow: a NIC below them that is found on more iterations takes over,
+    and they from a NIC that is not. A ToR takes over once it is found often enough.
     """
     here, there = set(incident.ranks), set(finding.ranks)
     if _of_the_same_devices(incident, finding):
@@ -92,14 +113,11 @@ def agreed(
             return Agreed(ranks, {"ranks": ranks}, incident.doubt)
         more = {"level": "group", "ranks": ranks, "candidates": tuple((rank,) for rank in ranks)}
         return Agreed(ranks, more if there - here else {}, incident.doubt)
-    if _is_switch(incident) and not _is_switch(finding):
-        return Agreed(incident.ranks, {}, incident.doubt)
-    if _is_switch(finding) and not _is_switch(incident):
-        switches = [known for known in told if _is_switch(known)]
-        if finding.share < comparable * incident.share or not _often(switches, told, agreement):
+    weak = finding.share < comparable * incident.share
+    if _is_switch(incident) != _is_switch(finding):
+        if weak or not _takes_over(incident, finding, told, agreement):
             return Agreed(incident.ranks, {}, incident.doubt)
         return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
-    weak = finding.share < comparable * incident.share
     if there < here and (weak or not borne_out(finding.ranks, told, agreement)):
         return Agreed(incident.ranks, {}, incident.doubt)
     if here < there and 0 < incident.share < comparable * finding.share:

@@ -669,6 +669,27 @@ def test_a_switch_is_not_narrowed_to_a_nic_below_it(order: tuple[int, int]) -> N
     assert [device.device for device in incident.devices] == ["tor:pod0/rail0"]
 
 
+@pytest.mark.parametrize(
+    ("switches", "told", "ranks"),
+    [
+        (("spine:0", "spine:1"), "SNNN", (2,)),
+        (("spine:0", "spine:1"), "NSSNSNNN", (2,)),
+        (("spine:0", "spine:1"), "NNS", (2,)),
+        (("spine:0", "spine:1"), "SSSNN", (0, 2, 4)),
+        (("spine:0", "spine:1"), "NSS", (0, 2, 4)),
+        (("tor:pod0/rail0",), "SNNN", (0, 2, 4)),
+        (("tor:pod0/rail0",), "NNSS", (0, 2, 4)),
+    ],
+)
+def test_of_spines_and_a_nic_below_them_what_is_found_on_more_iterations_counts(
+    switches: tuple[str, ...], told: str, ranks: tuple[int, ...]
+) -> None:
+    """A ToR is told by the others below it, and keeps its incident; spines by what is not slow."""
+    names = {"S": of_switch(20, 0, 2, 4, switches=switches), "N": found(20, 2, cause="communication_slow")}
+    findings = [replace(names[of], id=f"{at}", iteration=20 + at) for at, of in enumerate(told)]
+    assert only(findings).ranks == ranks
+
+
 def test_one_finding_of_many_does_not_make_a_nic_s_incident_a_switch_s() -> None:
     nic = [found(i, 5, cause="communication_slow", share=0.9) for i in range(20, 40)]
     for share in (0.1, 0.9):
