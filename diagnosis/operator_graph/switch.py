@@ -36,9 +36,9 @@ class SwitchSettings:
     at least ``least_hosts``, and ``slow_share`` of all their channels is slow: of a slow spine some are as well.
 
     A spine is slow where most channels of the suspects that stay below their ToRs are certainly slowed by less than
-    ``fine_share`` of what the slow one is, and so is what stays on a host that has several of its members, whose
-    NVLinks and CPU serve it as well; or where ``least_apart`` slow channels may all have taken it, no two of which
-    share a NIC or a ToR.
+    ``fine_share`` of what the slow one is, and by less than ``fine_at_most`` times the usual, however slow that one is;
+    and so is what stays on a host that has several of its members, whose NVLinks and CPU serve it as well; or where
+    ``least_apart`` slow channels may all have taken it, no two of which share a NIC or a ToR.
     """
 
     most_mates: int = 3
@@ -47,6 +47,7 @@ class SwitchSettings:
     slow_share: float = 0.6
     least_apart: int = 3
     fine_share: float = 0.5
+    fine_at_most: float = 1.0
 
 
 Names = tuple[str, ...]
@@ -155,8 +156,8 @@ def _at_home(job: Job, rank: int) -> Names:
 def _is_fine_below(
     job: Job, seen: Transfers, one: _Channel, settings: SwitchSettings, separation: SeparationSettings
 ) -> bool:
-    """Whether all suspects of a channel between ToRs are certainly slowed by less than ``fine_share`` of what it is, on
-    most channels that stay below their own, and its members on all that stay on a host of several of them.
+    """Whether all suspects of a channel between ToRs are certainly hardly slowed beside it, on most channels that stay
+    below their own, and its members on all that stay on a host of several of them.
     """
     if len({job.tor(rank) for rank in one.leaf.members} - {None}) < 2:
         return False
@@ -177,7 +178,7 @@ def _is_fine_below(
 
     def are_fine(channels: Sequence[Transferred]) -> list[bool]:
         at_most = [(of.amount + separation.sigmas * of.chance) / of.usual for of in channels if of.usual > 0]
-        return [each < settings.fine_share * slowdown for each in at_most]
+        return [each < min(settings.fine_share * slowdown, settings.fine_at_most) for each in at_most]
 
     at_home = (seen.on_channels(job, rank, iteration, job.on_one_host) for rank in one.leaf.members)
     return all(map(is_fine, one.suspects)) and all(all(are_fine(channels)) for channels in at_home)

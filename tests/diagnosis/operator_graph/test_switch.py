@@ -117,22 +117,24 @@ def test_what_slows_channels_that_share_a_nic_or_a_tor_is_no_spine(kind: Kind) -
 
 
 @pytest.mark.parametrize(
-    ("below", "is_spine"),
+    ("across_ns", "below", "is_spine"),
     [
-        (Transferred(0.0, 100.0, 1.0), True),
-        (Transferred(10.0, 100.0, 1.0), False),  # half of what a ToR would do that slows the other one by a fifth
-        (Transferred(0.0, 100.0, 20.0), False),  # may be slow
-        (Transferred(0.0, float("nan"), 1.0), False),
-        (None, False),
+        (20.0, Transferred(0.0, 100.0, 1.0), True),
+        (20.0, Transferred(10.0, 100.0, 1.0), False),  # half of what a ToR would do that slows the other one by a fifth
+        (20.0, Transferred(0.0, 100.0, 20.0), False),  # may be slow
+        (20.0, Transferred(0.0, float("nan"), 1.0), False),
+        (20.0, None, False),
+        (6_000.0, Transferred(2_000.0, 100.0, 1.0), False),  # a third of it, and still 20 times as slow as usual
+        (6_000.0, Transferred(50.0, 100.0, 1.0), True),
     ],
 )
 def test_a_spine_is_told_by_what_is_certainly_as_fast_as_ever_below_the_tor(
-    monkeypatch: pytest.MonkeyPatch, below: Transferred | None, is_spine: bool
+    monkeypatch: pytest.MonkeyPatch, across_ns: float, below: Transferred | None, is_spine: bool
 ) -> None:
     job = job_with(Kind.SPINE_SLOW, 0).job
     across = (0, 8)  # the same rank of both stages, which are in pods of their own
 
-    told_of = [(across, Transferred(20.0, 100.0, 1.0)), *([(RAIL, below)] if below else [])]
+    told_of = [(across, Transferred(across_ns, 100.0, 1.0)), *([(RAIL, below)] if below else [])]
     monkeypatch.setattr(switch, "transfers", Seen(told_of).fetched)
     named = above(job, [across])
     assert named == ([set(SPINES)] if is_spine else [set()])
