@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from benchmarks.simulated.detection import Telemetry
 from diagnosis.arrays import Bools, Floats, Ints
-from diagnosis.irregularity.operator_detector import SigmaDetector
+from diagnosis.irregularity.operator_detector import OperatorDetector
+from diagnosis.irregularity.samples import Length
 from diagnosis.job import Job
 from diagnosis.operator_graph.algorithm_1 import COMPUTE, Root, search
 from diagnosis.operator_graph.delays import end_times
@@ -78,11 +79,17 @@ class Published:
 
     @classmethod
     def of(
-        cls, logs: NotedLogs, baseline: Sequence[int], iteration: int, pivots: Sequence[int], sigmas: float
+        cls,
+        logs: NotedLogs,
+        baseline: Sequence[int],
+        iteration: int,
+        pivots: Sequence[int],
+        detector: OperatorDetector,
+        length: Length | None,
     ) -> Published:
-        """Search from every pivot by itself; an operator is abnormal beyond ``sigmas`` standard deviations."""
+        """Search from every pivot by itself; ``detector`` tells which operators are abnormal."""
         logs.noted.clear()
-        searching = search(logs, iteration, baseline, pivots, SigmaDetector(sigmas))
+        searching = search(logs, iteration, baseline, pivots, detector, length)
         try:
             next(searching)
         except StopIteration as ended:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.simulated.rankings import detectors
 from tests.offbeat.command_line import offbeat, refusal
 
 SEEDS = 3116
@@ -39,7 +40,7 @@ def test_a_seeded_subset_and_taking_it_up_again(file: Path) -> None:
     assert figures["by"]["iterations"].keys() == {"inferred"}
     assert figures["failures"] == []
     methods = figures["top_k"]
-    assert list(methods) == ["delay attribution", "algorithm 1, 1 sigma", "algorithm 1, 3 sigma"]
+    assert list(methods) == ["delay attribution", *(f"algorithm 1, {name}" for name in detectors())]
     assert methods["delay attribution"]["first"]["share"] == 1.0
     assert 0 < methods["delay attribution"]["fetched_rows_share"] < 1
 

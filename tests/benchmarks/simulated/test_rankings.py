@@ -10,6 +10,7 @@ from benchmarks.simulated.detection import Detection, detect
 from benchmarks.simulated.published import implicated
 from benchmarks.simulated.rankings import (
     ALL_PLACES,
+    SHIPPED,
     Ranking,
     by_algorithm_1,
     by_findings,
@@ -26,6 +27,7 @@ from offbeat.settings import Settings
 from producers.simulation import FabricShape, LazyRun, Scenario
 from tests.benchmarks.simulated.runs import JOB, slow_gpu, telemetry_of
 
+FOREST = f"algorithm 1, {SHIPPED}"
 GPU, OTHER, NIC = Device("gpu:h0/5", "gpu", 0), Device("gpu:h0/2", "gpu", 0), Device("nic:h0/mlx5_1", "nic", 1)
 
 
@@ -86,10 +88,11 @@ def detection() -> Detection:
 def test_both_searches_rank_the_slow_gpu_first(detection: Detection) -> None:
     telemetry, settings = telemetry_of(slow_gpu()), LocateSettings()
     rankings = {"ours": by_findings(telemetry, detection, settings), **by_algorithm_1(telemetry, detection, settings)}
-    assert set(rankings) == {"ours", "algorithm 1, 1 sigma", "algorithm 1, 3 sigma"}
-    for name in ("ours", "algorithm 1, 3 sigma"):
+    assert set(rankings) == {"ours", "algorithm 1, 1 sigma", "algorithm 1, 3 sigma", FOREST}
+    near = {JOB.gpu(rank).device for rank in (4, 5)}  # a forest may name the neighbour in the tensor group
+    for name, first in (("ours", {JOB.gpu(5).device}), ("algorithm 1, 3 sigma", {JOB.gpu(5).device}), (FOREST, near)):
         told = rankings[name].scores
-        assert max(told, key=lambda device: told[device]) == JOB.gpu(5).device
+        assert max(told, key=lambda device: told[device]) in first
         assert 0 < rankings[name].fetched_share <= 1
 
 
