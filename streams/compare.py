@@ -25,10 +25,6 @@ from streams.doubling import is_doubled
 from streams.findings import cleared
 
 FORMAT = "compare/7"
-_GONE_NS = 3_600_000_000_000
-"""A job of which nothing has come for as long is forgotten: it would hold offsets for ever. Hosts that could not reach
-Kafka for less go on where they were.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,6 @@ class Compare:
         self._followed: dict[str, _Followed] = {}
         self._ended: set[str] = set()
         self._changed: dict[str, SavedState | None] = {}
-        self._since_ns: int | None = None
 
     def process(self, message: Message) -> Iterable[Message]:
         batch, job = decode(message, catalogue.TRAFFIC_METRICS), self._jobs[message.job]
@@ -108,7 +103,6 @@ class Compare:
         given_up = giving_up.is_record(message)
         if not job.monitoring or message.job in self._ended or (given_up and message.job not in self._followed):
             return
-        self._forget_silent(message.now_ns)
         table = pa.Table.from_batches([batch])
         followed = self._followed.setdefault(message.job, self._begin())
         followed.hold(message, table)
@@ -184,19 +178,6 @@ class Compare:
             counted=state["counted"],
             heard_ns=state["heard_ns"],
         )
-
-    def _forget_silent(self, now_ns: int) -> None:
-        """Let go of jobs that nobody has told of for long, after a restart as long from when anybody was heard."""
-        if self._since_ns is None:
-            self._since_ns = now_ns
-        gone = [
-            job
-            for job, followed in self._followed.items()
-            if max(followed.heard_ns, self._since_ns) < now_ns - _GONE_NS
-        ]
-        for job in gone:
-            del self._followed[job]
-            self._changed[job] = None
 
     def _begin(self) -> _Followed:
         settings = self._settings

@@ -24,7 +24,7 @@ from schemas.topic import Topic
 FORMAT = "segment/3"
 SAVE_EVERY_NS = 10_000_000_000
 _GONE_NS = 600_000_000_000
-"""A host of which nothing has come for as long is forgotten: it would hold offsets for ever."""
+"""A host of which no epoch has come for as long is forgotten: it would hold offsets for ever."""
 
 
 @dataclass
@@ -46,7 +46,8 @@ class _Followed:
         """Note a message, and up to when it is needed; None: it is saved."""
         self.needed.setdefault(message.topic, message.offset)
         self.following[message.topic] = message.offset + 1
-        self.heard_ns = message.timestamp_ns
+        if message.topic == catalogue.NIC_EPOCHS.name:  # nothing is told of calls alone
+            self.heard_ns = message.timestamp_ns
         if newest_ns is not None:
             self.held.setdefault(message.topic, {})[message.offset] = newest_ns
 

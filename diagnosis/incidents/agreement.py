@@ -76,13 +76,13 @@ def _often(some: Sequence[Evidence], told: Sequence[Evidence], agreement: float)
 
 def _takes_over(incident: Incident, finding: Evidence, told: Sequence[Evidence], agreement: float) -> bool:
     """Whether a switch takes over an incident about a NIC below it, or the NIC one about the switch."""
-    switches = [known for known in told if _is_switch(known)]
-    if _is_switch(finding):
-        own = [known for known in told if known.ranks == incident.ranks and not _is_switch(known)]
-        outdone = _are_spines(finding) and _times(own) > _times(switches)
-        return _often(switches, told, agreement) and not outdone
-    own = [known for known in told if known.ranks == finding.ranks and not _is_switch(known)]
-    return _are_spines(incident) and finding.level == "device" and _times(own) > _times(switches)
+    nic, switch = (incident, finding) if _is_switch(finding) else (finding, incident)
+    by_itself = [known for known in told if known.ranks == nic.ranks and not _is_switch(known)]
+    others = [known for known in told if known.ranks != nic.ranks]
+    if switch is incident:
+        return _are_spines(switch) and nic.level == "device" and _times(by_itself) > _times(others)
+    often = _often([known for known in told if _is_switch(known)], told, agreement)
+    return often and not (_are_spines(switch) and _times(by_itself) >= _times(others))
 
 
 def _are_spines(known: Evidence | Incident) -> bool:
@@ -103,8 +103,9 @@ def agreed(
     what slows several ranks, each of them alone sometimes shows a part. Nor do too few of what was ``told`` of the
     incident, this finding included: a member that has a hiccup does not make the others fine, of whom all other
     searches say as much. Nor is a ToR narrowed to one of its NICs, of which not each finding shows that others are
-    slow as well. Spines are told by what is not slow: a NIC below them that is found on more iterations takes over,
-    and they from a NIC that is not. A ToR takes over once it is found often enough.
+    slow as well. Spines are told by what is not slow: a NIC below them that is found by itself on more iterations than
+    all else takes over, and they from a NIC that all else is found more often than. A ToR takes over once it is found
+    often enough.
     """
     here, there = set(incident.ranks), set(finding.ranks)
     if _of_the_same_devices(incident, finding):
@@ -117,7 +118,8 @@ def agreed(
     if _is_switch(incident) != _is_switch(finding):
         if weak or not _takes_over(incident, finding, told, agreement):
             return Agreed(incident.ranks, {}, incident.doubt)
-        return Agreed(finding.ranks, _about(finding.ranks, incident, finding), incident.doubt)
+        left = incident.doubt ** min(1.0, len(there) / len(here))
+        return Agreed(finding.ranks, _about(finding.ranks, incident, finding), left)
     if there < here and (weak or not borne_out(finding.ranks, told, agreement)):
         return Agreed(incident.ranks, {}, incident.doubt)
     if here < there and 0 < incident.share < comparable * finding.share:

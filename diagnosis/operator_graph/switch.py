@@ -36,7 +36,7 @@ class SwitchSettings:
     at least ``least_hosts``, and ``slow_share`` of all their channels is slow: of a slow spine some are as well.
 
     A spine is slow where most channels of the suspects that stay below their ToRs are certainly slowed by less than
-    ``fine_share`` of what the slow one is, and by less than ``fine_at_most`` times the usual, however slow that one is;
+    ``fine_share`` of what the slow one is, and take less than ``fine_at_most`` of the usual longer, however slow it is;
     and so is what stays on a host that has several of its members, whose NVLinks and CPU serve it as well; or where
     ``least_apart`` slow channels may all have taken it, no two of which share a NIC or a ToR.
     """
@@ -177,8 +177,8 @@ def _is_fine_below(
         return 2 * sum(below) > len(below)
 
     def are_fine(channels: Sequence[Transferred]) -> list[bool]:
-        at_most = [(of.amount + separation.sigmas * of.chance) / of.usual for of in channels if of.usual > 0]
-        return [each < min(settings.fine_share * slowdown, settings.fine_at_most) for each in at_most]
+        seen = [(of.amount / of.usual, separation.sigmas * of.chance / of.usual) for of in channels if of.usual > 0]
+        return [by < settings.fine_at_most and by + chance < settings.fine_share * slowdown for by, chance in seen]
 
     at_home = (seen.on_channels(job, rank, iteration, job.on_one_host) for rank in one.leaf.members)
     return all(map(is_fine, one.suspects)) and all(all(are_fine(channels)) for channels in at_home)

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from diagnosis.collective.course import CourseRules
 from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
 from producers.job_source import job_message
 from schemas import catalogue
 from schemas.message import Message, decode
-from schemas.processor import SavedState
 from streams import in_process
-from streams.compare import Compare, CompareSettings, _Followed, _hung
+from streams.compare import Compare, _Followed, _hung
 from streams.control_view import Jobs
 from streams.segment import Segment
 from tests.diagnosis.collective.made_metrics import job as traffic_job
 from tests.streams.examples import Listener
-from tests.streams.traffic_cases import compare as compare_case
 from tests.streams.traffic_cases import runs
 
 SECOND = 1_000_000_000
@@ -93,29 +89,6 @@ def test_of_jobs_that_run_or_are_not_followed_or_known_any_more_nothing_is_given
         del jobs[job.job]
     assert compare.next_deadline_ns() is None
     assert not list(compare.tick(10**19))
-
-
-def test_a_job_that_vanished_holds_nothing_back_for_ever() -> None:
-    """Nobody told its end; others go on. After a restart the hour counts from when anybody was heard."""
-    vanished, other = (replace(run.job, ended_ns=None) for run in runs())
-    jobs = {job.job: job for job in (vanished, other)}
-    metrics = [m for m in compare_case(Path()).inputs() if m.topic == catalogue.TRAFFIC_METRICS.name]
-    messages = [replace(message, offset=at, timestamp_ns=(1 + at) * SECOND) for at, message in enumerate(metrics)]
-    settings = CompareSettings(course=CourseRules(learn_ns=SECOND // 20))
-    step, again, states = Compare(jobs, settings), Compare(jobs, settings), dict[str, SavedState]()
-    for message in messages:
-        list(step.process(message))
-        states |= {name: state for name, state in step.changed_states().items() if state is not None}
-    assert step.holds()
-    again.restore({vanished.job: states[vanished.job]})
-    last = {message.job: message for message in messages}
-    heard_ns, of_other = last[vanished.job].now_ns, last[other.job]
-    for after_s, let_go in ((0, False), (3_600, False), (3_601, True)):
-        for compare, from_ns in ((step, heard_ns), (again, heard_ns + 7_200 * SECOND)):
-            at_ns, offset = from_ns + after_s * SECOND, len(messages) + after_s
-            list(compare.process(replace(of_other, offset=offset, timestamp_ns=at_ns)))
-            assert (compare.changed_states().get(vanished.job, "kept") is None) == let_go
-    assert again.safe_offsets()[catalogue.TRAFFIC_METRICS] == len(messages)  # what the other told first
 
 
 class Hanging:

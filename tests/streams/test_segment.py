@@ -140,8 +140,9 @@ def test_records_without_calls_are_not_read_again() -> None:
     assert held_back(nothing) == {catalogue.NIC_EPOCHS.name}
 
 
-def test_who_is_not_heard_of_after_a_restart_is_let_go() -> None:
-    """Its records are gone from the topics: nothing that it holds back comes again."""
+@pytest.mark.parametrize("calls_go_on", [False, True])
+def test_who_is_not_heard_of_after_a_restart_is_let_go(calls_go_on: bool) -> None:
+    """Its records are gone from the topics: nothing that it holds back comes again. Calls alone tell nothing."""
     job = replace(RUN.job, ended_ns=None)
     messages = [replace(message, offset=offset) for offset, message in enumerate(RUN.messages())]
     half = len(messages) // 2
@@ -153,7 +154,10 @@ def test_who_is_not_heard_of_after_a_restart_is_let_go() -> None:
     assert others
     again, let_go = Segment({job.job: job}, STEPS, save_every_ns=0), set[str]()
     again.restore(states)
+    calls = [message for message in messages[half:] if message.topic == catalogue.OP_CALLS.name and calls_go_on]
+    of_others = [message for message in calls if message.headers["host"] != HOST]
     for later, message in enumerate(message for message in messages[half:] if message.headers["host"] == HOST):
-        list(again.process(replace(message, timestamp_ns=message.timestamp_ns + later * _GONE_NS)))
+        for one in (*of_others, message):
+            list(again.process(replace(one, timestamp_ns=message.timestamp_ns + later * _GONE_NS)))
         let_go |= {key for key, state in again.changed_states().items() if state is None}
     assert let_go == others

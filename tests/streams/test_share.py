@@ -219,9 +219,9 @@ def test_who_waits_for_an_answer_is_known_to_hold_its_offset() -> None:
         outbox=FakeOutbox([]),
         metrics=Metrics("asker"),
     )
-    share.take([at(3, 0)])
+    share.take([at(3, 0), at(3, 1)])
     share.deliver(now_ns=0)
-    assert [place[1] for place in share.held] == [3]
+    assert share.held == {(NUMBERS, 3): 0}
 
 
 def test_ticks_come_with_the_time_and_are_delivered() -> None:

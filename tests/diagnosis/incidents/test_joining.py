@@ -677,6 +677,7 @@ def test_a_switch_is_not_narrowed_to_a_nic_below_it(order: tuple[int, int]) -> N
         (("spine:0", "spine:1"), "NNS", (2,)),
         (("spine:0", "spine:1"), "SSSNN", (0, 2, 4)),
         (("spine:0", "spine:1"), "NSS", (0, 2, 4)),
+        (("spine:0", "spine:1"), "SOPNN", (0, 2, 4)),  # three NICs below the spines, each of them now and then
         (("tor:pod0/rail0",), "SNNN", (0, 2, 4)),
         (("tor:pod0/rail0",), "NNSS", (0, 2, 4)),
     ],
@@ -685,9 +686,20 @@ def test_of_spines_and_a_nic_below_them_what_is_found_on_more_iterations_counts(
     switches: tuple[str, ...], told: str, ranks: tuple[int, ...]
 ) -> None:
     """A ToR is told by the others below it, and keeps its incident; spines by what is not slow."""
-    names = {"S": of_switch(20, 0, 2, 4, switches=switches), "N": found(20, 2, cause="communication_slow")}
-    findings = [replace(names[of], id=f"{at}", iteration=20 + at) for at, of in enumerate(told)]
-    assert only(findings).ranks == ranks
+    assert only(in_turn(told, switches)).ranks == ranks
+
+
+def in_turn(told: str, switches: tuple[str, ...]) -> list[Evidence]:
+    """Findings of the switches (S) and of NICs below them, an iteration each."""
+    nics = {of: found(20, rank, cause="communication_slow") for of, rank in (("N", 2), ("O", 0), ("P", 4))}
+    names = {"S": of_switch(20, 0, 2, 4, switches=switches), **nics}
+    return [replace(names[of], id=f"{at}", iteration=20 + at) for at, of in enumerate(told)]
+
+
+@pytest.mark.parametrize(("told", "ranks"), [("NSNSNSNS", (2,)), ("SNSNSNSN", (0, 2, 4))])
+def test_spines_and_a_nic_in_turn_do_not_take_over_from_each_other(told: str, ranks: tuple[int, ...]) -> None:
+    changes = joined(in_turn(told, ("spine:0", "spine:1")))[1]
+    assert {incident.ranks for incident in changes} == {ranks}
 
 
 def test_one_finding_of_many_does_not_make_a_nic_s_incident_a_switch_s() -> None:
