@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, median_low
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from offbeat.terminal import counted
 from schemas import catalogue
 from schemas.message import Message, decode
 from schemas.topic import Topic
+from sinks.webhook.content import ranges
 from streams.traffic_rows import METHOD as BY_TRAFFIC
 
 Row = Mapping[str, Any]
@@ -133,7 +134,7 @@ def as_json(
     gathered: Gathered,
     verdicts: Verdicts,
     *,
-    ranks_seen: int,
+    ranks_seen: Collection[int],
     lost_lines: int,
     untold: Sequence[str] = (),
     silent_ns: int | None = None,
@@ -144,10 +145,10 @@ def as_json(
     is. ``untold``: what hosts did not record, a line each. ``silent_ns``: for how long nothing was called in the end,
     where that is a hang unless the job was over.
     """
-    seen = {"ranks_seen": ranks_seen, "ranks_expected": len(job.ranks)}
+    seen = {"ranks_seen": len(ranks_seen), "ranks_expected": len(job.ranks)}
     coverage = {**seen, "lost_lines": lost_lines, "untold": list(untold)}
     of_operators = verdicts.regular_before is not None
-    notes = _notes(gathered, verdicts, world=len(job.ranks), missing_ranks=len(job.ranks) - ranks_seen)
+    notes = _notes(gathered, verdicts, world=len(job.ranks), missing=set(job.ranks).difference(ranks_seen))
     if silent_ns is not None and not gathered.incidents:
         notes.insert(0, _silent(silent_ns, untold))
     return {
@@ -182,15 +183,14 @@ def _told_of(incident: Row, gathered: Gathered) -> dict[str, Any]:
     return {**incident_json(incident), "rule": rule, "measures": measures}
 
 
-def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing_ranks: int) -> list[str]:
+def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing: set[int]) -> list[str]:
     if gathered.incidents:
         return []
-    notes = [_few_iterations(gathered, verdicts.regular_before, nobody=missing_ranks == world)]
+    notes = [_few_iterations(gathered, verdicts.regular_before, nobody=len(missing) == world)]
     irregular = gathered.irregular | gathered.slow
-    if irregular and missing_ranks > 0:
-        notes.append(
-            f"slow at times, and nobody could be named: telemetry of {counted(missing_ranks, 'rank')} is missing"
-        )
+    if irregular and missing:
+        of = f"{'rank' if len(missing) == 1 else 'ranks'} {ranges(sorted(missing))}"
+        notes.append(f"slow at times, and nobody could be named: there is no telemetry of {of}")
     elif irregular:
         rule = held_back(gathered.findings, verdicts.joining, world)
         notes.append(f"slow at times, and nobody could be named: {_told(rule, verdicts.joining)}")

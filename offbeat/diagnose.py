@@ -45,7 +45,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
         job,
         gathered,
         verdicts,
-        ranks_seen=len(recorded.ranks_seen),
+        ranks_seen=recorded.ranks_seen,
         lost_lines=recorded.lost_lines,
         untold=recorded.untold,
         silent_ns=silent_ns if silent_ns is not None and silent_ns >= settings.compare.course.hang_ns else None,

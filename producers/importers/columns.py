@@ -112,6 +112,11 @@ def _time_fault(row: Mapping[str, Any]) -> str | None:
     return next((f"field {b} lies before {a}" for a, b in pairwise(known) if row[b] < row[a]), None)
 
 
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """Where a line stops being text, as a message says it."""
+    return f"not UTF-8: byte {error.start + 1} of the line is 0x{error.object[error.start]:02x}; logs are UTF-8 text"
+
+
 def shown(value: object) -> str:
     """A wrong value as a message shows it."""
     text = json.dumps(value, default=str)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from producers.importers.columns import ALIASES, PHASES, row_fault, shown
+from producers.importers.columns import ALIASES, PHASES, not_utf8, row_fault, shown
 from producers.importers.files import Block
 
 
@@ -32,8 +32,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _fault(line: bytes) -> str | None:
     try:
         row = json.loads(line.decode(), object_pairs_hook=_object)
-    except UnicodeDecodeError:
-        return "not UTF-8"
+    except UnicodeDecodeError as error:
+        return not_utf8(error)
     except json.JSONDecodeError as error:
         return f"not a JSON object: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except RecursionError:

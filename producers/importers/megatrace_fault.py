@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from producers.importers.columns import row_fault, shown
+from producers.importers.columns import not_utf8, row_fault, shown
 from producers.importers.files import Block
 
 OPS: Mapping[str, str] = {
@@ -59,8 +59,8 @@ def find_fault(block: Block) -> str | None:
 def _fault(raw: bytes) -> str | None:
     try:
         line = raw.decode().rstrip("\r")
-    except UnicodeDecodeError:
-        return "not UTF-8"
+    except UnicodeDecodeError as error:
+        return not_utf8(error)
     long = len(line) >= MOST_CHARACTERS
     line = line if long else line.strip()
     found = LINE.match(line)

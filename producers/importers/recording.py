@@ -66,7 +66,7 @@ def load(
     recognised = recognise(paths, format_name)
     raw = recognised.format.read(recognised.files, limits or Limits())
     if not raw.num_rows:
-        raise InputError(f"{paths[0]}: holds no operator")
+        raise InputError(f"{paths[0]}: holds no operator; is it the folder of the run, and had logging begun?")
     folder = described_folder(recognised.files)
     try:
         said = about(raw.schema)

@@ -63,7 +63,7 @@ def incident(**changes: Any) -> Message:
 
 
 def as_json(job: Job, told: Gathered, *, ranks_seen: int, lost_lines: int) -> dict[str, Any]:
-    return answered(job, told, VERDICTS, ranks_seen=ranks_seen, lost_lines=lost_lines)
+    return answered(job, told, VERDICTS, ranks_seen=range(ranks_seen), lost_lines=lost_lines)
 
 
 def gathered(*messages: Message) -> Gathered:
@@ -134,7 +134,8 @@ def test_where_too_little_could_be_judged_the_notes_say_so() -> None:
 def test_where_nobody_could_be_named_the_notes_say_why() -> None:
     slow = "slow at times, and nobody could be named: "
     assert notes(20, irregular=1) == [f"{slow}no search found a culprit"]
-    assert notes(20, irregular=1, ranks_seen=3) == [f"{slow}telemetry of 1 rank is missing"]
+    assert notes(20, irregular=1, ranks_seen=3) == [f"{slow}there is no telemetry of rank 3"]
+    assert notes(20, irregular=1, ranks_seen=1) == [f"{slow}there is no telemetry of ranks 1-3"]
     assert len(notes(2, 10, irregular=2, ranks_seen=1)) == 2
 
 
@@ -154,7 +155,7 @@ def test_the_rule_that_held_an_incident_back_is_named(joining: JoiningSettings, 
     run = simulate(Scenario(3, tp=2, pp=1, dp=2, layers=2, microbatches=2, iterations=26, faults=(fault,)))
     told = Gathered()
     wiring.run_in_process(run.job, run.table, Settings(incidents=joining), [told])
-    answer = answered(run.job, told, Verdicts.of(MonitorSettings(), joining), ranks_seen=4, lost_lines=0)
+    answer = answered(run.job, told, Verdicts.of(MonitorSettings(), joining), ranks_seen=range(4), lost_lines=0)
     assert answer["notes"] == [f"slow at times, and nobody could be named: {said}"]
 
 

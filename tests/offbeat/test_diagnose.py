@@ -152,7 +152,7 @@ def test_a_slow_job_with_missing_logs_is_not_called_well(tmp_path: Path) -> None
     told = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)
     assert told["incidents"] == []
     assert told["iterations"]["irregular"]
-    assert told["notes"] == ["slow at times, and nobody could be named: telemetry of 1 rank is missing"]
+    assert told["notes"] == ["slow at times, and nobody could be named: there is no telemetry of rank 4"]
 
 
 def test_a_script_can_tell_by_the_exit_code(healthy: Path) -> None:

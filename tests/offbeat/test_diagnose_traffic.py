@@ -145,7 +145,7 @@ def test_where_the_culprit_recorded_too_little_it_is_said_whose_telemetry_is_mis
     assert told["coverage"]["ranks_seen"] == 3
     assert told["coverage"]["untold"] == ["h2: recorded no queue pairs; what its ranks send is not known"]
     assert told["incidents"] == []
-    assert told["notes"] == ["slow at times, and nobody could be named: telemetry of 1 rank is missing"]
+    assert told["notes"] == ["slow at times, and nobody could be named: there is no telemetry of rank 2"]
     shutil.copytree(slow, tmp_path / "calls", ignore=shutil.ignore_patterns("*.queue_pairs*"))
     assert answer(tmp_path / "calls")["notes"] == [
         "nothing can be told: of no rank were calls, queue pairs and epochs recorded"

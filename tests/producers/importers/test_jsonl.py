@@ -91,7 +91,7 @@ BAD = {
     "cut short": (b'{"rank": 1', "not a JSON object"),
     "a list": ([1], "not a JSON object but [1]"),
     "null": (None, "not a JSON object but null"),
-    "not UTF-8": (b'{"rank": 1, "op": "\xff"}', "not UTF-8"),
+    "not UTF-8": (b'{"rank": 1, "op": "\xff"}', "not UTF-8: byte 20 of the line is 0xff"),
     "a field twice": (b'{"rank": 1, "rank": 2}', "field rank stands twice"),
     "no rank": ({**ROW, "rank": None}, "field rank is missing"),
     "no communicator": ({"rank": 1, "op": "send", "call_ns": 1}, "field communicator is missing"),

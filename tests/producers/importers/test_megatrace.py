@@ -81,7 +81,7 @@ def test_a_bad_line_is_refused_with_file_line_and_field(tmp_path: Path, reason: 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rank_0.log"
     path.write_bytes(f"{line()}\n".encode() + b"\xff\xfe\n")
-    assert refusal(path) == f"{path}:2: not UTF-8"
+    assert refusal(path) == f"{path}:2: not UTF-8: byte 1 of the line is 0xff; logs are UTF-8 text"
 
 
 def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
