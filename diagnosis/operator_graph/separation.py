@@ -213,8 +213,6 @@ def _on_ring(
         for some in ((leaf.iteration,), baseline)
     )
     before = before[~np.isnan(before).any(axis=1)]
-    if np.isnan(now).any() or len(before) < 2:  # of some member it is not known what it lost
-        return ()
     at = crest(
         now[0],
         before,

@@ -40,13 +40,15 @@ def separated(
     settings: SeparationSettings | None = None,
     table: pa.Table | None = None,
 ) -> tuple[Separation, Asked]:
-    """What is told of the slow channel that a walk from one of its members finds, and what is asked for that."""
+    """What is told of the slow channel that a walk from one of its members finds, and what is asked for that; ``table``
+    is what then comes.
+    """
     job, table = job or training.job(), training.table() if table is None else table
     excess_ns, members = 100 * MS, training.groups[channel]
     logs = Logs(job, tuple(range(training.iterations)))
     found, _ = answered(
         walk(logs, training.irregular, training.baseline, members[:1], excess_ns, AttributionSettings()),
-        table,
+        training.table(),
     )
     leaf = next(leaf for leaf in found.leaves if leaf.communicator == channel)
     logs = Logs(job, tuple(range(training.iterations)))
@@ -163,6 +165,14 @@ def test_a_ring_without_all_of_its_ends_says_nothing() -> None:
     table = training.table()
     ends = pc.if_else(pc.equal(table["rank"], 3), None, table["end_ns"])
     assert on_ring(training, job, table.set_column(table.column_names.index("end_ns"), "end_ns", ends)) == ()
+
+
+def test_a_ring_of_which_a_line_is_lost_says_nothing() -> None:
+    training, job = ring(late_around(6))
+    table = training.table()
+    of_ring = pc.and_(pc.equal(table["communicator"], "ring"), pc.equal(table["iteration"], training.irregular))
+    for rank in (3, 6):
+        assert on_ring(training, job, table.filter(pc.invert(pc.and_(of_ring, pc.equal(table["rank"], rank))))) == ()
 
 
 def test_only_the_communicators_of_the_members_are_asked_for() -> None:

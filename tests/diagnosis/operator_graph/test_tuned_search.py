@@ -62,12 +62,15 @@ UsualFrom = Literal["statistics", "rows"]
 
 
 def named_by(
-    forest: ForestDetector, usual_from: UsualFrom, tuning: Literal["mean", "p75", "p99", "none"] = "mean"
+    forest: ForestDetector,
+    usual_from: UsualFrom,
+    tuning: Literal["mean", "p75", "p99", "none"] = "mean",
+    missing: tuple[int, ...] = (),
 ) -> set[tuple[str, str, tuple[int, ...]]]:
     run = small_jobs.run(small_jobs.gpu_slow(SLOW))
     irregularity = replace(small_jobs.irregularity(run, 15), expected_ns=usual_ns())
     settings = LocateSettings(search="algorithm_1", usual_from=usual_from, tuning=tuning)
-    return small_jobs.named(answered(locate(run.job, irregularity, settings, forest), run.table)[0])
+    return small_jobs.named(answered(locate(run.job, irregularity, settings, forest), run.table, missing)[0])
 
 
 @pytest.mark.parametrize("usual_from", ["statistics", "rows"])
@@ -78,6 +81,14 @@ def test_a_forest_that_learned_before_the_drift_is_tuned_as_it_searches(usual_fr
     assert named_by(of_before(forest), usual_from) == told
     assert named_by(replace(of_before(forest), levels=None), usual_from) != told
     assert named_by(of_before(forest), usual_from, "none") != told
+
+
+def test_what_some_of_the_pivots_last_is_no_drift_of_the_job() -> None:
+    forest = of_before(learned(AS_PUBLISHED))
+    [silent, *_] = (pivot for pivot in pivots(small_jobs.run(small_jobs.gpu_slow(SLOW)).job) if pivot != SLOW)
+    told = named_by(forest, "statistics", missing=(silent,))
+    assert told == named_by(forest, "statistics", "none", missing=(silent,))
+    assert told != named_by(forest, "statistics")
 
 
 @pytest.mark.parametrize("statistic", ["mean", "p75", "p99"])
