@@ -67,7 +67,8 @@ def test_a_worker_that_processes_and_never_commits_is_stuck() -> None:
     assert progress.stuck() is None
 
 
-def test_an_offset_may_be_held_while_a_processor_waits_for_others() -> None:
+@pytest.mark.parametrize("safe", [None, 55])
+def test_an_offset_may_be_held_but_what_is_safe_must_be_committed(safe: int | None) -> None:
     clock = Clock()
     progress = Progress(within_s=10, clock=clock)
     for now in range(0, 40, 2):
@@ -75,22 +76,11 @@ def test_an_offset_may_be_held_while_a_processor_waits_for_others() -> None:
         progress.cycled()
         progress.looked({PLACE: Position(60, 60, 50, safe=50)})
     assert progress.stuck() is None
-    progress.looked({PLACE: Position(60, 60, 50)})
+    progress.looked({PLACE: Position(60, 60, 50, safe)})
     clock.now = 49
     progress.cycled()
-    progress.looked({PLACE: Position(60, 60, 50)})
+    progress.looked({PLACE: Position(60, 60, 50, safe)})
     assert progress.stuck() == "numbers partition 0: messages were processed, and no offset was committed for 11 s"
-
-
-def test_what_is_safe_must_be_committed_while_the_rest_is_held() -> None:
-    clock = Clock()
-    progress = Progress(within_s=10, clock=clock)
-    for now in range(0, 12, 2):
-        clock.now = now
-        progress.cycled()
-        progress.looked({PLACE: Position(60, 60, 50, safe=55)})
-    clock.now = 12
-    assert progress.stuck() == "numbers partition 0: messages were processed, and no offset was committed for 12 s"
 
 
 def test_silence_is_not_being_stuck() -> None:
