@@ -4,7 +4,7 @@ A single irregular iteration proves little (Holmes 4.4): an incident opens when 
 iterations agree on a culprit, and on enough of what was searched meanwhile. It follows its findings: a cleared
 run of a persistent degradation, or a long quiet, ends it, unless another method lately found it and has not said the
 same since. There are no timers. Whom findings are about together is in ``agreement``, what of a run is a culprit's in
-``spans``.
+``spans``, what is remembered in ``memory``, and when an incident is over in ``ending``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 from diagnosis.incidents import spans
 from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt
-from diagnosis.incidents.evidence import Evidence, Incident, Run, evidence_from_state, evidence_to_state, hangs
+from diagnosis.incidents.ending import cleared, is_about
+from diagnosis.incidents.evidence import Evidence, Incident, evidence_from_state, evidence_to_state, hangs
+from diagnosis.incidents.memory import MOST_FINDINGS, Memory
 from diagnosis.incidents.moments import MomentSettings, momentary
-from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION
+from diagnosis.irregularity.monitor import DEGRADATION
 
 _HOSTS = "host_slow"
 _UNEVEN = "imbalance"
-
-_MOST_FINDINGS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,42 +63,50 @@ class IncidentJoiner:
 
     make_id: Callable[[Evidence], str]
     settings: JoiningSettings = field(default_factory=JoiningSettings)
-    recent: list[Evidence] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
     incidents: dict[str, Incident] = field(default_factory=dict)
     world: int | None = None
-    _momentary: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def methods(self) -> set[str]:
         """Those that spoke lately, or of what is still open."""
         still = (incident.methods for incident in self.incidents.values() if incident.state == "open")
-        return {known.method for known in self.recent}.union(*still)
+        return {known.method for known in self.memory.findings}.union(*still)
 
     def take(self, *findings: Evidence) -> list[Incident]:
         """Take findings in, those of one search together; returns the incidents that changed."""
         return [changed for search in of_searches(findings) for changed in self._taken(search)]
 
     def _taken(self, search: Sequence[Evidence]) -> list[Incident]:
-        heard = {known.id for known in self.recent}
+        memory, heard = self.memory, {known.id for known in self.memory.findings}
         new = {of.id: of for of in search if of.iteration is not None and of.id not in heard}
         if not new:
             return []
-        told = [spans.with_since(of, self.recent, self.settings.comparable_share) for of in new.values()]
-        before = self._moments() if self._momentary is None else self._momentary
+        told = [spans.with_since(of, memory.findings, self.settings.comparable_share) for of in new.values()]
+        before = self._moments() if memory.moments is None else memory.moments
         for finding in told:
             self._remember(finding)
-        self._momentary = self._moments()
-        freed = [known for known in self.recent if known.id in before - self._momentary]
+        memory.moments = self._moments()
+        freed = [known for known in memory.findings if known.id in before - memory.moments]
         now_ns = max(finding.found_ns for finding in told)
         return [incident for finding in (*freed, *told) for incident in self._joined(finding, now_ns)]
 
     def _moments(self) -> frozenset[str]:
-        return momentary(self.recent, self.world, self.settings.moments, self.settings.comparable_share)
+        return momentary(self.memory.findings, self.world, self.settings.moments, self.settings.comparable_share)
+
+    def _remember(self, finding: Evidence) -> None:
+        latest = {incident.findings[-1] for incident in self.incidents.values() if incident.state == "open"}
+        past = self.memory.remember(finding, self.settings.window, latest)
+        self.incidents = {
+            key: incident
+            for key, incident in self.incidents.items()
+            if incident.state == "open" or not past.holds(incident)
+        }
 
     def _joined(self, finding: Evidence, now_ns: int) -> list[Incident]:
         if not finding.active:
             return self._clear(finding)
-        if not finding.ranks or self._is_momentary(finding):
+        if not finding.ranks or self.memory.is_momentary(finding):
             return []
         known = next((i for i in self.incidents.values() if self._concerned(i, finding)), None)
         if known is None:
@@ -107,12 +115,9 @@ class IncidentJoiner:
         supported = self._supported(known, finding)
         return [self._put(supported)] if supported != known else []
 
-    def _is_momentary(self, finding: Evidence) -> bool:
-        return finding.id in (self._momentary or ())
-
     def _open_others(self, now_ns: int) -> Iterator[Incident]:
         """What an opened incident explains no longer speaks against the others: which of them open now?"""
-        for known in self._loose():
+        for known in self.memory.loose(self.incidents.values()):
             if known.ranks and not any(self._concerned(incident, known) for incident in self.incidents.values()):
                 opened = self._open(known, now_ns)
                 if opened:
@@ -131,9 +136,10 @@ class IncidentJoiner:
 
         One that points at fewer ranks, but leaves so much doubt about them that nothing opens, is left out.
         """
-        if self._is_momentary(finding):
+        if self.memory.is_momentary(finding):
             return Rule.MOMENTARY
-        others = [known for known in self._loose() if self._alike(known) == self._alike(finding)]
+        loose = self.memory.loose(self.incidents.values())
+        others = [known for known in loose if self._alike(known) == self._alike(finding)]
         while True:
             together = agreeing(finding, others)
             judged = self._judged_together(together)
@@ -168,7 +174,8 @@ class IncidentJoiner:
         confirmed = len(iterations) >= self.settings.confirmations or any(hangs(known.cause) for known in own)
         if not confirmed:  # no other iteration confirms a hang
             return Rule.CONFIRMATIONS
-        if len(iterations) < self.settings.agreement * len(self._unexplained(own) | iterations):
+        unexplained = self.memory.unexplained(own, self.incidents.values())
+        if len(iterations) < self.settings.agreement * len(unexplained | iterations):
             return Rule.AGREEMENT
         return None
 
@@ -177,8 +184,8 @@ class IncidentJoiner:
         if finding.id in incident.findings:
             return incident
         bounds = self.settings.comparable_share, self.settings.agreement
-        ranks, changes, before = agreed(incident, finding, [*self._told(incident), finding], *bounds)
-        run, pattern = spans.run_of(finding), _pattern(incident, finding)
+        ranks, changes, before = agreed(incident, finding, [*self.memory.told(incident), finding], *bounds)
+        run, pattern = spans.run_of(finding), spans.pattern(incident.pattern, finding.pattern)
         runs, folded = spans.folded({**incident.runs, run: spans.span(finding, incident.runs.get(run))}, run.method)
         told = set(ranks) != set(incident.ranks) or pattern != incident.pattern
         return replace(
@@ -191,31 +198,10 @@ class IncidentJoiner:
             folded=incident.folded + (folded if run.method == incident.methods[0] else 0),
             doubt=before * doubt(finding, ranks),
             methods=tuple(dict.fromkeys((*incident.methods, finding.method))),
-            findings=(*incident.findings, finding.id)[-_MOST_FINDINGS:],
+            findings=(*incident.findings, finding.id)[-MOST_FINDINGS:],
             updated_ns=max(incident.updated_ns, finding.found_ns),
             share=max(incident.share, finding.share) if set(finding.ranks) <= set(ranks) else incident.share,
         )
-
-    def _told(self, incident: Incident) -> list[Evidence]:
-        """The findings of an incident, of those that are remembered."""
-        own = set(incident.findings)
-        return [known for known in self.recent if known.id in own]
-
-    def _loose(self) -> list[Evidence]:
-        """The findings that no incident accounts for, nor a moment; those of a resolved one are not the beginning of
-        the next.
-        """
-        accounted = {finding for incident in self.incidents.values() for finding in incident.findings}
-        loose = [known for known in self.recent if known.active and known.id not in accounted]
-        return [known for known in loose if not self._is_momentary(known)]
-
-    def _unexplained(self, own: list[Evidence]) -> set[int | None]:
-        """Iterations that no incident accounts for, of those that a method searched since the first of its findings."""
-        since, method = min(known.at for known in own), own[0].method
-        searched = [known for known in self.recent if known.active and known.method == method and known.at >= since]
-        searched = [known for known in searched if not self._is_momentary(known)]
-        loose = {known.id for known in self._loose()}
-        return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
 
     def _passing(self, incident: Incident) -> bool:
         """Whether it says something only if it lasts. All ranks are slow together for a moment: a burst of other
@@ -241,63 +227,12 @@ class IncidentJoiner:
 
     def _clear(self, finding: Evidence) -> list[Incident]:
         """End what the method says is over: one run, or (no first iteration) everything."""
-        cleared = [
-            (incident, self._cleared(incident, finding))
+        told = [
+            (incident, cleared(incident, finding, self.memory, self.settings.comparable_share))
             for incident in self.incidents.values()
-            if incident.state == "open" and finding.method in incident.methods and _is_about(finding, incident)
+            if incident.state == "open" and finding.method in incident.methods and is_about(finding, incident)
         ]
-        return [self._put(replace(after, updated_ns=finding.found_ns)) for before, after in cleared if after != before]
-
-    def _cleared(self, incident: Incident, finding: Evidence) -> Incident:
-        """An open incident after its run, or all that the method said of it, is over.
-
-        The run's last word counts: not every iteration of it was searched, nor its pattern known from the first. But
-        where others alone explain what searches have found since, the run goes on without the incident's culprit.
-        """
-        if finding.first_iteration is not None:
-            run = spans.run_of(finding)
-            if run not in incident.runs:
-                return incident
-            incident = self._run_told(incident, run, finding)
-        if not _ends(finding, incident) or any(self._goes_on(incident, method) for method in incident.methods):
-            return incident
-        return replace(incident, state="resolved", resolved_ns=finding.found_ns, revision=incident.revision + 1)
-
-    def _goes_on(self, incident: Incident, method: str) -> bool:
-        """Whether a method's last word on an incident, of what is remembered, is that it found it."""
-        words = [
-            known
-            for known in self.recent
-            if known.method == method and (known.id in incident.findings or _ends(known, incident))
-        ]
-        return bool(words) and words[-1].active
-
-    def _run_told(self, incident: Incident, run: Run, over: Evidence) -> Incident:
-        of_run = [known for known in self._told(incident) if spans.run_of(known) == run]
-        latest = of_run[-1] if of_run else None
-        runs = dict(incident.runs)
-        if latest is None or not spans.is_taken_over(latest, self.recent, self.settings.comparable_share):
-            runs[run] = spans.whole(runs[run], over)
-        return replace(incident, runs=runs, pattern=_pattern(incident, over), period=over.period or incident.period)
-
-    def _remember(self, finding: Evidence) -> None:
-        """Take a finding in, and let go of what lies too far before it: of its own method by the iteration's number, of
-        others, which number them apart, by when the latest of these was found.
-        """
-        oldest = finding.at - self.settings.window
-        own = [known for known in self.recent if known.method == finding.method and known.at < oldest]
-        until_ns = max((known.found_ns for known in own), default=-1)
-        others = [known for known in self.recent if known.method != finding.method and known.found_ns <= until_ns]
-        passed = {known.id for known in (*own, *others)}
-        latest = {incident.findings[-1] for incident in self.incidents.values() if incident.state == "open"}
-        lasting = spans.lasting(self.recent, latest, passed)
-        recent = [known for known in self.recent if known.id not in passed][-_MOST_FINDINGS:]
-        self.recent = [*lasting, *recent, finding]
-        self.incidents = {
-            key: incident
-            for key, incident in self.incidents.items()
-            if incident.state == "open" or not _is_long_over(incident, finding.method, oldest, until_ns)
-        }
+        return [self._put(replace(after, updated_ns=finding.found_ns)) for before, after in told if after != before]
 
     def _put(self, incident: Incident) -> Incident:
         self.incidents[incident.id] = incident
@@ -306,7 +241,7 @@ class IncidentJoiner:
     def to_state(self) -> dict[str, Any]:
         """What a restart needs to go on as if there had been none."""
         return {
-            "recent": [evidence_to_state(known) for known in self.recent],
+            "recent": [evidence_to_state(known) for known in self.memory.findings],
             "incidents": [incident.to_state() for incident in self.incidents.values()],
         }
 
@@ -319,7 +254,7 @@ class IncidentJoiner:
         return cls(
             make_id=make_id,
             settings=settings,
-            recent=[evidence_from_state(known) for known in state["recent"]],
+            memory=Memory([evidence_from_state(known) for known in state["recent"]]),
             incidents={incident.id: incident for incident in incidents},
         )
 
@@ -328,32 +263,6 @@ def of_searches(findings: Iterable[Evidence]) -> Iterator[list[Evidence]]:
     """Findings that follow each other and are of one method, on one iteration: what one search found, or a clearing."""
     for _, search in groupby(findings, key=lambda of: (of.method, of.iteration, of.active)):
         yield list(search)
-
-
-def _is_about(cleared: Evidence, incident: Incident) -> bool:
-    """Whether a cleared finding is about an incident: what names ranks is about theirs alone, and a hang that is over
-    about hangs.
-    """
-    if hangs(cleared.cause) and not hangs(incident.cause):
-        return False
-    return not cleared.ranks or not set(cleared.ranks).isdisjoint(incident.ranks)
-
-
-def _ends(cleared: Evidence, incident: Incident) -> bool:
-    """Whether it says that an incident is over: that of spikes ends with no run of them."""
-    if cleared.active or not _is_about(cleared, incident):
-        return False
-    run_of_it = incident.pattern == DEGRADATION and spans.run_of(cleared) in incident.runs
-    return cleared.first_iteration is None or run_of_it
-
-
-def _is_long_over(incident: Incident, method: str, oldest: int, until_ns: int) -> bool:
-    """Whether a resolved incident lies before what is remembered: by the iterations of the method that opened it, or by
-    when it was over.
-    """
-    if incident.methods[0] == method:
-        return incident.last_iteration < oldest
-    return (incident.resolved_ns or 0) <= until_ns
 
 
 def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: int | None = None) -> Rule | None:
@@ -411,9 +320,3 @@ def _opened(finding: Evidence, identity: str) -> Incident:
         updated_ns=finding.found_ns,
         share=finding.share,
     )
-
-
-def _pattern(incident: Incident, finding: Evidence) -> str | None:
-    """What lasts longer counts: a fluctuation begins as spikes, and so may a degradation."""
-    both = (incident.pattern, finding.pattern)
-    return next((pattern for pattern in (DEGRADATION, FLUCTUATION) if pattern in both), incident.pattern)

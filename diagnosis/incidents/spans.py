@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from diagnosis.incidents.agreement import compatible
 from diagnosis.incidents.evidence import Evidence, Run, Span
+from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION
 
 _MOST_RUNS = 200
 _MOST_SINCE = 200
@@ -103,6 +104,13 @@ def folded(runs: Mapping[Run, Span], method: str) -> tuple[Mapping[Run, Span], i
     together = of[-1]._replace(began=of[0].began, last=max(s.last for s in of), lost_ns=sum(s.lost_ns for s in of))
     kept = {run: span for run, span in runs.items() if run not in oldest}
     return {oldest[0]: together, **kept}, beyond
+
+
+def pattern(known: str | None, found: str | None) -> str | None:
+    """Of two runs, or of what is known of one and found later: a fluctuation begins as spikes, and so may a
+    degradation.
+    """
+    return next((lasting for lasting in (DEGRADATION, FLUCTUATION) if lasting in (known, found)), known)
 
 
 def _run(finding: Evidence) -> Run | None:

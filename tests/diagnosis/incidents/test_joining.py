@@ -150,7 +150,7 @@ def test_what_another_method_found_long_ago_is_let_go() -> None:
     """Whatever it numbers: when findings were made of as old iterations by the method that goes on."""
     old = found(3, 9, method="traffic", id="traffic", found_ns=3 * SECOND)
     joiner, _ = joined([old, *(found(LATER + i, i, found_ns=i * SECOND) for i in range(4, 120, 5))])
-    assert old not in joiner.recent
+    assert old not in joiner.memory.findings
 
 
 def test_findings_of_another_method_do_not_speak_against_those_that_agree() -> None:
@@ -599,8 +599,8 @@ def test_what_is_remembered_of_a_run_without_end_is_bounded() -> None:
     steps = [on_step(i, 10, i, 100 + i % 50, share=0.3) for i in range(20, 9000, 7)]
     joiner, _ = joined([*(in_run(i, 10, 3) for i in (10, 11, 13)), *steps])
     still_open = [incident for incident in joiner.incidents.values() if incident.state == "open"]
-    assert any(known.ranks == (3,) for known in joiner.recent)
-    assert 200 < len(joiner.recent) <= 401 + len(still_open)
+    assert any(known.ranks == (3,) for known in joiner.memory.findings)
+    assert 200 < len(joiner.memory.findings) <= 401 + len(still_open)
 
 
 def transfers(iteration: int, *ranks: int, share: float) -> Evidence:
@@ -795,7 +795,7 @@ def test_the_same_device_again_after_its_incident_was_resolved_is_a_new_incident
 def test_a_replay_from_before_the_window_changes_nothing() -> None:
     findings = [in_run(i, 10, 3) for i in (10, 11, 60, 130, 200)]
     joiner, _ = joined(findings)
-    assert len(joiner.recent) < len(findings)
+    assert len(joiner.memory.findings) < len(findings)
     assert [joiner.take(finding) for finding in findings] == [[]] * len(findings)
 
 
