@@ -35,9 +35,9 @@ _KEPT_BLOCK_BYTES = 2500e6
 """Of when parts ended, for those who look back: 1 to 9 MB an iteration at 8,192 ranks. Searches look back a hundred
 iterations again and again; with room for fewer, each of them would be executed anew every time.
 """
-_KEPT_PART_BYTES = 1000e6
-_KEPT_RANK_BYTES = 2500e6
-"""Of what was asked for: it is asked for again, above all the iterations that others are compared with."""
+_KEPT_PART_BYTES = 3500e6
+"""Of parts that were expanded: they are asked for again, above all those of iterations that others are compared with.
+"""
 _EFFORT = Effort(samples=3, grid=9, rounds=4)
 
 Worlds = tuple[int, ...]
@@ -54,9 +54,6 @@ class Recent(Generic[Thing]):
         self._most, self._weight = most, weight
         self._things: OrderedDict[Hashable, Thing] = OrderedDict()
         self._held = 0.0
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._things
 
     def get(self, key: Hashable, make: Callable[[], Thing]) -> Thing:
         """The thing of a key, made where it is not there."""
@@ -97,7 +94,6 @@ class LazyRun:
         self._blocks: Recent[Blocks] = Recent(_KEPT_WHOLE)
         self._actual: Recent[Blocks] = Recent(_KEPT_BLOCK_BYTES, lambda blocks: blocks.nbytes)
         self._conditions: Recent[Conditions] = Recent(_KEPT_CONDITIONS)
-        self._ranks: Recent[Ints] = Recent(_KEPT_RANK_BYTES, lambda times: times.nbytes)
         self._parts: Recent[PartTimes] = Recent(_KEPT_PART_BYTES, lambda part: part.nbytes)
 
     @cached_property
@@ -121,33 +117,25 @@ class LazyRun:
         return self._actual.get(iteration, lambda: self.blocks(iteration).of_world(0))
 
     def operators(self, rank: int, iteration: int, asked: Ints | None = None, world: int = 0) -> Ints:
-        """When a rank called, started and ended each operator of its stage's program; (operators, 3), whole ns.
+        """When a rank called, started and ended operators of its stage's program; (operators, 3), whole ns.
 
-        ``asked`` are places in the program; of other operators some may be missing: -1. None: all.
+        ``asked`` are places in the program; None: all of it.
         """
-        kinds, stage = None, rank // self.cluster.stage_ranks
-        if asked is not None and (rank, iteration, None, world) not in self._ranks:
-            used = np.bincount(self._kind_of[stage][asked], minlength=len(self._kinds[stage])) > 0
-            kinds = None if used.all() else frozenset(np.flatnonzero(used).tolist())
-        return self._ranks.get((rank, iteration, kinds, world), lambda: self._of_rank(rank, iteration, kinds, world))
-
-    def _of_rank(self, rank: int, iteration: int, kinds: frozenset[int] | None, world: int) -> Ints:
         stage, within = divmod(rank, self.cluster.stage_ranks)
-        times = np.full((len(self.programs[stage].operators), 3), -1, dtype=np.int64)
-        for number, (f, k) in enumerate(self._kinds[stage]):
-            if kinds is not None and number not in kinds:
-                continue
+        kinds, cells = self._cells[stage] if asked is None else self._cells[stage][:, asked]
+        times = np.empty((len(kinds), 3), dtype=np.int64)
+        for number in np.flatnonzero(np.bincount(kinds)).tolist():
+            f, k = self._kinds[stage][number]
             inside = self.insides[f][k]
             group = int(inside.grouping.of_rank[within])
             make = partial(self._times, iteration, f, k, group, world)
             part = self._parts.get((iteration, f, k, group, world), make)
-            at = inside.kind.stages.index(stage)
             members = inside.grouping.members[group]
-            column = at * len(members) + int(np.searchsorted(members, within))
-            places = inside.kind.operator_at[at].T
+            column = inside.kind.stages.index(stage) * len(members) + int(np.searchsorted(members, within))
+            own = np.flatnonzero(kinds == number)
+            at = cells[own] * inside.members + column
             for m, moment in enumerate((part.call, part.start, part.end)):
-                times[places, m] = moment[:, :, 0, column]
-        times.setflags(write=False)
+                times[own, m] = moment.ravel().take(at)
         return times
 
     def expand(
@@ -220,14 +208,18 @@ class LazyRun:
         ]
 
     @cached_property
-    def _kind_of(self) -> list[Ints]:
-        """By stage: which of its kinds each operator of its program is in."""
+    def _cells(self) -> list[Ints]:
+        """By stage, of each operator of its program: which of the stage's kinds it is in, and its place among this
+        kind's operators in all parts, part after part; (2, operators).
+        """
         found = []
         for stage, kinds in enumerate(self._kinds):
-            of_operator = np.full(len(self.programs[stage].operators), -1, dtype=np.int64)
+            of_operator = np.full((2, len(self.programs[stage].operators)), -1, dtype=np.int64)
             for number, (f, k) in enumerate(kinds):
                 kind = self.insides[f][k].kind
-                of_operator[kind.operator_at[kind.stages.index(stage)]] = number
+                places = kind.operator_at[kind.stages.index(stage)].T
+                of_operator[0, places] = number
+                of_operator[1, places] = np.arange(places.size).reshape(places.shape)
             found.append(of_operator)
         return found
 

@@ -22,7 +22,7 @@ Bools = npt.NDArray[np.bool_]
 _NONE = -1
 _SEND, _RECV = comm_ops.OPS.index("send"), comm_ops.OPS.index("recv")
 
-_KEPT_LOST_BYTES = 250e6
+_KEPT_LOST_BYTES = 750e6
 """Of which lines were lost: a search asks for a rank's iteration once a communicator."""
 
 
@@ -95,12 +95,12 @@ class LazyLog:
         if lost.all():
             return Span(-1, -1, len(lost))
         last = iteration == self.run.scenario.iterations - 1
-        times = self.run.operators(rank, iteration, None if last else np.argmin(lost, keepdims=True))
-        start = self._shown(rank, int(times[np.argmin(lost), 0]))
+        first = self.run.operators(rank, iteration, np.argmin(lost, keepdims=True))
+        start = self._shown(rank, int(first[0, 0]))
         end = -1
         if last:
             if not (self.run.scenario.omissions.ends or lost.any()):
-                end = self._shown(rank, int(times[:, 2].max()))
+                end = self._shown(rank, int(self.run.operators(rank, iteration)[:, 2].max()))
         elif not (lost[0] or self.lost(rank, iteration + 1)[0]):
             following = self.run.operators(rank, iteration + 1, np.array([0]))
             end = self._shown(rank, int(following[0, 0]))
@@ -200,7 +200,7 @@ class LazyLog:
         """When some operators were called, started and ended; (operators, 3)."""
         if not len(operator):
             return np.zeros((0, 3), dtype=np.int64)
-        return self.run.operators(rank, iteration, operator)[operator]
+        return self.run.operators(rank, iteration, operator)
 
     def _shown(self, rank: int, elapsed_ns: int) -> int:
         return int(self.clocks.read(np.array([rank]), np.array([elapsed_ns]))[0])

@@ -94,11 +94,11 @@ def test_some_rows_are_those_of_the_whole_log(scope: Scope) -> None:
     assert log.rows([stranger], [2], Wanted(name))[0].num_rows == 0
 
 
-def test_what_is_at_hand_whole_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_at_hand_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     run = job("dense")
     whole = run.operators(3, 1)
     monkeypatch.setattr(run, "expand", None)
-    assert run.operators(3, 1, np.array([2])) is whole
+    assert (run.operators(3, 1, np.array([2])) == whole[2]).all()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -107,8 +107,7 @@ def test_a_few_operators_are_those_of_the_whole_iteration(layout: str) -> None:
         times = job(layout).operators(rank, 1)
         for place in (0, len(times) // 2, len(times) - 1):
             few = job(layout).operators(rank, 1, np.array([place]))
-            assert few[place].tolist() == times[place].tolist()
-            assert (few[:, 0] < 0).any()  # of the others nobody has asked
+            assert few.tolist() == [times[place].tolist()]
 
 
 def test_rows_look_like_those_of_the_other_simulation() -> None:
