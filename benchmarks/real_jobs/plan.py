@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from random import Random
 
-FAULTS = ("healthy", "gpu", "gpu_spikes", "nic")
-"""A GPU computes for half as long again, or in single iterations two and a half times as long; a NIC is throttled."""
+FAULTS = ("healthy", "gpu", "gpu_spikes", "gpu_fluctuation", "nic")
+"""A GPU computes for half as long again; in single iterations, or in every sixth, two and a half times as long; a NIC
+is throttled.
+"""
 
-_SLOWER = {"gpu": 1.5, "gpu_spikes": 2.5}
+_SLOWER = {"gpu": 1.5, "gpu_spikes": 2.5, "gpu_fluctuation": 2.5}
 _SPIKES = 8
+_PERIOD = 6
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,9 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def planned(shape: Shape, fault: str, seed: int) -> Plan:
-    """A job with a fault, one of ``FAULTS``, from its middle on; the seed draws its rank, and when it spikes."""
+    """A job with a fault, one of ``FAULTS``, from its middle on, a fluctuation sooner; the seed draws its rank, and
+    when it spikes.
+    """
     plan = replace(shape.plan, name=f"{shape.plan.name}-{fault}", seed=seed)
     if fault == "healthy":
         return plan
@@ -158,5 +163,9 @@ def planned(shape: Shape, fault: str, seed: int) -> Plan:
     if fault == "nic":
         return replace(plan, fault=Fault(rank, tuple(second_half), nic_mbps=shape.nic_mbps))
     late = range(plan.iterations // 3, plan.iterations, 2)  # no two next to each other
-    iterations = sorted(drawn.sample(late, _SPIKES)) if fault == "gpu_spikes" else second_half
-    return replace(plan, fault=Fault(rank, tuple(iterations), slower=_SLOWER[fault]))
+    iterations = {
+        "gpu": second_half,
+        "gpu_spikes": sorted(drawn.sample(late, _SPIKES)),
+        "gpu_fluctuation": range(plan.iterations // 5, plan.iterations, _PERIOD),
+    }
+    return replace(plan, fault=Fault(rank, tuple(iterations[fault]), slower=_SLOWER[fault]))
