@@ -234,7 +234,7 @@ def _culprit(job: Job, leaf: Leaf, excess_ns: int, apart: Separation | None, of_
         return _of_host(job, leaf, excess_ns)
     if apart is None:
         return _computing(job, leaf, excess_ns)
-    culprit = _transferring(job, leaf, apart.members, apart.ranks or apart.on_ring, excess_ns)
+    culprit = _transferring(job, leaf, apart.members, apart.ranks or apart.points_to, excess_ns)
     return replace(culprit, devices=(*culprit.devices, job.cpu(leaf.rank))) if of_host is None else culprit
 
 

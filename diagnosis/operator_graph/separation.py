@@ -1,7 +1,8 @@
 """Which member makes a channel's transfers slow (a step beyond Holmes 4.3.2).
 
 A collective's members all see the same slow transfer. But a slow NIC slows everything that crosses it: the culprit is
-the member whose other channels are slow as well. Where there is no other channel, when members end may tell whereabouts
+the member whose other channels are slow as well. What is small may still pass as fast as ever: then it is the only
+member that lost something on any other channel. Where there is no other channel, when members end may tell whereabouts
 in a ring it is (``ring``).
 """
 
@@ -29,7 +30,9 @@ class SeparationSettings:
     """A transfer is slow beyond ``sigmas`` and ``least_slowdown`` of the usual.
 
     At least ``slow_share`` of a culprit's channels are slow. A member with less than ``comparable`` of the strongest
-    suspect's excess is no suspect beside it. Of a communicator's operators at most ``most_operators`` are looked at.
+    suspect's excess is no suspect beside it. Where fewer are, the culprit alone has slow ones, which lose at least
+    ``alone_share`` of what the channel did whose members are told apart. Of a communicator's operators at most
+    ``most_operators`` are looked at.
 
     Around a ring a wave of ends is as high as a part ``wave_height`` of what members waited, explains ``wave_share`` of
     what they differ by, and points to a part ``wave_reach`` of the ring on both sides of its crest.
@@ -39,6 +42,7 @@ class SeparationSettings:
     least_slowdown: float = 0.1
     slow_share: float = 0.5
     comparable: float = 0.5
+    alone_share: float = 0.1
     most_operators: int = 128
     wave_height: float = 0.05
     wave_share: float = 0.75
@@ -48,12 +52,12 @@ class SeparationSettings:
 @dataclass(frozen=True, slots=True)
 class Separation:
     """``ranks`` are the members told apart by other channels; empty: the evidence reaches no further than ``members``,
-    or, where there are no other channels, than those ``on_ring`` that its own ends point to.
+    or than those that it ``points_to``: who alone lost on other channels, or whom the channel's own ends tell.
     """
 
     members: tuple[int, ...]
     ranks: tuple[int, ...]
-    on_ring: tuple[int, ...] = ()
+    points_to: tuple[int, ...] = ()
 
 
 def separate(
@@ -191,9 +195,21 @@ def _told_apart(
     if not any(judged.values()):
         return Separation(leaf.members, (), _on_ring(seen.delays, job, leaf, baseline, settings))
     excess = {member: sum(amounts) for member, amounts in judged.items() if mostly_slow(amounts, settings)}
-    strongest = max(excess.values(), default=0.0)
+    if not excess:
+        least = settings.alone_share * leaf.excess_ns
+        return Separation(leaf.members, (), () if job.spines_between(leaf.members) else _alone(judged, least))
+    strongest = max(excess.values())
     ranks = tuple(member for member, amount in excess.items() if amount >= settings.comparable * strongest)
     return Separation(leaf.members, ranks)
+
+
+def _alone(judged: Mapping[int, Sequence[float]], least: float) -> tuple[int, ...]:
+    """The member that alone lost anything on other channels, if it is as much as ``least`` (ns) and all others have
+    some. A slow spine, too, slows few channels of each rank, so where there may be one this tells nobody.
+    """
+    lost = {member: sum(amounts) for member, amounts in judged.items() if any(amounts)}
+    told = len(lost) == 1 and all(judged.values()) and min(lost.values()) >= least
+    return tuple(lost) if told else ()
 
 
 def _on_ring(

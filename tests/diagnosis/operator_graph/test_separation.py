@@ -66,6 +66,49 @@ def test_the_member_whose_other_channels_are_slow_is_told_apart() -> None:
     assert other.ranks == (0,)
 
 
+def in_pairs(extra_ms: Mapping[str, float], alone: bool = False) -> Training:
+    """Two ranks that share a channel, each with three others beside; ``alone``: one of them has no other."""
+    groups: dict[str, tuple[int, ...]] = {"both": (0, 1)}
+    groups |= {f"of{rank}-{other}": (rank, other) for rank in range(int(alone), 2) for other in (2, 3, 4)}
+    programs: dict[int, list[Step]] = {
+        rank: [
+            step
+            for name, members in groups.items()
+            if rank in members
+            for step in (Compute(), Collective(name, extra_ms=extra_ms.get(name, 0)))
+        ]
+        for rank in range(5)
+    }
+    return Training(programs, groups)
+
+
+def test_who_alone_lost_on_another_channel_is_pointed_to_though_most_are_as_fast_as_ever() -> None:
+    """As where a NIC's line lets small messages pass, but for those that come after a large one."""
+    assert separated(in_pairs({"both": 60, "of1-3": 20}), "both")[0] == Separation((0, 1), (), (1,))
+    assert separated(in_pairs({"both": 60, "of1-3": 20, "of0-2": 20}), "both")[0] == Separation((0, 1), ())
+    little = in_pairs({"both": 60, "of1-3": 4})
+    assert separated(little, "both")[0] == Separation((0, 1), ())
+    assert separated(little, "both", settings=SeparationSettings(alone_share=0.05))[0].points_to == (1,)
+
+
+@pytest.mark.parametrize(("tors", "told"), [(1, (1,)), (2, ())])
+def test_a_slow_spine_slows_few_channels_as_well(tors: int, told: tuple[int, ...]) -> None:
+    devices = [{"device": f"nic:h{rank}/mlx", "kind": "nic"} for rank in range(5)]
+    devices += [{"device": f"tor{tor}", "kind": "tor"} for tor in range(tors)]
+    devices.append({"device": "spine", "kind": "spine"})
+    cables = [(f"nic:h{rank}/mlx", f"tor{rank % tors}") for rank in range(5)]
+    cables += [(f"tor{tor}", "spine") for tor in range(tors)]
+    links = [{"link": f"{a}-{b}", "a": a, "b": b} for a, b in cables]
+    training = in_pairs({"both": 60, "of1-3": 20})
+    places = tuple(Place(rank, f"h{rank}", 0, ("mlx",)) for rank in range(5))
+    job = replace(training.job(), places=places, row={"devices": devices, "links": links})
+    assert separated(training, "both", job)[0] == Separation((0, 1), (), told)
+
+
+def test_who_has_no_other_channel_may_be_slow_as_well() -> None:
+    assert separated(in_pairs({"both": 60, "of1-3": 20}, alone=True), "both")[0] == Separation((0, 1), ())
+
+
 def test_a_channel_that_is_slow_alone_tells_nobody_apart() -> None:
     told, _ = separated(square({"row0": 60}), "row0")
     assert told == Separation((0, 1), ())
@@ -136,7 +179,7 @@ def ring(
 def on_ring(training: Training, job: Job, table: pa.Table | None = None) -> tuple[int, ...]:
     told, _ = separated(training, "ring", job, table=table)
     assert (set(told.members), told.ranks) == (set(range(8)), ())
-    return told.on_ring
+    return told.points_to
 
 
 def test_where_there_is_no_other_channel_the_ends_of_a_ring_point_to_a_part_of_it() -> None:
