@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from random import Random
 
@@ -152,8 +152,8 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def planned(shape: Shape, fault: str, seed: int) -> Plan:
-    """A job with a fault, one of ``FAULTS``, from its middle on, a fluctuation sooner; the seed draws its rank, and
-    when it spikes.
+    """A job with a fault, one of ``FAULTS``, from its middle on, spikes and fluctuations sooner; the seed draws its
+    rank, and when it spikes.
     """
     plan = replace(shape.plan, name=f"{shape.plan.name}-{fault}", seed=seed)
     if fault == "healthy":
@@ -162,10 +162,10 @@ def planned(shape: Shape, fault: str, seed: int) -> Plan:
     rank, second_half = drawn.randrange(plan.ranks), range(plan.iterations // 2, plan.iterations)
     if fault == "nic":
         return replace(plan, fault=Fault(rank, tuple(second_half), nic_mbps=shape.nic_mbps))
-    late = range(plan.iterations // 3, plan.iterations, 2)  # no two next to each other
-    iterations = {
-        "gpu": second_half,
-        "gpu_spikes": sorted(drawn.sample(late, _SPIKES)),
-        "gpu_fluctuation": range(plan.iterations // 5, plan.iterations, _PERIOD),
-    }
-    return replace(plan, fault=Fault(rank, tuple(iterations[fault]), slower=_SLOWER[fault]))
+    iterations: Sequence[int] = second_half
+    if fault == "gpu_spikes":
+        late = range(plan.iterations // 3, plan.iterations, 2)  # no two next to each other
+        iterations = sorted(drawn.sample(late, _SPIKES))
+    elif fault == "gpu_fluctuation":
+        iterations = range(plan.iterations // 5, plan.iterations, _PERIOD)
+    return replace(plan, fault=Fault(rank, tuple(iterations), slower=_SLOWER[fault]))

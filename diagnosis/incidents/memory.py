@@ -25,7 +25,9 @@ class Past(NamedTuple):
     until_ns: int
 
     def holds(self, incident: Incident) -> bool:
-        """Whether a resolved incident lies before what is remembered of the method that opened it."""
+        """Whether a resolved incident lies before what is remembered: by the iterations of the method that opened it,
+        or by when it was over.
+        """
         if incident.methods[0] == self.method:
             return incident.last_iteration < self.oldest
         return (incident.resolved_ns or 0) <= self.until_ns
@@ -38,7 +40,7 @@ class Memory:
     """
 
     findings: list[Evidence] = field(default_factory=list)
-    moments: frozenset[str] | None = None
+    moments: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def is_momentary(self, finding: Evidence) -> bool:
         """Whether it is of a moment, of which nobody is accused."""
@@ -66,8 +68,9 @@ class Memory:
         return {k.iteration for k in searched} - {k.iteration for k in searched if k.id not in loose}
 
     def remember(self, finding: Evidence, window: int, latest: Collection[str]) -> Past:
-        """Take a finding in, and let go of what lies more than ``window`` iterations before it, but for what still
-        tells of the runs of ``latest`` ones. Returns what is forgotten.
+        """Take a finding in, and let go of what lies more than ``window`` iterations before it; of other methods, which
+        number them apart, of what was found no later than the latest of these. At most ``MOST_FINDINGS`` stay, and what
+        still tells of the runs of the ``latest`` ones, by id. Returns what is forgotten.
         """
         oldest = finding.at - window
         own = [known for known in self.findings if known.method == finding.method and known.at < oldest]

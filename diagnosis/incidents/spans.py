@@ -110,7 +110,7 @@ def pattern(known: str | None, found: str | None) -> str | None:
     """Of two runs, or of what is known of one and found later: a fluctuation begins as spikes, and so may a
     degradation.
     """
-    return next((lasting for lasting in (DEGRADATION, FLUCTUATION) if lasting in (known, found)), known)
+    return next((longer for longer in (DEGRADATION, FLUCTUATION) if longer in (known, found)), known)
 
 
 def _run(finding: Evidence) -> Run | None:

@@ -52,7 +52,8 @@ class SeparationSettings:
 @dataclass(frozen=True, slots=True)
 class Separation:
     """``ranks`` are the members told apart by other channels; empty: the evidence reaches no further than ``members``,
-    or than those that it ``points_to``: who alone lost on other channels, or whom the channel's own ends tell.
+    or than those that it ``points_to``: who alone lost on other channels, or whom the channel's own ends tell. These
+    are named instead of all members, but are no ground to call a switch slow.
     """
 
     members: tuple[int, ...]
@@ -197,7 +198,8 @@ def _told_apart(
     excess = {member: sum(amounts) for member, amounts in judged.items() if mostly_slow(amounts, settings)}
     if not excess:
         least = settings.alone_share * leaf.excess_ns
-        return Separation(leaf.members, (), () if job.spines_between(leaf.members) else _alone(judged, least))
+        elsewhere = local or job.spines_between(leaf.members)
+        return Separation(leaf.members, (), () if elsewhere else _alone(judged, least))
     strongest = max(excess.values())
     ranks = tuple(member for member, amount in excess.items() if amount >= settings.comparable * strongest)
     return Separation(leaf.members, ranks)
@@ -205,7 +207,8 @@ def _told_apart(
 
 def _alone(judged: Mapping[int, Sequence[float]], least: float) -> tuple[int, ...]:
     """The member that alone lost anything on other channels, if it is as much as ``least`` (ns) and all others have
-    some. A slow spine, too, slows few channels of each rank, so where there may be one this tells nobody.
+    some. Not asked within a host, whose NVLinks serve all, nor where the fabric is described and a spine may be slow,
+    which slows few channels of each rank as well.
     """
     lost = {member: sum(amounts) for member, amounts in judged.items() if any(amounts)}
     told = len(lost) == 1 and all(judged.values()) and min(lost.values()) >= least

@@ -210,7 +210,7 @@ class LazyRun:
     @cached_property
     def _cells(self) -> list[Ints]:
         """By stage, of each operator of its program: which of the stage's kinds it is in, and its place among this
-        kind's operators in all parts, part after part; (2, operators).
+        kind's operators, each in all parts, operator after operator; (2, operators).
         """
         found = []
         for stage, kinds in enumerate(self._kinds):

@@ -66,10 +66,10 @@ def test_the_member_whose_other_channels_are_slow_is_told_apart() -> None:
     assert other.ranks == (0,)
 
 
-def in_pairs(extra_ms: Mapping[str, float], alone: bool = False) -> Training:
-    """Two ranks that share a channel, each with three others beside; ``alone``: one of them has no other."""
+def in_pairs(extra_ms: Mapping[str, float], lonely: bool = False) -> Training:
+    """Two ranks that share a channel, each with three others beside; ``lonely``: one of them has no other."""
     groups: dict[str, tuple[int, ...]] = {"both": (0, 1)}
-    groups |= {f"of{rank}-{other}": (rank, other) for rank in range(int(alone), 2) for other in (2, 3, 4)}
+    groups |= {f"of{rank}-{other}": (rank, other) for rank in range(int(lonely), 2) for other in (2, 3, 4)}
     programs: dict[int, list[Step]] = {
         rank: [
             step
@@ -105,8 +105,14 @@ def test_a_slow_spine_slows_few_channels_as_well(tors: int, told: tuple[int, ...
     assert separated(training, "both", job)[0] == Separation((0, 1), (), told)
 
 
+def test_nvlinks_serve_all_of_a_host() -> None:
+    training = in_pairs({"both": 60, "of1-3": 20})
+    job = replace(training.job(), places=tuple(Place(rank, "h0", rank, ()) for rank in range(5)))
+    assert separated(training, "both", job)[0] == Separation((0, 1), ())
+
+
 def test_who_has_no_other_channel_may_be_slow_as_well() -> None:
-    assert separated(in_pairs({"both": 60, "of1-3": 20}, alone=True), "both")[0] == Separation((0, 1), ())
+    assert separated(in_pairs({"both": 60, "of1-3": 20}, lonely=True), "both")[0] == Separation((0, 1), ())
 
 
 def test_a_channel_that_is_slow_alone_tells_nobody_apart() -> None:
