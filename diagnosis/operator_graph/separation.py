@@ -8,7 +8,7 @@ in a ring it is (``ring``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -105,17 +105,29 @@ class Transfers:
         return [one.amount if one.amount > bound else 0.0 for one, bound in zip(seen, least, strict=True)]
 
     def on_channels(self, job: Job, rank: int, iteration: int, tells: Tells) -> list[Transferred]:
-        """What the rank transferred on each channel whose members tell."""
+        """What the rank transferred on each channel whose members tell, as far as that is known."""
         delays, seen = self.delays, []
-        rows = delays.rows(rank, [iteration])
-        rows = rows[~np.isnan(delays.transfer[rows])]
-        for channel in np.unique(delays.channel[rows]).tolist():
-            now = rows[delays.channel[rows] == channel]
-            members = delays.members(int(now[0]), job)
-            if len(members) >= 2 and tells(members):
-                amount, usual = float(delays.transfer[now].sum()), float(delays.transfer_usual[now].sum())
+        for channel, rows in self._telling(job, rank, iteration, tells):
+            known = rows[~np.isnan(delays.transfer[rows])]
+            if len(known):
+                amount, usual = float(delays.transfer[known].sum()), float(delays.transfer_usual[known].sum())
                 seen.append(Transferred(amount, usual, self.chance.get((rank, channel), np.inf)))
         return seen
+
+    def knows(self, job: Job, rank: int, iteration: int, tells: Tells) -> bool:
+        """Whether the rank has channels whose members tell, and what it transferred is known of each of them."""
+        telling = list(self._telling(job, rank, iteration, tells))
+        return 0 < len(telling) == len(self.on_channels(job, rank, iteration, tells))
+
+    def _telling(self, job: Job, rank: int, iteration: int, tells: Tells) -> Iterator[tuple[int, Ints]]:
+        """The channels of a rank whose members tell, with its rows there."""
+        rows = self.delays.rows(rank, [iteration])
+        of_row = self.delays.channel[rows]
+        for channel in np.unique(of_row).tolist():
+            own = rows[of_row == channel]
+            members = self.delays.members(int(own[0]), job)
+            if len(members) >= 2 and tells(members):
+                yield channel, own
 
 
 def transfers(
@@ -197,22 +209,24 @@ def _told_apart(
         return Separation(leaf.members, (), _on_ring(seen.delays, job, leaf, baseline, settings))
     excess = {member: sum(amounts) for member, amounts in judged.items() if mostly_slow(amounts, settings)}
     if not excess:
+        known = all(seen.knows(job, member, leaf.iteration, tells) for member in leaf.members)
+        one_wire = not local and not job.spines_between(leaf.members)
         least = settings.alone_share * leaf.excess_ns
-        elsewhere = local or job.spines_between(leaf.members)
-        return Separation(leaf.members, (), () if elsewhere else _alone(judged, least))
+        return Separation(leaf.members, (), _alone(judged, least) if known and one_wire else ())
     strongest = max(excess.values())
     ranks = tuple(member for member, amount in excess.items() if amount >= settings.comparable * strongest)
     return Separation(leaf.members, ranks)
 
 
 def _alone(judged: Mapping[int, Sequence[float]], least: float) -> tuple[int, ...]:
-    """The member that alone lost anything on other channels, if it is as much as ``least`` (ns) and all others have
-    some. Not asked within a host, whose NVLinks serve all, nor where the fabric is described and a spine may be slow,
-    which slows few channels of each rank as well.
+    """The member that alone lost anything on other channels, if it is as much as ``least`` (ns), which is of all of the
+    channel's operators, while of others' no more count than were looked at.
+
+    Not asked within a host, whose NVLinks serve all, nor where a described fabric has spines between the members, one
+    of which would slow few channels of each rank as well; nor where it is not known of all what they lost.
     """
     lost = {member: sum(amounts) for member, amounts in judged.items() if any(amounts)}
-    told = len(lost) == 1 and all(judged.values()) and min(lost.values()) >= least
-    return tuple(lost) if told else ()
+    return tuple(lost) if len(lost) == 1 and min(lost.values()) >= least else ()
 
 
 def _on_ring(

@@ -67,9 +67,9 @@ def test_the_member_whose_other_channels_are_slow_is_told_apart() -> None:
 
 
 def in_pairs(extra_ms: Mapping[str, float], lonely: bool = False) -> Training:
-    """Two ranks that share a channel, each with three others beside; ``lonely``: one of them has no other."""
+    """Two ranks that share a channel, each with four others beside; ``lonely``: one of them has no other."""
     groups: dict[str, tuple[int, ...]] = {"both": (0, 1)}
-    groups |= {f"of{rank}-{other}": (rank, other) for rank in range(int(lonely), 2) for other in (2, 3, 4)}
+    groups |= {f"of{rank}-{other}": (rank, other) for rank in range(int(lonely), 2) for other in (2, 3, 4, 5)}
     programs: dict[int, list[Step]] = {
         rank: [
             step
@@ -77,7 +77,7 @@ def in_pairs(extra_ms: Mapping[str, float], lonely: bool = False) -> Training:
             if rank in members
             for step in (Compute(), Collective(name, extra_ms=extra_ms.get(name, 0)))
         ]
-        for rank in range(5)
+        for rank in range(6)
     }
     return Training(programs, groups)
 
@@ -93,21 +93,28 @@ def test_who_alone_lost_on_another_channel_is_pointed_to_though_most_are_as_fast
 
 @pytest.mark.parametrize(("tors", "told"), [(1, (1,)), (2, ())])
 def test_a_slow_spine_slows_few_channels_as_well(tors: int, told: tuple[int, ...]) -> None:
-    devices = [{"device": f"nic:h{rank}/mlx", "kind": "nic"} for rank in range(5)]
+    devices = [{"device": f"nic:h{rank}/mlx", "kind": "nic"} for rank in range(6)]
     devices += [{"device": f"tor{tor}", "kind": "tor"} for tor in range(tors)]
     devices.append({"device": "spine", "kind": "spine"})
-    cables = [(f"nic:h{rank}/mlx", f"tor{rank % tors}") for rank in range(5)]
+    cables = [(f"nic:h{rank}/mlx", f"tor{rank % tors}") for rank in range(6)]
     cables += [(f"tor{tor}", "spine") for tor in range(tors)]
     links = [{"link": f"{a}-{b}", "a": a, "b": b} for a, b in cables]
     training = in_pairs({"both": 60, "of1-3": 20})
-    places = tuple(Place(rank, f"h{rank}", 0, ("mlx",)) for rank in range(5))
+    places = tuple(Place(rank, f"h{rank}", 0, ("mlx",)) for rank in range(6))
     job = replace(training.job(), places=places, row={"devices": devices, "links": links})
     assert separated(training, "both", job)[0] == Separation((0, 1), (), told)
 
 
+@pytest.mark.parametrize("silent", [2, 4])
+def test_of_whom_something_is_unknown_it_may_have_lost_as_well(silent: int) -> None:
+    """A partner of each of the two did not answer: what they lost there nobody knows."""
+    training = in_pairs({"both": 60, "of1-3": 20})
+    assert separated(training, "both", missing=(silent,))[0] == Separation((0, 1), ())
+
+
 def test_nvlinks_serve_all_of_a_host() -> None:
     training = in_pairs({"both": 60, "of1-3": 20})
-    job = replace(training.job(), places=tuple(Place(rank, "h0", rank, ()) for rank in range(5)))
+    job = replace(training.job(), places=tuple(Place(rank, "h0", rank, ()) for rank in range(6)))
     assert separated(training, "both", job)[0] == Separation((0, 1), ())
 
 
