@@ -27,15 +27,18 @@ def run(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder for the recordings, a folder in it for each job.")
     ] = None,
+    kept: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Diagnose what --keep left there, by the same seed; nothing is recorded."),
+    ] = None,
 ) -> dict[str, Any]:
     """Train small jobs for real, and name who is slow.
 
     Four or eight ranks, each a process in a network namespace of its own, communicate through torch.distributed, in
     several parallelisms and ways of overlap, and log their operators as any training loop may; computing is sleep. Of
     one rank the computing is slower from the middle on, or in single iterations, or in every sixth, or its line is
-    throttled. What they
-    logged is diagnosed as by ``offbeat diagnose``; nothing tells the diagnosis the layout.
-    Needs root, iproute2 and PyTorch, and a machine that does nothing else meanwhile.
+    throttled. What they logged is diagnosed as by ``offbeat diagnose``; nothing tells the diagnosis the layout.
+    Needs root, iproute2 and PyTorch, and a machine that does nothing else meanwhile; with ``--kept`` none of these.
     """
     from benchmarks.real_jobs.judged import Judged, counted, judge
     from benchmarks.real_jobs.plan import FAULTS, SHAPES, planned
@@ -47,8 +50,9 @@ def run(
     judged: dict[str, list[Judged]] = {fault: [] for fault in wrong}
     with TemporaryDirectory(prefix="offbeat-gloo-") as made, terminal.progress("jobs", len(plans)) as shown:
         for done, (fault, plan) in enumerate(plans, start=1):
-            folder = (keep or Path(made)) / plan.name
-            record(plan, folder)
+            folder = (kept or keep or Path(made)) / plan.name
+            if kept is None:
+                record(plan, folder)
             judged[fault].append(judge(plan, folder))
             shown.advance(done)
     return {
