@@ -20,7 +20,7 @@ def is_about(over: Evidence, incident: Incident) -> bool:
     return not over.ranks or not set(over.ranks).isdisjoint(incident.ranks)
 
 
-def cleared(incident: Incident, over: Evidence, memory: Memory, comparable: float) -> Incident:
+def after_clearing(incident: Incident, over: Evidence, memory: Memory, comparable: float) -> Incident:
     """An open incident after its run, or all that the method said of it, is over.
 
     The run's last word counts: not every iteration of it was searched, nor its pattern known from the first. But

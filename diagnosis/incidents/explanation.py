@@ -49,7 +49,7 @@ def explain(job: Job, incident: Incident) -> str:
     doubt = ""
     if incident.candidates:
         wrong = "hangs" if hangs(incident.cause) else "is slow"
-        doubt = f" The evidence cannot tell these apart: they share every operator that {wrong}."
+        doubt = f" The evidence cannot tell these apart: as far as it goes they share every operator that {wrong}."
     advice = f" {_NEXT[incident.cause]}" if incident.cause in _NEXT else ""
     return f"{where} {what}{_during(incident)} {when}{_cost(incident)}.{doubt}{advice}"
 

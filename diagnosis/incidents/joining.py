@@ -17,7 +17,7 @@ from typing import Any
 
 from diagnosis.incidents import spans
 from diagnosis.incidents.agreement import agreed, agreeing, compatible, doubt
-from diagnosis.incidents.ending import cleared, is_about
+from diagnosis.incidents.ending import after_clearing, is_about
 from diagnosis.incidents.evidence import Evidence, Incident, evidence_from_state, evidence_to_state, hangs
 from diagnosis.incidents.memory import MOST_FINDINGS, Memory
 from diagnosis.incidents.moments import MomentSettings, momentary
@@ -228,7 +228,7 @@ class IncidentJoiner:
     def _clear(self, finding: Evidence) -> list[Incident]:
         """End what the method says is over: one run, or (no first iteration) everything."""
         told = [
-            (incident, cleared(incident, finding, self.memory, self.settings.comparable_share))
+            (incident, after_clearing(incident, finding, self.memory, self.settings.comparable_share))
             for incident in self.incidents.values()
             if incident.state == "open" and finding.method in incident.methods and is_about(finding, incident)
         ]

@@ -23,7 +23,9 @@ _NONE = -1
 _SEND, _RECV = comm_ops.OPS.index("send"), comm_ops.OPS.index("recv")
 
 _KEPT_LOST_BYTES = 750e6
-"""Of which lines were lost: a search asks for a rank's iteration once a communicator."""
+"""Of which lines were lost: a search asks for a rank's iteration once a communicator, and where ends are not logged for
+most ranks': five iterations of 8,192 are 0.6 GB.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,8 @@ def test_a_few_operators_are_those_of_the_whole_iteration(layout: str) -> None:
         for place in (0, len(times) // 2, len(times) - 1):
             few = job(layout).operators(rank, 1, np.array([place]))
             assert few.tolist() == [times[place].tolist()]
+        some = np.random.default_rng(rank).permutation(len(times))[:100]
+        assert (job(layout).operators(rank, 1, some) == times[some]).all()
 
 
 def test_rows_look_like_those_of_the_other_simulation() -> None:
