@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -39,12 +40,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Operators:
-    """Communication operators, sorted by rank and call time; every array has shape (n,).
+    """Communication operators, sorted by rank and call; every array has shape (n,).
 
     ``communicator`` and ``op`` index ``communicators`` and ``ops``, ``size`` is in bytes. Times are nanoseconds of
-    the rank's own host clock. Whatever the log does not say is ``UNKNOWN``: an unknown end is not a short operator.
-    ``next_ns`` is when the rank went on to its next call, whichever that was, as its agent tells where an end is
-    unknown.
+    the rank's own host clock; ``call_order`` tells calls at the same time apart. Whatever the log does not say is
+    ``UNKNOWN``: an unknown end is not a short operator. ``next_ns`` is when the rank went on to its next call,
+    whichever that was, as its agent tells where an end is unknown.
     """
 
     rank: Ints
@@ -58,6 +59,7 @@ class Operators:
     microbatch: Ints
     phase: Ints
     size: Ints
+    call_order: Ints
     call_ns: Ints
     end_ns: Ints
     next_ns: Ints
@@ -68,7 +70,7 @@ class Operators:
     def __len__(self) -> int:
         return len(self.rank)
 
-    @property
+    @cached_property
     def point_to_point(self) -> Bools:
         """Which operators have one peer instead of a group; shape (n,)."""
         return self.is_op(*POINT_TO_POINT)
@@ -77,7 +79,7 @@ class Operators:
         """Whether the operator of one row has one peer instead of a group."""
         return self.ops[self.op[row]] in POINT_TO_POINT
 
-    @property
+    @cached_property
     def ended(self) -> Bools:
         """Which operators have a known end; shape (n,)."""
         return np.asarray(self.end_ns != UNKNOWN, dtype=np.bool_)
@@ -106,17 +108,21 @@ class Operators:
         bears = np.array([*(name in names for name in self.ops), False])  # the last one is of UNKNOWN
         return np.asarray(bears[self.op], dtype=np.bool_)
 
-    def take(self, index: Ints | Bools) -> Operators:
+    def take(self, index: Ints | Bools | slice) -> Self:
         """The chosen operators, in the chosen order."""
-        return replace(self, **{f.name: getattr(self, f.name)[index] for f in fields(self) if f.name not in _NAMES})
+        return replace(self, **{name: getattr(self, name)[index] for name in _arrays()})
 
-    def of_rank(self, rank: int) -> Operators:
-        """The operators of one rank: a slice, since operators are sorted by rank."""
+    def rows_of(self, rank: int) -> slice:
+        """Where the operators of one rank are: together, since operators are sorted by rank."""
         low, high = np.searchsorted(self.rank, [rank, rank + 1])
-        return self.take(np.arange(low, high))
+        return slice(int(low), int(high))
+
+    def of_rank(self, rank: int) -> Self:
+        """The operators of one rank."""
+        return self.take(self.rows_of(rank))
 
     @classmethod
-    def from_arrow(cls, table: pa.Table | pa.RecordBatch, *, distinct: bool = False) -> Operators:
+    def from_arrow(cls, table: pa.Table | pa.RecordBatch, *, distinct: bool = False) -> Self:
         """Build from the columns of telemetry.comm_ops; absent columns are unknown.
 
         ``distinct``: each operator once, however often it was fetched (a rank makes one call at a time).
@@ -124,29 +130,64 @@ class Operators:
         communicator, communicators = coded(table, "communicator")
         op, ops = coded(table, "op")
         phase, phases = coded(table, "phase")
-        columns = {
-            name: ints(table, name)
-            for name in ("rank", "seq", "position", "iteration", "peer", "p2p_seq", "microbatch", "call_ns", "end_ns")
-        }
-        # down to what tells operators apart, so that rows that were fetched twice come together
-        told_apart = (columns["p2p_seq"], columns["peer"], op, columns["seq"], communicator)
-        order = in_order((columns["rank"], columns["call_ns"], ints(table, "call_order")), told_apart[::-1])
-        if distinct:
-            order = first_of_each(order, (columns["rank"], columns["call_ns"], *told_apart))
-        return cls(
-            communicator=communicator[order],
-            op=op[order],
-            phase=phase[order],
-            size=ints(table, "bytes")[order],
+        made = cls(
+            rank=ints(table, "rank"),
+            communicator=communicator,
+            op=op,
+            seq=ints(table, "seq"),
+            position=ints(table, "position"),
+            iteration=ints(table, "iteration"),
+            peer=ints(table, "peer"),
+            p2p_seq=ints(table, "p2p_seq"),
+            microbatch=ints(table, "microbatch"),
+            phase=phase,
+            size=ints(table, "bytes"),
+            call_order=ints(table, "call_order"),
+            call_ns=ints(table, "call_ns"),
+            end_ns=ints(table, "end_ns"),
+            next_ns=ints(table, "next_call_ns"),
             communicators=communicators,
             ops=ops,
             phases=phases,
-            next_ns=ints(table, "next_call_ns")[order],
-            **{name: values[order] for name, values in columns.items()},
         )
+        return made._in_order(distinct=distinct)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The operators of some logs, one or more, each once, however many of the logs have it."""
+        if len(parts) == 1:
+            return parts[0]._in_order(distinct=True)
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _arrays()}
+        for name, names in _NAMES.items():
+            texts = tuple(sorted({text for part in parts for text in getattr(part, names)}))
+            columns[name] = np.concatenate([part._coded_by(name, texts) for part in parts])
+            columns[names] = texts
+        return cls(**columns)._in_order(distinct=True)
+
+    def _coded_by(self, name: str, texts: tuple[str, ...]) -> Ints:
+        """A column of codes, as places among other texts, which hold all of its own."""
+        own: tuple[str, ...] = getattr(self, _NAMES[name])
+        codes: Ints = getattr(self, name)
+        if own == texts:
+            return codes
+        place = {text: number for number, text in enumerate(texts)}
+        return np.array([*(place[text] for text in own), UNKNOWN], dtype=np.int64)[codes]
+
+    def _in_order(self, *, distinct: bool) -> Self:
+        # down to what tells operators apart, so that rows that were fetched twice come together
+        told_apart = (self.p2p_seq, self.peer, self.op, self.seq, self.communicator)
+        order = in_order((self.rank, self.call_ns, self.call_order), told_apart[::-1])
+        if distinct:
+            order = first_of_each(order, (self.rank, self.call_ns, *told_apart))
+        return self if len(order) == len(self) and (np.diff(order) == 1).all() else self.take(order)
 
 
-_NAMES = ("communicators", "ops", "phases")
+_NAMES = {"communicator": "communicators", "op": "ops", "phase": "phases"}
+"""Columns of text, as codes, and where the texts are."""
+
+
+def _arrays() -> list[str]:
+    return [f.name for f in fields(Operators) if f.name not in _NAMES.values()]
 
 
 def _ordinals(operators: Operators, between: Bools) -> Ints:
@@ -199,12 +240,14 @@ def last_callers(keys: Ints, call_ns: Ints) -> tuple[Ints, Ints, Ints]:
     seen = np.ones(n, dtype=np.int64)
     known = np.flatnonzero(keys != UNKNOWN)
     if len(known):
-        order = known[np.lexsort((call_ns[known], keys[known]))]
-        groups = keys[order]
-        ends = np.flatnonzero(np.r_[groups[1:] != groups[:-1], True])
-        counts = np.diff(np.r_[-1, ends])
-        last[order] = np.repeat(order[ends], counts)
-        seen[order] = np.repeat(counts, counts)
+        key = keys[known]
+        entered = np.full(int(key.max()) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(entered, key, call_ns[known])
+        latest = known[call_ns[known] == entered[key]]
+        of_key = np.empty(len(entered), dtype=np.int64)
+        of_key[keys[latest]] = latest  # of those that called at the same time the last row
+        last[known] = of_key[key]
+        seen[known] = np.bincount(key)[key]
     return last, call_ns[last], seen
 
 

@@ -8,11 +8,10 @@ from statistics import median_low
 from typing import NamedTuple, Self
 
 import numpy as np
-import pyarrow as pa
 
 from diagnosis.arrays import Bools, Ints
 from diagnosis.operator_graph.needs import Need
-from diagnosis.operators import UNKNOWN, coded, first_of_each, in_order, ints, numbered
+from diagnosis.operators import UNKNOWN, Operators, numbered
 
 
 class Came(NamedTuple):
@@ -31,43 +30,13 @@ class Came(NamedTuple):
         return Came(self.rows + other.rows, self.lost + other.lost)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Of rows of telemetry.comm_ops, each once and in any order, what coverage looks at; arrays of shape (rows,)."""
-
-    rank: Ints
-    iteration: Ints
-    communicator: Ints
-    seq: Ints
-    communicators: tuple[str, ...]
-
-    @classmethod
-    def of(cls, table: pa.Table) -> Self:
-        """The rows of a table, however often they are in it: a rank makes one call at a time."""
-        communicator, communicators = coded(table, "communicator")
-        rank, iteration, seq = (ints(table, name) for name in ("rank", "iteration", "seq"))
-        call = rank, ints(table, "call_ns"), communicator, seq
-        one = first_of_each(in_order(call[:2], call[2:]), call)
-        return cls(rank[one], iteration[one], communicator[one], seq[one], communicators)
-
-    def take(self, chosen: Bools) -> Self:
-        """The chosen rows."""
-        return replace(
-            self,
-            rank=self.rank[chosen],
-            iteration=self.iteration[chosen],
-            communicator=self.communicator[chosen],
-            seq=self.seq[chosen],
-        )
-
-
 def of_places(need: Need, rows: int) -> Came:
     """What came of a need for some places: each rank has an operator in each of them in every iteration."""
     asked = len(set(need.ranks)) * len(set(need.iterations)) * len(need.positions)
     return Came(rows, max(asked - rows, 0))
 
 
-def coverage(asked: Sequence[Need], at_hand: Rows) -> Came:
+def coverage(asked: Sequence[Need], at_hand: Operators) -> Came:
     """How many of the rows asked for came, but for needs for some places.
 
     Rows that did not come are counted by the numbers missing between those that did, and where a rank has none of an
@@ -106,7 +75,7 @@ class _Cells:
     between: Ints
 
     @classmethod
-    def of(cls, at_hand: Rows) -> Self:
+    def of(cls, at_hand: Operators) -> Self:
         """All rows, counted."""
         keys = numbered(at_hand.rank, at_hand.iteration + 1, at_hand.communicator + 1)
         order = np.argsort(keys, kind="stable")
@@ -135,7 +104,7 @@ class _Cells:
         return np.bincount(both, weights=self.rows).astype(np.int64) if len(both) else np.zeros(0, dtype=np.int64)
 
 
-def _alike(need: Need, at_hand: Rows, cells: _Cells) -> _Cells:
+def _alike(need: Need, at_hand: Operators, cells: _Cells) -> _Cells:
     """What is at hand of what was asked for, of whichever rank."""
     names = at_hand.communicators
     if need.communicator is not None and need.communicator not in names:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -35,9 +36,10 @@ QUEUED_SHARE = 0.05
 """Collectives that a member leaves before all have called, above which calls are taken to be queued."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Delays:
-    """Time of each operator beyond what is usual, in ns; every array has shape (n,), NaN: not known.
+    """Time of each operator beyond what is usual, in ns; every array has shape (n,), NaN: not known. Worked out when
+    it is asked for.
 
     ``compute`` is spent before the call, ``exposed`` within the operator; ``exposed = wait + transfer`` where all
     members were seen. ``step`` is ``exposed``, or where nobody tells when the operator ended, the time until the
@@ -49,18 +51,62 @@ class Delays:
     """
 
     operators: Operators
-    meeting: Ints
-    channel: Ints
-    compute: Floats
-    exposed: Floats
-    wait: Floats
-    transfer: Floats
-    step: Floats
-    onward: Floats
-    behind: Floats
-    awaited: Ints
-    transfer_usual: Floats
     spent: Split
+    met: _Met
+    in_baseline: Bools
+
+    @property
+    def meeting(self) -> Ints:
+        return self.met.keys
+
+    @cached_property
+    def awaited(self) -> Ints:
+        return np.where(self.met.complete, self.operators.rank[self.met.last], UNKNOWN)
+
+    @cached_property
+    def channel(self) -> Ints:
+        return _channels(self.operators)
+
+    @cached_property
+    def compute(self) -> Floats:
+        of_gap = numbered(self._operator, np.r_[UNKNOWN, self._operator[:-1]])
+        return self.spent.compute - _usual(self.spent.compute, of_gap, self.in_baseline)
+
+    @cached_property
+    def exposed(self) -> Floats:
+        return self._beyond_usual(self.spent.exposed)
+
+    @cached_property
+    def wait(self) -> Floats:
+        return self._beyond_usual(self.spent.wait)
+
+    @cached_property
+    def transfer_usual(self) -> Floats:
+        return _usual(self.spent.transfer, self._operator, self.in_baseline)
+
+    @cached_property
+    def transfer(self) -> Floats:
+        return self.spent.transfer - self.transfer_usual
+
+    @cached_property
+    def step(self) -> Floats:
+        return self._beyond_usual(self.spent.step)
+
+    @cached_property
+    def onward(self) -> Floats:
+        return self._beyond_usual(self.spent.onward)
+
+    @cached_property
+    def behind(self) -> Floats:
+        return self._beyond_usual(_behind(self.operators, self.met))
+
+    @cached_property
+    def _operator(self) -> Ints:
+        """A number for each operator of a rank's cycle."""
+        return numbered(self.operators.rank, self.operators.communicator, self.operators.position)
+
+    def _beyond_usual(self, spent: Floats) -> Floats:
+        return spent - _usual(spent, self._operator, self.in_baseline)
 
     def rows(self, rank: int, iterations: Sequence[int], until_ns: int | None = None) -> Ints:
         """Indices of a rank's operators in the iterations that were called by ``until_ns`` (its own clock)."""
@@ -140,29 +186,8 @@ class Split:
 
 def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
     """Split the time of every fetched operator and subtract what is usual."""
-    operators = logs.operators
-    met = _meet(logs, clocks)
-    spent = _split(operators, met)
-    in_baseline = np.isin(operators.iteration, np.asarray(baseline))
-    of_operator = numbered(operators.rank, operators.communicator, operators.position)
-    of_gap = numbered(of_operator, np.r_[UNKNOWN, of_operator[:-1]])
-    transfer_usual = _usual(spent.transfer, of_operator, in_baseline)
-    behind = _behind(operators, met)
-    return Delays(
-        operators=operators,
-        meeting=met.keys,
-        channel=_channels(operators),
-        compute=spent.compute - _usual(spent.compute, of_gap, in_baseline),
-        exposed=spent.exposed - _usual(spent.exposed, of_operator, in_baseline),
-        wait=spent.wait - _usual(spent.wait, of_operator, in_baseline),
-        transfer=spent.transfer - transfer_usual,
-        step=spent.step - _usual(spent.step, of_operator, in_baseline),
-        onward=spent.onward - _usual(spent.onward, of_operator, in_baseline),
-        behind=behind - _usual(behind, of_operator, in_baseline),
-        awaited=np.where(met.complete, operators.rank[met.last], UNKNOWN),
-        transfer_usual=transfer_usual,
-        spent=spent,
-    )
+    operators, met = logs.operators, _meet(logs, clocks)
+    return Delays(operators, _split(operators, met), met, np.isin(operators.iteration, np.asarray(baseline)))
 
 
 def end_times(logs: Logs, clocks: Clocks) -> Ints:

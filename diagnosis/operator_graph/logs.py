@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.arrays import Ints
 from diagnosis.clocks import Clocks, estimate
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job
-from diagnosis.operator_graph.coverage import Came, Rows, coverage, of_places
+from diagnosis.operator_graph.coverage import Came, coverage, of_places
 from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs
-from diagnosis.operators import COLUMNS, UNKNOWN, Operators, coded
+from diagnosis.operators import UNKNOWN, Operators
 
 LEAST_ENDED = 0.5
 """Where fewer of a rank's operators carry an end, its log does not tell how long they took."""
@@ -31,35 +29,19 @@ MOST_ROWS = 4_000_000
 """Rows that a search holds: some 2 GB while it works on them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """The rows of one answer, with what tells which of them a part of the search looks at; arrays of shape (rows,)."""
+def _count(answer: Operators, ranks: Collection[int], communicator: str) -> int:
+    """How many operators the ranks have on a communicator."""
+    if communicator not in answer.communicators:
+        return 0
+    on = answer.communicator == answer.communicators.index(communicator)
+    return int(np.isin(answer.rank[on], sorted(ranks)).sum())
 
-    rows: pa.Table
-    rank: Ints
-    communicator: Ints
-    communicators: tuple[str, ...]
 
-    @classmethod
-    def of(cls, rows: pa.Table) -> Self:
-        communicator, communicators = coded(rows, "communicator")
-        return cls(rows, rows.column("rank").to_numpy().astype(np.int64), communicator, communicators)
-
-    def count(self, ranks: Collection[int], communicator: str) -> int:
-        """How many rows the ranks have on a communicator."""
-        if communicator not in self.communicators:
-            return 0
-        on = self.communicator == self.communicators.index(communicator)
-        return int(np.isin(self.rank[on], sorted(ranks)).sum())
-
-    def part(self, ranks: Collection[int], communicators: Collection[str]) -> _Taken:
-        """The ranks' own rows, and anybody's on the communicators."""
-        codes = [code for code, name in enumerate(self.communicators) if name in communicators]
-        chosen = np.isin(self.rank, sorted(ranks)) | np.isin(self.communicator, codes)
-        if chosen.all():
-            return self
-        rows = self.rows.filter(pa.array(chosen))
-        return _Taken(rows, self.rank[chosen], self.communicator[chosen], self.communicators)
+def _part(answer: Operators, ranks: Collection[int], communicators: Collection[str]) -> Operators:
+    """The ranks' own operators, and anybody's on the communicators."""
+    codes = [code for code, name in enumerate(answer.communicators) if name in communicators]
+    chosen = np.isin(answer.rank, sorted(ranks)) | np.isin(answer.communicator, codes)
+    return answer if chosen.all() else answer.take(chosen)
 
 
 @dataclass
@@ -69,17 +51,17 @@ class _Typical:
     _rows: Counter[str | None] = field(default_factory=Counter)
     _ranks: Counter[str | None] = field(default_factory=Counter)
 
-    def add(self, taken: _Taken, whole: Collection[int]) -> None:
-        """Count the rows of the ranks, all of which are among those taken."""
-        own = np.flatnonzero(np.isin(taken.rank, sorted(whole)) & (taken.communicator != UNKNOWN))
-        cells = taken.rank[own] * len(taken.communicators) + taken.communicator[own]
+    def add(self, answer: Operators, whole: Collection[int]) -> None:
+        """Count the rows of the ranks, all of which are in the answer."""
+        own = np.flatnonzero(np.isin(answer.rank, sorted(whole)) & (answer.communicator != UNKNOWN))
+        cells = answer.rank[own] * len(answer.communicators) + answer.communicator[own]
         counted = pa.array(cells).value_counts()
-        codes = counted.field("values").to_numpy() % max(len(taken.communicators), 1)
+        codes = counted.field("values").to_numpy() % max(len(answer.communicators), 1)
         for code, count in zip(codes.tolist(), counted.field("counts").to_pylist(), strict=True):
-            self._rows[taken.communicators[code]] += count
-            self._ranks[taken.communicators[code]] += 1
+            self._rows[answer.communicators[code]] += count
+            self._ranks[answer.communicators[code]] += 1
         self._rows[None] += len(own)
-        self._ranks[None] += len(pc.unique(pa.array(taken.rank[own])))
+        self._ranks[None] += len(pc.unique(pa.array(answer.rank[own])))
 
     def rows(self, communicator: str | None) -> float:
         """Of a rank; 0: not known."""
@@ -109,12 +91,13 @@ class Logs:
     _places: dict[tuple[int, str | None], set[int]] = field(default_factory=dict)
     _single: set[tuple[int, str, int]] = field(default_factory=set)
     _asked: list[Need] = field(default_factory=list)
-    _tables: list[_Taken] = field(default_factory=list)
+    _answers: list[Operators] = field(default_factory=list)
     _usual: list[WindowStatistics] = field(default_factory=list)
     _typical: _Typical = field(default_factory=_Typical)
     _came: Came = field(default_factory=Came)
     _operators: Operators | None = None
     _clocks: Clocks | None = None
+    _latest_part: tuple[frozenset[int], frozenset[str], Logs] | None = None
 
     def fetch(
         self, wanted: Mapping[str | None, Iterable[int]], places: Mapping[str | None, Collection[int]] | None = None
@@ -174,8 +157,8 @@ class Logs:
 
     def ended(self, rank: int) -> bool:
         """Whether most of the rank's operators at hand carry an end."""
-        own = self.part([rank], ()).operators.of_rank(rank)
-        return bool(own.ended.mean() >= LEAST_ENDED) if len(own) else True
+        ended = np.concatenate([answer.ended[answer.rows_of(rank)] for answer in self._answers])
+        return bool(ended.mean() >= LEAST_ENDED) if len(ended) else True
 
     def _learn_from_rows(self) -> None:
         self.iterations, self.window = tuple(sorted({*self.iterations, *self.window})), ()
@@ -204,7 +187,7 @@ class Logs:
 
     def _with_room(self, needs: Needs) -> Needs:
         """The needs without the ranks for whose rows, going by what others sent, there is no room."""
-        room = self.most_rows - sum(len(taken.rank) for taken in self._tables)
+        room = self.most_rows - sum(map(len, self._answers))
         kept = []
         for need in needs:
             of_a_rank = self._rows_of_a_rank(need)
@@ -227,12 +210,12 @@ class Logs:
         return self._typical.rows(need.communicator) * len(need.iterations) / max(len(self.iterations), 1)
 
     def _add(self, needs: Needs, answer: Answer) -> None:
-        taken = _Taken.of(answer.rows.select([name for name in COLUMNS if name in answer.rows.schema.names]))
+        came = Operators.from_arrow(answer.rows)
         for need in needs:
             if need.communicator is None:
                 self._whole.update(need.ranks)
             elif need.positions:
-                self._came = self._came.plus(of_places(need, taken.count(need.ranks, need.communicator)))
+                self._came = self._came.plus(of_places(need, _count(came, need.ranks, need.communicator)))
                 for rank in need.ranks:
                     self._places.setdefault((rank, need.communicator), set()).update(need.positions)
             elif need.seq_from is None and need.iterations == self.iterations:
@@ -241,17 +224,21 @@ class Logs:
                 self._single.update((rank, need.communicator, need.seq_from) for rank in need.ranks)
         self.missing |= answer.missing
         self._asked += needs
-        self._tables.append(taken)
-        self._typical.add(taken, {rank for need in needs if need.communicator is None for rank in need.ranks})
+        self._answers.append(came)
+        self._typical.add(came, {rank for need in needs if need.communicator is None for rank in need.ranks})
         self._usual.append(answer.usual)
-        self._operators = self._clocks = None
+        self._operators = self._clocks = self._latest_part = None
 
     def part(self, ranks: Collection[int], communicators: Collection[str]) -> Logs:
         """Of ``narrow`` logs the ranks' own rows, and anybody's on the communicators; of others everything."""
         if not self.narrow:
             return self
-        tables = [taken.part(ranks, communicators) for taken in self._tables]
-        return replace(self, _tables=tables, _operators=None, _clocks=None)
+        of = frozenset(ranks), frozenset(communicators)
+        if self._latest_part is None or self._latest_part[:2] != of:
+            answers = [_part(answer, *of) for answer in self._answers]
+            part = replace(self, _answers=answers, _operators=None, _clocks=None, _latest_part=None)
+            self._latest_part = *of, part
+        return self._latest_part[2]
 
     @property
     def whole(self) -> frozenset[int]:
@@ -266,25 +253,20 @@ class Logs:
     @property
     def coverage(self) -> float:
         """Share of the rows asked for that came."""
-        return coverage(self._asked, Rows.of(self._rows)).plus(self._came).share if self._asked else 1.0
+        return coverage(self._asked, self.operators).plus(self._came).share if self._asked else 1.0
 
     @property
     def operators(self) -> Operators:
         """All rows fetched so far, each once."""
         if self._operators is None:
-            self._operators = Operators.from_arrow(self._rows, distinct=True)
+            self._operators = Operators.joined(self._answers)
         return self._operators
 
     @property
     def last_record_ns(self) -> int:
         """The latest time in any row at hand; 0 where there is none."""
-        columns = [self._rows.column(name) for name in ("call_ns", "end_ns") if name in self._rows.column_names]
-        return max((pc.max(column).as_py() or 0 for column in columns), default=0)
-
-    @property
-    def _rows(self) -> pa.Table:
-        """All rows fetched so far, some of them twice."""
-        return pa.concat_tables([taken.rows for taken in self._tables], promote_options="default")
+        times = (of.max(initial=0) for answer in self._answers for of in (answer.call_ns, answer.end_ns))
+        return max(map(int, times), default=0)
 
     @property
     def usual(self) -> WindowStatistics:

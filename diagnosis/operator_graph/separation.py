@@ -22,7 +22,7 @@ from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs, Wanted
 from diagnosis.operator_graph.ring import crest
 from diagnosis.operator_graph.spread import Spreads
-from diagnosis.operators import UNKNOWN
+from diagnosis.operators import UNKNOWN, Operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +141,9 @@ def transfers(
     """What ranks transferred on some communicators, of whose operators no more are asked for than tell."""
     own = set(ranks)
     yield from logs.fetch_listed({name: own & {*logs.job.members[name]} for name in names}, iteration)
-    sampled = _sampled(logs.part((), names), names, iteration, settings.most_operators)
+    sampled = _sampled(logs.part(own, names), names, iteration, settings.most_operators)
     for _ in range(2):  # whom sends go to is known once the ranks' own are here
-        met = _met(logs.part((), names), own, names, sampled)
+        met = _met(logs.part(own, names), own, names, sampled)
         yield from logs.fetch(met.ranks, met.places)
     part = logs.part(own, names)
     delays = measure(part, part.clocks(), baseline)
@@ -155,17 +155,18 @@ def _sampled(logs: Logs, names: Collection[str], iteration: int, most: int) -> d
     of those told of by others than who has them all, where these are enough.
     """
     operators, sampled = logs.operators, dict[str, Ints]()
-    listed = (operators.iteration == iteration) & (operators.position != UNKNOWN)
-    apart = ~np.isin(operators.rank, sorted(logs.whole))
-    between = operators.point_to_point
+    listed = np.flatnonzero((operators.iteration == iteration) & (operators.position != UNKNOWN))
+    communicator, position = operators.communicator[listed], operators.position[listed]
+    apart = ~np.isin(operators.rank[listed], sorted(logs.whole))
+    left_out = {*np.unique(operators.communicator[operators.point_to_point | ~operators.ended]).tolist()}
     for code, name in enumerate(operators.communicators):
-        if name not in names:
+        if name not in names or code in left_out:
             continue
-        on = operators.communicator == code
-        places = np.unique(operators.position[on & listed])
-        if len(places) <= most or between[on].any() or not operators.ended[on].all():
+        on = communicator == code
+        places = np.unique(position[on])
+        if len(places) <= most:
             continue
-        told = np.unique(operators.position[on & listed & apart])
+        told = np.unique(position[on & apart])
         if most <= len(told):
             places = told
         sampled[name] = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
@@ -177,16 +178,25 @@ def _met(logs: Logs, ranks: set[int], names: Collection[str], sampled: Mapping[s
     part, of sends and receives the ranks' own and their peers'; of what nobody has told of yet the ranks' own.
     """
     operators, wanted = logs.operators, Wanted()
-    own, between = np.isin(operators.rank, sorted(ranks)), operators.point_to_point
+    codes = np.unique(operators.communicator[~operators.point_to_point])
+    of_groups = {operators.communicators[code] for code in codes[codes != UNKNOWN].tolist()}
+    peers = _peers(operators.take(operators.point_to_point & np.isin(operators.rank, sorted(ranks))))
     for name in names:
         group = logs.job.members[name]
-        code = operators.communicators.index(name) if name in operators.communicators else UNKNOWN
-        on = operators.communicator == code
-        if (on & ~between).any():
+        if name in of_groups:
             wanted.add(name, group, sampled.get(name))
         else:
-            wanted.add(name, ranks & {*group} | ({*operators.peer[on & own].tolist()} - {UNKNOWN}), None)
+            wanted.add(name, ranks & {*group} | peers.get(name, set()), None)
     return wanted
+
+
+def _peers(between: Operators) -> dict[str, set[int]]:
+    """With whom sends and receives exchange, by communicator."""
+    peers: dict[str, set[int]] = {}
+    known = between.take((between.peer != UNKNOWN) & (between.communicator != UNKNOWN))
+    for code, peer in np.unique(np.stack([known.communicator, known.peer]), axis=1).T.tolist():
+        peers.setdefault(known.communicators[code], set()).add(peer)
+    return peers
 
 
 def _alike(job: Job, leaf: Leaf) -> list[str]:

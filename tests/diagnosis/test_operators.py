@@ -100,6 +100,17 @@ def test_rows_that_were_fetched_twice_count_once(rows: list[Row], data: st.DataO
     assert len(operators(again)) == len(again)
 
 
+@given(st.lists(_rows, min_size=1, max_size=12), st.lists(st.integers(0, 12), max_size=3))
+def test_logs_that_came_apart_are_joined_as_if_they_had_come_together(rows: list[Row], cuts: list[int]) -> None:
+    ends = [*sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    parts = [operators(rows[low:high]) for low, high in zip([0, *ends], ends, strict=False)]
+    joined, whole = Operators.joined(parts), operators(rows, distinct=True)
+    assert joined.communicators == whole.communicators
+    assert joined.ops == whole.ops
+    for name in ("rank", "call_ns", "communicator", "op", "seq", "peer", "p2p_seq"):
+        assert getattr(joined, name).tolist() == getattr(whole, name).tolist(), name
+
+
 def _meeting(row: Row) -> tuple[object, ...] | None:
     """What a row takes part in, as a reader would say; None: the log does not tell."""
     if row["op"] in {"send", "recv"}:

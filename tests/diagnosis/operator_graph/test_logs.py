@@ -220,6 +220,14 @@ def test_a_part_holds_some_ranks_rows_and_everybodys_of_some_communicators() -> 
     assert len(one.part([], []).operators) == 0
 
 
+def test_a_part_holds_what_came_later_too() -> None:
+    one = Logs(TRAINING.job(), ITERATIONS, narrow=True)
+    got(one.fetch({None: [0]}))
+    assert set(one.part([2], ["a"]).operators.rank.tolist()) == {0}
+    got(one.fetch({None: [2]}))
+    assert set(one.part([2], ["a"]).operators.rank.tolist()) == {0, 2}
+
+
 def test_what_there_is_no_room_for_is_not_asked_for() -> None:
     """A rank has 8 rows in these iterations; 20 leave room for two of them, or one and a communicator's of others."""
     one = Logs(TRAINING.job(), ITERATIONS, most_rows=20)
