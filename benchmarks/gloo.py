@@ -19,9 +19,7 @@ def run(
     ] = None,
     faults: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fault", metavar="NAME", help="healthy, gpu, gpu_spikes, gpu_fluctuation or nic; left out, all five."
-        ),
+        typer.Option("--fault", metavar="NAME", help="healthy, gpu, gpu_spikes and so on; left out, all there are."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Draws which rank is slow, and how long computing takes.")] = 1,
     keep: Annotated[
@@ -36,8 +34,9 @@ def run(
 
     Four or eight ranks, each a process in a network namespace of its own, communicate through torch.distributed, in
     several parallelisms and ways of overlap, and log their operators as any training loop may; computing is sleep. Of
-    one rank the computing is slower from the middle on, or in single iterations, or in every sixth, or its line is
-    throttled. What they logged is diagnosed as by ``offbeat diagnose``; nothing tells the diagnosis the layout.
+    one rank the computing is slower, from the middle on, for a while, now and then, more and more or in one phase, or
+    its line is throttled. What they logged is diagnosed as by ``offbeat diagnose``; nothing tells the diagnosis the
+    layout.
     Needs root, iproute2 and PyTorch, and a machine that does nothing else meanwhile; with ``--kept`` none of these.
     """
     from benchmarks.real_jobs.judged import Judged, counted, judge

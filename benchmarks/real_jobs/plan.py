@@ -7,12 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from random import Random
 
-FAULTS = ("healthy", "gpu", "gpu_spikes", "gpu_fluctuation", "nic")
-"""A GPU computes for half as long again; in single iterations, or in every sixth, two and a half times as long; a NIC
-is throttled.
-"""
-
-_SLOWER = {"gpu": 1.5, "gpu_spikes": 2.5, "gpu_fluctuation": 2.5}
 _SPIKES = 8
 _PERIOD = 6
 
@@ -21,12 +15,15 @@ _PERIOD = 6
 class Fault:
     """What is wrong with one rank in some iterations.
 
-    It computes ``slower`` times as long, or what its NIC sends is held to ``nic_mbps``, where it is given.
+    It computes ``slower`` times as long, in some ``phases`` or in all, at once or, where it ``grows``, more and more so
+    up to the last iteration; or what its NIC sends is held to ``nic_mbps``, where it is given.
     """
 
     rank: int
     iterations: tuple[int, ...]
     slower: float = 1.0
+    phases: tuple[str, ...] = ()
+    grows: bool = False
     nic_mbps: float | None = None
 
     @property
@@ -34,12 +31,20 @@ class Fault:
         """What is slow: ``gpu`` or ``nic``."""
         return "gpu" if self.nic_mbps is None else "nic"
 
+    def slows(self, rank: int, phase: str, iteration: int) -> float:
+        """How many times as long a rank computes in a phase of an iteration."""
+        if rank != self.rank or iteration not in self.iterations or (self.phases and phase not in self.phases):
+            return 1.0
+        part = (self.iterations.index(iteration) + 1) / len(self.iterations) if self.grows else 1.0
+        return 1 + part * (self.slower - 1)
+
 
 @dataclass(frozen=True)
 class Plan:
     """A job. Ranks of a tensor group are next to each other, those of a pipeline stage follow each other.
 
-    Computing is sleep, whose length varies by a hundredth: ``forward_s`` a layer and microbatch, twice that backward.
+    Computing is sleep, whose length varies by a hundredth: ``forward_s`` a layer and microbatch, twice that backward,
+    and a little before and after all of them.
     Buffers are float32: activations are all-reduced within tensor groups and sent between stages (1F1B), gradients
     all-reduced in ``buckets``. Beside that:
 
@@ -117,7 +122,8 @@ class Plan:
         """The plan of a line."""
         told = json.loads(line)
         fault = told.pop("fault")
-        return cls(**told, fault=fault and Fault(**{**fault, "iterations": tuple(fault["iterations"])}))
+        several = ("iterations", "phases")
+        return cls(**told, fault=fault and Fault(**{**fault, **{name: tuple(fault[name]) for name in several}}))
 
 
 @dataclass(frozen=True)
@@ -151,9 +157,27 @@ SHAPES: Mapping[str, Shape] = {
 }
 
 
+_COMPUTING: Mapping[str, Fault] = {
+    "gpu": Fault(0, (), 1.5),
+    "gpu_spikes": Fault(0, (), 2.5),
+    "gpu_fluctuation": Fault(0, (), 2.5),
+    "gpu_passing": Fault(0, (), 1.5),
+    "gpu_growing": Fault(0, (), 2.0, grows=True),
+    "gpu_forward": Fault(0, (), 2.0, ("forward",)),
+    "gpu_backward": Fault(0, (), 1.75, ("backward",)),
+    "data_loading": Fault(0, (), 100.0, ("input",)),
+    "optimizer": Fault(0, (), 20.0, ("other",)),
+}
+
+FAULTS = ("healthy", *_COMPUTING, "nic")
+"""A GPU computes more slowly: from the middle on; in single iterations; in every sixth; for a quarter of the run; more
+and more so; in one phase alone. Or a NIC is throttled.
+"""
+
+
 def planned(shape: Shape, fault: str, seed: int) -> Plan:
-    """A job with a fault, one of ``FAULTS``, from its middle on, spikes and fluctuations sooner; the seed draws its
-    rank, and when it spikes.
+    """A job with a fault, one of ``FAULTS``, from its middle on, some sooner; the seed draws its rank, and when it
+    spikes.
     """
     plan = replace(shape.plan, name=f"{shape.plan.name}-{fault}", seed=seed)
     if fault == "healthy":
@@ -163,9 +187,14 @@ def planned(shape: Shape, fault: str, seed: int) -> Plan:
     if fault == "nic":
         return replace(plan, fault=Fault(rank, tuple(second_half), nic_mbps=shape.nic_mbps))
     iterations: Sequence[int] = second_half
-    if fault == "gpu_spikes":
-        late = range(plan.iterations // 3, plan.iterations, 2)  # no two next to each other
-        iterations = sorted(drawn.sample(late, _SPIKES))
-    elif fault == "gpu_fluctuation":
-        iterations = range(plan.iterations // 5, plan.iterations, _PERIOD)
-    return replace(plan, fault=Fault(rank, tuple(iterations), slower=_SLOWER[fault]))
+    match fault:
+        case "gpu_spikes":
+            late = range(plan.iterations // 3, plan.iterations, 2)  # no two next to each other
+            iterations = sorted(drawn.sample(late, _SPIKES))
+        case "gpu_fluctuation":
+            iterations = range(plan.iterations // 5, plan.iterations, _PERIOD)
+        case "gpu_passing":
+            iterations = range(plan.iterations * 3 // 8, plan.iterations * 5 // 8)
+        case "gpu_growing":
+            iterations = range(plan.iterations // 3, plan.iterations)
+    return replace(plan, fault=replace(_COMPUTING[fault], rank=rank, iterations=tuple(iterations)))

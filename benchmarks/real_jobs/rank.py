@@ -73,8 +73,8 @@ class Rank:
         fault, seconds = self._plan.fault, step.seconds
         if self._drawn.random() < self._plan.other_work:
             _keep_busy(self._drawn.expovariate(1 / _OTHER_WORK_S))
-        if fault and fault.rank == self._rank and self._iteration in fault.iterations:
-            seconds *= fault.slower
+        if fault:
+            seconds *= fault.slows(self._rank, step.phase, self._iteration)
         time.sleep(max(0.0, seconds * self._drawn.gauss(1, _JITTER)))
 
     def _throttle(self) -> None:

@@ -58,6 +58,7 @@ Step = Compute | Collective | Exchange | Await
 
 def iteration(plan: Plan, rank: int) -> Iterator[Step]:
     """One iteration of a rank; every one is alike."""
+    yield Compute("input", plan.forward_s / 10)
     yield from _Stage(plan, rank).steps()
     yield Await()
     if not plan.overlapped and not plan.sharded and plan.dp > 1:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.real_jobs.plan import FAULTS, SHAPES, Plan, planned
+from benchmarks.real_jobs.plan import FAULTS, SHAPES, Fault, Plan, planned
 from benchmarks.real_jobs.schedule import Await, Collective, Compute, Exchange, Message, Step, iteration
 
 PLANS = st.builds(
@@ -129,8 +129,29 @@ def test_plans_are_told_whole(name: str, fault: str) -> None:
             assert when[-1] < 60
             assert all(later - one > 1 for one, later in pairwise(when))
         else:
-            assert when == tuple(range(12, 60, 6) if fault == "gpu_fluctuation" else range(30, 60))
+            begin = {"gpu_fluctuation": range(12, 60, 6), "gpu_passing": range(22, 37), "gpu_growing": range(20, 60)}
+            assert when == tuple(begin.get(fault, range(30, 60)))
         assert (plan.fault.slower > 1) != (plan.fault.nic_mbps is not None)
+
+
+def test_a_fault_slows_its_rank_in_its_phases_and_iterations() -> None:
+    fault = Fault(3, (5, 6, 7, 8), slower=3.0, phases=("forward",))
+    assert [fault.slows(3, "forward", iteration) for iteration in (4, 5, 8, 9)] == [1.0, 3.0, 3.0, 1.0]
+    assert fault.slows(3, "backward", 5) == fault.slows(2, "forward", 5) == 1.0
+    growing = Fault(3, (5, 6, 7, 8), slower=3.0, grows=True)
+    assert [growing.slows(3, "any", iteration) for iteration in (4, 5, 6, 7, 8)] == [1.0, 1.5, 2.0, 2.5, 3.0]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_slows_what_its_rank_does(fault: str) -> None:
+    """The phases that faults are of are those of schedules."""
+    plan = planned(SHAPES["tensor2-pipeline2-data2"], fault, 3)
+    if plan.fault is None:
+        return
+    steps = list(iteration(plan, plan.fault.rank))
+    phases = {step.phase for step in steps if isinstance(step, Compute)}
+    slowed = {phase for phase in phases if plan.fault.slows(plan.fault.rank, phase, plan.fault.iterations[-1]) > 1}
+    assert bool(slowed) == (plan.fault.device == "gpu")
 
 
 def test_seeds_draw_which_rank_is_slow() -> None:
