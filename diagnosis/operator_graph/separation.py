@@ -18,7 +18,7 @@ from diagnosis.arrays import Ints
 from diagnosis.job import Job
 from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
-from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.logs import LEAST_ENDED, Logs
 from diagnosis.operator_graph.needs import Answer, Needs, Wanted
 from diagnosis.operator_graph.ring import crest
 from diagnosis.operator_graph.spread import Spreads
@@ -32,7 +32,7 @@ class SeparationSettings:
     At least ``slow_share`` of a culprit's channels are slow. A member with less than ``comparable`` of the strongest
     suspect's excess is no suspect beside it. Where fewer are, the culprit alone has slow ones, which lose at least
     ``alone_share`` of what the channel did whose members are told apart. Of a communicator's operators at most
-    ``most_operators`` are looked at.
+    ``most_operators`` are looked at, or ``most_without_ends``: what tells when these ended scatters more.
 
     Around a ring a wave of ends is as high as a part ``wave_height`` of what members waited, explains ``wave_share`` of
     what they differ by, and points to a part ``wave_reach`` of the ring on both sides of its crest.
@@ -44,6 +44,7 @@ class SeparationSettings:
     comparable: float = 0.5
     alone_share: float = 0.1
     most_operators: int = 128
+    most_without_ends: int = 1024
     wave_height: float = 0.05
     wave_share: float = 0.75
     wave_reach: float = 0.125
@@ -141,7 +142,7 @@ def transfers(
     """What ranks transferred on some communicators, of whose operators no more are asked for than tell."""
     own = set(ranks)
     yield from logs.fetch_listed({name: own & {*logs.job.members[name]} for name in names}, iteration)
-    sampled = _sampled(logs.part(own, names), names, iteration, settings.most_operators)
+    sampled = _sampled(logs.part(own, names), names, iteration, settings)
     for _ in range(2):  # whom sends go to is known once the ranks' own are here
         met = _met(logs.part(own, names), own, names, sampled)
         yield from logs.fetch(met.ranks, met.places)
@@ -150,21 +151,22 @@ def transfers(
     return Transfers(delays, delays.spreads("transfer", delays.channel, baseline))
 
 
-def _sampled(logs: Logs, names: Collection[str], iteration: int, most: int) -> dict[str, Ints]:
-    """Places that stand for each communicator of more than ``most`` collectives an iteration whose ends are logged:
-    of those told of by others than who has them all, where these are enough.
+def _sampled(logs: Logs, names: Collection[str], iteration: int, settings: SeparationSettings) -> dict[str, Ints]:
+    """Places that stand for each communicator of more collectives an iteration than are looked at, whose rows tell when
+    they ended, or at least when their ranks went on: of those told of by others than who has them all, where these are
+    enough.
     """
     operators, sampled = logs.operators, dict[str, Ints]()
     listed = np.flatnonzero((operators.iteration == iteration) & (operators.position != UNKNOWN))
     communicator, position = operators.communicator[listed], operators.position[listed]
     apart = ~np.isin(operators.rank[listed], sorted(logs.whole))
-    left_out = {*np.unique(operators.communicator[operators.point_to_point | ~operators.ended]).tolist()}
+    groups, ended = ~operators.point_to_point[listed], operators.ended[listed]
+    go_on = ended | (operators.next_ns[listed] != UNKNOWN)
     for code, name in enumerate(operators.communicators):
-        if name not in names or code in left_out:
-            continue
         on = communicator == code
         places = np.unique(position[on])
-        if len(places) <= most:
+        most = settings.most_operators if ended[on].all() else settings.most_without_ends
+        if name not in names or len(places) <= most or not groups[on].all() or go_on[on].mean() < LEAST_ENDED:
             continue
         told = np.unique(position[on & apart])
         if most <= len(told):

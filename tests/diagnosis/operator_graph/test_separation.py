@@ -39,6 +39,8 @@ def separated(
     at_hand: tuple[str, ...] = (),
     settings: SeparationSettings | None = None,
     table: pa.Table | None = None,
+    *,
+    narrow: bool = False,
 ) -> tuple[Separation, Asked]:
     """What is told of the slow channel that a walk from one of its members finds, and what is asked for that; ``table``
     is what then comes.
@@ -51,7 +53,7 @@ def separated(
         training.table(),
     )
     leaf = next(leaf for leaf in found.leaves if leaf.communicator == channel)
-    logs = Logs(job, tuple(range(training.iterations)))
+    logs = Logs(job, tuple(range(training.iterations)), narrow=narrow)
     answered(logs.fetch({channel: members, **dict.fromkeys(at_hand, range(4))}), table)
     [told], asked = answered(
         separate(logs, [leaf], training.baseline, settings or SeparationSettings()), table, missing=missing
@@ -246,6 +248,18 @@ def test_of_many_operators_some_stand_for_all() -> None:
     assert sampled["column1"].ranks == (1, 3)
     listed = [need for need in asked.needs if not need.positions and need.communicator != "pp"]
     assert {(len(need.ranks), len(need.iterations)) for need in listed} == {(1, 1)}
+
+
+@pytest.mark.parametrize(("most", "positions"), [(5, {(0, 1, 3, 5, 7)}), (8, set())])
+def test_where_ends_are_not_logged_more_of_them_do(most: int, positions: set[tuple[int, ...]]) -> None:
+    training = square({"row0": 60, "column1": 50, "across1": 50, "all": 50}, times=8)
+    table = training.table()
+    at = table.schema.get_field_index("end_ns")
+    bare = table.set_column(at, table.schema.field(at), pa.nulls(len(table), pa.int64()))
+    settings = SeparationSettings(most_operators=3, most_without_ends=most)
+    told, asked = separated(training, "row0", settings=settings, table=bare, narrow=True)
+    assert told.ranks == (1,)
+    assert {need.positions for need in asked.needs if need.positions} == positions
 
 
 def test_where_nobody_lists_the_operators_all_are_asked_for() -> None:
