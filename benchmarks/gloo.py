@@ -19,7 +19,11 @@ def run(
     ] = None,
     faults: Annotated[
         list[str] | None,
-        typer.Option("--fault", metavar="NAME", help="healthy, gpu, gpu_spikes and so on; left out, all there are."),
+        typer.Option(
+            "--fault",
+            metavar="NAME",
+            help="healthy, gpu, gpu_spikes and so on, as docs/algorithms.md lists them; left out, all there are.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Draws which rank is slow, and how long computing takes.")] = 1,
     keep: Annotated[
@@ -27,7 +31,7 @@ def run(
     ] = None,
     kept: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Diagnose what --keep left there, by the same seed; nothing is recorded."),
+        typer.Option(metavar="DIR", help="Diagnose what --keep left there by the same seed, whichever jobs these are."),
     ] = None,
 ) -> dict[str, Any]:
     """Train small jobs for real, and name who is slow.
@@ -46,7 +50,11 @@ def run(
     kinds = {name: SHAPES[name] for name in _known("shape", shapes, list(SHAPES))}
     wrong = _known("fault", faults, list(FAULTS))
     plans = [(fault, planned(shape, fault, seed)) for shape in kinds.values() for fault in wrong]
-    judged: dict[str, list[Judged]] = {fault: [] for fault in wrong}
+    if kept is not None:
+        plans = [(fault, plan) for fault, plan in plans if (kept / plan.name).is_dir()]
+        if not plans:
+            raise InputError(f"--kept {kept}: none of these jobs is there; --keep {kept} would record them")
+    judged: dict[str, list[Judged]] = {fault: [] for fault in wrong if fault in dict(plans)}
     with TemporaryDirectory(prefix="offbeat-gloo-") as made, terminal.progress("jobs", len(plans)) as shown:
         for done, (fault, plan) in enumerate(plans, start=1):
             folder = (kept or keep or Path(made)) / plan.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -18,23 +18,28 @@ UNKNOWN = -1
 
 POINT_TO_POINT = ("send", "recv")
 
-COLUMNS = (
-    "rank",
-    "communicator",
-    "op",
-    "phase",
-    "seq",
-    "position",
-    "call_order",
-    "iteration",
-    "peer",
-    "p2p_seq",
-    "microbatch",
-    "bytes",
-    "call_ns",
-    "end_ns",
-    "next_call_ns",
-)
+_NUMBERS = {
+    "rank": "rank",
+    "seq": "seq",
+    "position": "position",
+    "iteration": "iteration",
+    "peer": "peer",
+    "p2p_seq": "p2p_seq",
+    "microbatch": "microbatch",
+    "size": "bytes",
+    "call_order": "call_order",
+    "call_ns": "call_ns",
+    "end_ns": "end_ns",
+    "next_ns": "next_call_ns",
+}
+"""Arrays of numbers, and the columns that these are in."""
+
+_TEXTS = {"communicator": "communicators", "op": "ops", "phase": "phases"}
+"""Columns of text, as arrays of codes, and where the texts are."""
+
+_ARRAYS = (*_NUMBERS, *_TEXTS)
+
+COLUMNS = (*_NUMBERS.values(), *_TEXTS)
 """The columns of telemetry.comm_ops that diagnosis reads."""
 
 
@@ -46,6 +51,8 @@ class Operators:
     the rank's own host clock; ``call_order`` tells calls at the same time apart. Whatever the log does not say is
     ``UNKNOWN``: an unknown end is not a short operator. ``next_ns`` is when the rank went on to its next call,
     whichever that was, as its agent tells where an end is unknown.
+
+    Arrays may be shared with others and are never written to; of a communicator, op or phase there need be no operator.
     """
 
     rank: Ints
@@ -110,7 +117,13 @@ class Operators:
 
     def take(self, index: Ints | Bools | slice) -> Self:
         """The chosen operators, in the chosen order."""
-        return replace(self, **{name: getattr(self, name)[index] for name in _arrays()})
+        return replace(self, **{name: getattr(self, name)[index] for name in _ARRAYS})
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The communicators that there are collectives on."""
+        codes = np.unique(self.communicator[~self.point_to_point])
+        return frozenset(self.communicators[code] for code in codes[codes != UNKNOWN].tolist())
 
     def rows_of(self, rank: int) -> slice:
         """Where the operators of one rank are: together, since operators are sorted by rank."""
@@ -131,63 +144,45 @@ class Operators:
         op, ops = coded(table, "op")
         phase, phases = coded(table, "phase")
         made = cls(
-            rank=ints(table, "rank"),
             communicator=communicator,
             op=op,
-            seq=ints(table, "seq"),
-            position=ints(table, "position"),
-            iteration=ints(table, "iteration"),
-            peer=ints(table, "peer"),
-            p2p_seq=ints(table, "p2p_seq"),
-            microbatch=ints(table, "microbatch"),
             phase=phase,
-            size=ints(table, "bytes"),
-            call_order=ints(table, "call_order"),
-            call_ns=ints(table, "call_ns"),
-            end_ns=ints(table, "end_ns"),
-            next_ns=ints(table, "next_call_ns"),
             communicators=communicators,
             ops=ops,
             phases=phases,
+            **{name: ints(table, column) for name, column in _NUMBERS.items()},
         )
-        return made._in_order(distinct=distinct)
+        return made._sorted(distinct=distinct)
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """The operators of some logs, one or more, each once, however many of the logs have it."""
         if len(parts) == 1:
-            return parts[0]._in_order(distinct=True)
-        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _arrays()}
-        for name, names in _NAMES.items():
+            return parts[0]._sorted(distinct=True)
+        whole: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS}
+        for name, names in _TEXTS.items():
             texts = tuple(sorted({text for part in parts for text in getattr(part, names)}))
-            columns[name] = np.concatenate([part._coded_by(name, texts) for part in parts])
-            columns[names] = texts
-        return cls(**columns)._in_order(distinct=True)
+            whole[name] = np.concatenate([part._coded_by(name, texts) for part in parts])
+            whole[names] = texts
+        return cls(**whole)._sorted(distinct=True)
 
     def _coded_by(self, name: str, texts: tuple[str, ...]) -> Ints:
         """A column of codes, as places among other texts, which hold all of its own."""
-        own: tuple[str, ...] = getattr(self, _NAMES[name])
+        own: tuple[str, ...] = getattr(self, _TEXTS[name])
         codes: Ints = getattr(self, name)
         if own == texts:
             return codes
         place = {text: number for number, text in enumerate(texts)}
         return np.array([*(place[text] for text in own), UNKNOWN], dtype=np.int64)[codes]
 
-    def _in_order(self, *, distinct: bool) -> Self:
+    def _sorted(self, *, distinct: bool) -> Self:
+        """By rank and call; ``distinct``: of those that are equal only one."""
         # down to what tells operators apart, so that rows that were fetched twice come together
         told_apart = (self.p2p_seq, self.peer, self.op, self.seq, self.communicator)
         order = in_order((self.rank, self.call_ns, self.call_order), told_apart[::-1])
         if distinct:
             order = first_of_each(order, (self.rank, self.call_ns, *told_apart))
         return self if len(order) == len(self) and (np.diff(order) == 1).all() else self.take(order)
-
-
-_NAMES = {"communicator": "communicators", "op": "ops", "phase": "phases"}
-"""Columns of text, as codes, and where the texts are."""
-
-
-def _arrays() -> list[str]:
-    return [f.name for f in fields(Operators) if f.name not in _NAMES.values()]
 
 
 def _ordinals(operators: Operators, between: Bools) -> Ints:

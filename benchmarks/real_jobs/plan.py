@@ -157,6 +157,7 @@ SHAPES: Mapping[str, Shape] = {
 }
 
 
+# of a rank and iterations that ``planned`` fills in
 _COMPUTING: Mapping[str, Fault] = {
     "gpu": Fault(0, (), 1.5),
     "gpu_spikes": Fault(0, (), 2.5),

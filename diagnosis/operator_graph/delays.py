@@ -38,8 +38,8 @@ QUEUED_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Delays:
-    """Time of each operator beyond what is usual, in ns; every array has shape (n,), NaN: not known. Worked out when
-    it is asked for.
+    """Time of each operator beyond what is usual, in ns, worked out when it is first asked for; every array has shape
+    (n,), NaN: not known.
 
     ``compute`` is spent before the call, ``exposed`` within the operator; ``exposed = wait + transfer`` where all
     members were seen. ``step`` is ``exposed``, or where nobody tells when the operator ended, the time until the
@@ -47,12 +47,13 @@ class Delays:
     ``behind`` is how much later than the first member the rank went on, known where calls are queued (``_queued``):
     there all that the GPU had to do is within the operator. ``awaited`` is the rank that entered last, ``meeting`` the
     communication (``Operators.meeting_keys``), ``channel`` what it runs over: the communicator, or the ends of a send
-    or recv.
+    or recv. ``transfer_usual`` is how long the transfer usually takes. ``met``: with whom each operator met;
+    ``in_baseline``: which ones tell what is usual.
     """
 
     operators: Operators
     spent: Split
-    met: _Met
+    met: Met
     in_baseline: Bools
 
     @property
@@ -197,7 +198,7 @@ def end_times(logs: Logs, clocks: Clocks) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class _Met:
+class Met:
     """Every operator and those that it meets; arrays of shape (n,), times on a clock that those share.
 
     ``following`` is when the rank went on after it (UNKNOWN: not known), ``last`` the row of the member that entered
@@ -215,7 +216,7 @@ class _Met:
     amid: Bools
 
 
-def _meet(logs: Logs, clocks: Clocks) -> _Met:
+def _meet(logs: Logs, clocks: Clocks) -> Met:
     operators = logs.operators
     shift = clocks.correction(logs.clock_of_rank, operators.rank, operators.iteration)
     call = operators.call_ns - shift
@@ -227,10 +228,10 @@ def _meet(logs: Logs, clocks: Clocks) -> _Met:
     following = np.where(following == UNKNOWN, UNKNOWN, following - shift)
     end = np.where(_alone(operators, logs.job), call, _ends(operators, keys, shift, entered, complete))
     amid = clocks.amid(logs.clock_of_rank, operators.rank, operators.iteration)
-    return _Met(keys, call, following, end, last, entered, complete, amid)
+    return Met(keys, call, following, end, last, entered, complete, amid)
 
 
-def _split(operators: Operators, met: _Met) -> Split:
+def _split(operators: Operators, met: Met) -> Split:
     ended = met.end != UNKNOWN
     busy = _busy_until(operators, met)
     # after an operator that ended nobody knows when, nobody knows since when the rank computed
@@ -253,7 +254,7 @@ def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete
     return np.where(operators.ended | complete, end, UNKNOWN)
 
 
-def _behind(operators: Operators, met: _Met) -> Floats:
+def _behind(operators: Operators, met: Met) -> Floats:
     """How much later than the first member each rank went on after a collective; NaN where calls are not queued."""
     chosen = met.complete & (met.keys != UNKNOWN) & (met.following != UNKNOWN)
     chosen &= ~operators.ended & ~operators.point_to_point
@@ -320,7 +321,7 @@ def _first_to_go_on(operators: Operators, keys: Ints, shift: Ints, entered: Ints
     return np.where(found, np.maximum(ends, entered), UNKNOWN)
 
 
-def _busy_until(operators: Operators, met: _Met) -> Ints:
+def _busy_until(operators: Operators, met: Met) -> Ints:
     """Until when the rank was inside an earlier operator; its own call where it has none, as once its clock was set."""
     if not len(met.call):
         return met.call

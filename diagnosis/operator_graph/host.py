@@ -103,9 +103,7 @@ def _abroad(job: Job, ranks: Sequence[int]) -> list[str]:
 
 
 def _collectives(logs: Logs, names: Sequence[str]) -> list[str]:
-    operators = logs.operators
-    codes = np.unique(operators.communicator[~operators.point_to_point]).tolist()
-    return sorted({operators.communicators[code] for code in codes} & set(names))
+    return sorted(logs.operators.groups & set(names))
 
 
 def _compute_alike(

@@ -26,7 +26,7 @@ LEAST_ENDED = 0.5
 
 
 MOST_ROWS = 4_000_000
-"""Rows that a search holds: some 2 GB while it works on them."""
+"""Rows that a search holds: some 2.5 GB while it works on them."""
 
 
 def _count(answer: Operators, ranks: Collection[int], communicator: str) -> int:
@@ -157,8 +157,8 @@ class Logs:
 
     def ended(self, rank: int) -> bool:
         """Whether most of the rank's operators at hand carry an end."""
-        ended = np.concatenate([answer.ended[answer.rows_of(rank)] for answer in self._answers])
-        return bool(ended.mean() >= LEAST_ENDED) if len(ended) else True
+        own = Operators.joined([answer.of_rank(rank) for answer in self._answers])
+        return bool(own.ended.mean() >= LEAST_ENDED) if len(own) else True
 
     def _learn_from_rows(self) -> None:
         self.iterations, self.window = tuple(sorted({*self.iterations, *self.window})), ()
@@ -166,6 +166,7 @@ class Logs:
         self._partly.clear()
         self._places.clear()
         self._single.clear()
+        self._latest_part = None
 
     def _has(self, rank: int, communicator: str | None) -> bool:
         """Whether all that the rank can tell of the communicator (None: at all) is at hand."""
@@ -230,7 +231,10 @@ class Logs:
         self._operators = self._clocks = self._latest_part = None
 
     def part(self, ranks: Collection[int], communicators: Collection[str]) -> Logs:
-        """Of ``narrow`` logs the ranks' own rows, and anybody's on the communicators; of others everything."""
+        """Of ``narrow`` logs the ranks' own rows, and anybody's on the communicators; of others everything.
+
+        The same object as the last time, where neither the part nor what is at hand is another.
+        """
         if not self.narrow:
             return self
         of = frozenset(ranks), frozenset(communicators)
@@ -253,7 +257,11 @@ class Logs:
     @property
     def coverage(self) -> float:
         """Share of the rows asked for that came."""
-        return coverage(self._asked, self.operators).plus(self._came).share if self._asked else 1.0
+        if not self._asked:
+            return 1.0
+        # of narrow logs all rows together are needed for nothing else
+        at_hand = Operators.joined(self._answers) if self.narrow else self.operators
+        return coverage(self._asked, at_hand).plus(self._came).share
 
     @property
     def operators(self) -> Operators:

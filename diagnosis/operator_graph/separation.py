@@ -18,7 +18,7 @@ from diagnosis.arrays import Ints
 from diagnosis.job import Job
 from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
-from diagnosis.operator_graph.logs import LEAST_ENDED, Logs
+from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs, Wanted
 from diagnosis.operator_graph.ring import crest
 from diagnosis.operator_graph.spread import Spreads
@@ -32,7 +32,8 @@ class SeparationSettings:
     At least ``slow_share`` of a culprit's channels are slow. A member with less than ``comparable`` of the strongest
     suspect's excess is no suspect beside it. Where fewer are, the culprit alone has slow ones, which lose at least
     ``alone_share`` of what the channel did whose members are told apart. Of a communicator's operators at most
-    ``most_operators`` are looked at, or ``most_without_ends``: what tells when these ended scatters more.
+    ``most_operators`` are looked at. Where fewer than ``told_share`` of the ends are logged ``most_without_ends`` are,
+    since what tells an end then, that somebody went on, scatters more; where that is known of fewer all are.
 
     Around a ring a wave of ends is as high as a part ``wave_height`` of what members waited, explains ``wave_share`` of
     what they differ by, and points to a part ``wave_reach`` of the ring on both sides of its crest.
@@ -45,6 +46,7 @@ class SeparationSettings:
     alone_share: float = 0.1
     most_operators: int = 128
     most_without_ends: int = 1024
+    told_share: float = 0.9
     wave_height: float = 0.05
     wave_share: float = 0.75
     wave_reach: float = 0.125
@@ -152,26 +154,29 @@ def transfers(
 
 
 def _sampled(logs: Logs, names: Collection[str], iteration: int, settings: SeparationSettings) -> dict[str, Ints]:
-    """Places that stand for each communicator of more collectives an iteration than are looked at, whose rows tell when
-    they ended, or at least when their ranks went on: of those told of by others than who has them all, where these are
-    enough.
+    """Places that stand for all of a communicator, where it has more collectives an iteration than are looked at.
+
+    They are spread evenly, so that of each communicator as many are compared. Where those that others than a rank with
+    all of its rows here have told of are enough, they are of these.
     """
     operators, sampled = logs.operators, dict[str, Ints]()
-    listed = np.flatnonzero((operators.iteration == iteration) & (operators.position != UNKNOWN))
-    communicator, position = operators.communicator[listed], operators.position[listed]
-    apart = ~np.isin(operators.rank[listed], sorted(logs.whole))
-    groups, ended = ~operators.point_to_point[listed], operators.ended[listed]
-    go_on = ended | (operators.next_ns[listed] != UNKNOWN)
-    for code, name in enumerate(operators.communicators):
-        on = communicator == code
-        places = np.unique(position[on])
-        most = settings.most_operators if ended[on].all() else settings.most_without_ends
-        if name not in names or len(places) <= most or not groups[on].all() or go_on[on].mean() < LEAST_ENDED:
+    asked = np.isin(operators.communicator, [code for code, of in enumerate(operators.communicators) if of in names])
+    groups = asked & ~operators.point_to_point
+    ended = operators.ended[groups].sum() >= settings.told_share * groups.sum()
+    most = settings.most_operators if ended else settings.most_without_ends
+    told = operators.ended | (operators.next_ns != UNKNOWN)
+    listed = (operators.iteration == iteration) & (operators.position != UNKNOWN)
+    apart = ~np.isin(operators.rank, sorted(logs.whole))
+    for code in np.unique(operators.communicator[asked & listed]).tolist():
+        on = np.flatnonzero(operators.communicator == code)
+        at = on[listed[on]]
+        places = np.unique(operators.position[at])
+        if len(places) <= most or operators.point_to_point[on].any() or told[on].mean() < settings.told_share:
             continue
-        told = np.unique(position[on & apart])
-        if most <= len(told):
-            places = told
-        sampled[name] = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
+        others = np.unique(operators.position[at[apart[at]]])
+        if most <= len(others):
+            places = others
+        sampled[operators.communicators[code]] = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
     return sampled
 
 
@@ -180,12 +185,11 @@ def _met(logs: Logs, ranks: set[int], names: Collection[str], sampled: Mapping[s
     part, of sends and receives the ranks' own and their peers'; of what nobody has told of yet the ranks' own.
     """
     operators, wanted = logs.operators, Wanted()
-    codes = np.unique(operators.communicator[~operators.point_to_point])
-    of_groups = {operators.communicators[code] for code in codes[codes != UNKNOWN].tolist()}
+    groups = operators.groups
     peers = _peers(operators.take(operators.point_to_point & np.isin(operators.rank, sorted(ranks))))
     for name in names:
         group = logs.job.members[name]
-        if name in of_groups:
+        if name in groups:
             wanted.add(name, group, sampled.get(name))
         else:
             wanted.add(name, ranks & {*group} | peers.get(name, set()), None)
@@ -250,6 +254,8 @@ def _on_ring(
     if set(members) != set(leaf.members) or not job.one_a_host(members):  # the two ends of a send are no ring
         return ()
     own = operators.communicator == operators.communicators.index(leaf.communicator)
+    if not own.any():
+        return ()
     of_members = [own & (operators.rank == member) for member in members]
     if not operators.ended[own & np.isin(operators.iteration, (leaf.iteration, *baseline))].all():
         return ()

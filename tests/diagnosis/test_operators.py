@@ -1,6 +1,7 @@
 """The operator log as columns: reading it, joining one operator across ranks, who came last and who went on."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,16 @@ _rows = st.fixed_dictionaries(
         "p2p_seq": _maybe,
     }
 )
+_everything = st.fixed_dictionaries(
+    {
+        "rank": _few,
+        "call_ns": _few,
+        "op": st.sampled_from(["send", "recv", "all_reduce", "barrier"]),
+        "communicator": st.sampled_from("ab"),
+        "phase": st.none() | st.sampled_from(["forward", "backward"]),
+        **{name: _maybe for name in COLUMNS if name not in {"rank", "call_ns", "op", "communicator", "phase"}},
+    }
+)
 
 
 @given(st.lists(_rows, max_size=8, unique_by=lambda row: tuple(sorted(row.items(), key=str))), st.data())
@@ -100,14 +111,27 @@ def test_rows_that_were_fetched_twice_count_once(rows: list[Row], data: st.DataO
     assert len(operators(again)) == len(again)
 
 
-@given(st.lists(_rows, min_size=1, max_size=12), st.lists(st.integers(0, 12), max_size=3))
-def test_logs_that_came_apart_are_joined_as_if_they_had_come_together(rows: list[Row], cuts: list[int]) -> None:
+_TOLD_APART = ("rank", "call_ns", "op", "communicator", "seq", "peer", "p2p_seq")
+
+
+@given(
+    st.lists(_everything, min_size=1, max_size=8, unique_by=lambda row: tuple(row[name] for name in _TOLD_APART)),
+    st.lists(st.integers(0, 7), max_size=4),
+    st.lists(st.integers(0, 12), max_size=3),
+)
+def test_logs_that_came_apart_are_joined_as_if_they_had_come_together(
+    once: list[Row], twice: list[int], cuts: list[int]
+) -> None:
+    rows = [*once, *(once[at % len(once)] for at in twice)]
     ends = [*sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     parts = [operators(rows[low:high]) for low, high in zip([0, *ends], ends, strict=False)]
     joined, whole = Operators.joined(parts), operators(rows, distinct=True)
     assert joined.communicators == whole.communicators
     assert joined.ops == whole.ops
-    for name in ("rank", "call_ns", "communicator", "op", "seq", "peer", "p2p_seq"):
+    assert joined.phases == whole.phases
+    arrays = [each.name for each in fields(Operators) if each.name not in {"communicators", "ops", "phases"}]
+    assert len(arrays) == len(COLUMNS)
+    for name in arrays:
         assert getattr(joined, name).tolist() == getattr(whole, name).tolist(), name
 
 
@@ -157,7 +181,7 @@ def test_the_last_caller_of_each_communication(entries: list[tuple[int, int]]) -
         assert seen[at] == len(together)
         assert entered[at] == max(entries[other][1] for other in together)
         assert last[at] in together
-        assert entries[int(last[at])][1] == entered[at]
+        assert last[at] == max(other for other in together if entries[other][1] == entered[at])
         assert key != UNKNOWN or call == entered[at]
 
 

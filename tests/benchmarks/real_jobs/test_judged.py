@@ -85,6 +85,17 @@ def test_the_benchmark_judges_each_job(tmp_path: Path, monkeypatch: pytest.Monke
     assert [row["slow"] for row in figures["each"]] == [None, made[1][0].fault.rank]
 
 
+def test_of_kept_jobs_those_are_judged_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judged, "judge", lambda plan, _: Judged(plan, Outcome.NOBODY, []))
+    for name in ("data4-nic", "data8-healthy", "another"):
+        (tmp_path / name).mkdir()
+    figures = gloo.run(kept=tmp_path)
+    assert [row["job"] for row in figures["each"]] == ["data8-healthy", "data4-nic"]
+    assert figures["by_fault"].keys() == {"healthy", "nic"}
+    with pytest.raises(InputError, match="none of these jobs is there"):
+        gloo.run(faults=["gpu"], kept=tmp_path)
+
+
 def test_what_there_is_not_is_refused() -> None:
     with pytest.raises(InputError, match="--shape tensor9: there is no such shape; there are data4, data8"):
         gloo.run(shapes=["tensor9"])

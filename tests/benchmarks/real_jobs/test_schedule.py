@@ -129,8 +129,8 @@ def test_plans_are_told_whole(name: str, fault: str) -> None:
             assert when[-1] < 60
             assert all(later - one > 1 for one, later in pairwise(when))
         else:
-            begin = {"gpu_fluctuation": range(12, 60, 6), "gpu_passing": range(22, 37), "gpu_growing": range(20, 60)}
-            assert when == tuple(begin.get(fault, range(30, 60)))
+            others = {"gpu_fluctuation": range(12, 60, 6), "gpu_passing": range(22, 37), "gpu_growing": range(20, 60)}
+            assert when == tuple(others.get(fault, range(30, 60)))
         assert (plan.fault.slower > 1) != (plan.fault.nic_mbps is not None)
 
 

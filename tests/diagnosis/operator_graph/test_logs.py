@@ -135,6 +135,19 @@ def without(values: Mapping[str, object], table: pa.Table = TABLE) -> pa.Table:
     return table.filter(pc.invert(hit))
 
 
+def test_whether_ends_are_logged_does_not_hang_on_what_was_asked_for_twice() -> None:
+    training = Training({0: [*[Collective("a")] * 2, *[Collective("b")] * 3]}, {"a": (0,), "b": (0,)}, iterations=8)
+    table = training.table()
+    at = table.schema.get_field_index("end_ns")
+    on_a = pc.equal(table.column("communicator"), "a")
+    table = table.set_column(at, table.schema.field(at), pc.if_else(on_a, table.column("end_ns"), None))
+    one = Logs(training.job(), ITERATIONS)
+    got(one.fetch({"a": [0]}), table=table)
+    assert one.ended(0)
+    got(one.fetch({None: [0]}), table=table)
+    assert not one.ended(0)
+
+
 def test_nothing_asked_is_nothing_missing() -> None:
     assert logs().coverage == 1.0
 

@@ -11,7 +11,9 @@ from diagnosis.job import Job, Place
 from diagnosis.operator_graph.attribution import walk
 from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
+from diagnosis.operator_graph.needs import Answer, Need
+from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate, transfers
+from schemas.catalogue import COMM_OPS
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Step, Training
 
@@ -260,6 +262,25 @@ def test_where_ends_are_not_logged_more_of_them_do(most: int, positions: set[tup
     told, asked = separated(training, "row0", settings=settings, table=bare, narrow=True)
     assert told.ranks == (1,)
     assert {need.positions for need in asked.needs if need.positions} == positions
+
+
+@pytest.mark.parametrize(
+    ("logged", "places"),
+    [("end_ns", (0, 3, 7)), ("next_call_ns", (0, 1, 3, 5, 7)), ("start_ns", ())],
+)
+def test_none_stand_for_others_unless_it_is_told_when_they_ended(logged: str, places: tuple[int, ...]) -> None:
+    training = square({}, times=8)
+    rows = [
+        {"rank": 0, "communicator": "all", "op": "all_reduce", "iteration": training.irregular, "position": place}
+        | {"seq": place, "call_ns": place * MS, logged: (place + 1) * MS}
+        for place in range(8)
+    ]
+    settings = SeparationSettings(most_operators=3, most_without_ends=5)
+    logs = Logs(training.job(), (*training.baseline, training.irregular), narrow=True)
+    search = transfers(logs, {0}, ["all"], training.irregular, training.baseline, settings)
+    assert next(search) == (Need((0,), (training.irregular,), "all"),)
+    [needed] = search.send(Answer(COMM_OPS.from_rows(rows)))
+    assert needed.positions == places
 
 
 def test_where_nobody_lists_the_operators_all_are_asked_for() -> None:
