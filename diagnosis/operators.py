@@ -125,14 +125,10 @@ class Operators:
         codes = np.unique(self.communicator[~self.point_to_point])
         return frozenset(self.communicators[code] for code in codes[codes != UNKNOWN].tolist())
 
-    def rows_of(self, rank: int) -> slice:
-        """Where the operators of one rank are: together, since operators are sorted by rank."""
-        low, high = np.searchsorted(self.rank, [rank, rank + 1])
-        return slice(int(low), int(high))
-
     def of_rank(self, rank: int) -> Self:
-        """The operators of one rank."""
-        return self.take(self.rows_of(rank))
+        """The operators of one rank: a slice, since operators are sorted by rank."""
+        low, high = np.searchsorted(self.rank, [rank, rank + 1])
+        return self.take(slice(int(low), int(high)))
 
     @classmethod
     def from_arrow(cls, table: pa.Table | pa.RecordBatch, *, distinct: bool = False) -> Self:
