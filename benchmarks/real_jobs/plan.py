@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from random import Random
 
 _SPIKES = 8
@@ -31,7 +32,7 @@ class Fault:
         """What is slow: ``gpu`` or ``nic``."""
         return "gpu" if self.nic_mbps is None else "nic"
 
-    def slows(self, rank: int, phase: str, iteration: int) -> float:
+    def slowdown(self, rank: int, phase: str, iteration: int) -> float:
         """How many times as long a rank computes in a phase of an iteration."""
         if rank != self.rank or iteration not in self.iterations or (self.phases and phase not in self.phases):
             return 1.0
@@ -157,18 +158,18 @@ SHAPES: Mapping[str, Shape] = {
 }
 
 
-# of a rank and iterations that ``planned`` fills in
-_COMPUTING: Mapping[str, Fault] = {
-    "gpu": Fault(0, (), 1.5),
-    "gpu_spikes": Fault(0, (), 2.5),
-    "gpu_fluctuation": Fault(0, (), 2.5),
-    "gpu_passing": Fault(0, (), 1.5),
-    "gpu_growing": Fault(0, (), 2.0, grows=True),
-    "gpu_forward": Fault(0, (), 2.0, ("forward",)),
-    "gpu_backward": Fault(0, (), 1.75, ("backward",)),
-    "data_loading": Fault(0, (), 100.0, ("input",)),
-    "optimizer": Fault(0, (), 20.0, ("other",)),
+_COMPUTING: Mapping[str, Callable[[int, tuple[int, ...]], Fault]] = {
+    "gpu": partial(Fault, slower=1.5),
+    "gpu_spikes": partial(Fault, slower=2.5),
+    "gpu_fluctuation": partial(Fault, slower=2.5),
+    "gpu_passing": partial(Fault, slower=1.5),
+    "gpu_growing": partial(Fault, slower=2.0, grows=True),
+    "gpu_forward": partial(Fault, slower=2.0, phases=("forward",)),
+    "gpu_backward": partial(Fault, slower=1.75, phases=("backward",)),
+    "data_loading": partial(Fault, slower=100.0, phases=("input",)),
+    "optimizer": partial(Fault, slower=20.0, phases=("other",)),
 }
+"""Faults of a rank in some iterations, by name."""
 
 FAULTS = ("healthy", *_COMPUTING, "nic")
 """A GPU computes more slowly: from the middle on; in single iterations; in every sixth; for a quarter of the run; more
@@ -198,4 +199,4 @@ def planned(shape: Shape, fault: str, seed: int) -> Plan:
             iterations = range(plan.iterations * 3 // 8, plan.iterations * 5 // 8)
         case "gpu_growing":
             iterations = range(plan.iterations // 3, plan.iterations)
-    return replace(plan, fault=replace(_COMPUTING[fault], rank=rank, iterations=tuple(iterations)))
+    return replace(plan, fault=_COMPUTING[fault](rank, tuple(iterations)))

@@ -74,7 +74,7 @@ class Rank:
         if self._drawn.random() < self._plan.other_work:
             _keep_busy(self._drawn.expovariate(1 / _OTHER_WORK_S))
         if fault:
-            seconds *= fault.slows(self._rank, step.phase, self._iteration)
+            seconds *= fault.slowdown(self._rank, step.phase, self._iteration)
         time.sleep(max(0.0, seconds * self._drawn.gauss(1, _JITTER)))
 
     def _throttle(self) -> None:

@@ -156,8 +156,8 @@ def transfers(
 def _sampled(logs: Logs, names: Collection[str], iteration: int, settings: SeparationSettings) -> dict[str, Ints]:
     """Places that stand for all of a communicator, where it has more collectives an iteration than are looked at.
 
-    They are spread evenly, so that of each communicator as many are compared. Where those that others than a rank with
-    all of its rows here have told of are enough, they are of these.
+    They are spread evenly, so that of each communicator as many are compared; over those places alone, if they are
+    enough, that members have told of whose logs were not read whole: these need not be asked for again.
     """
     operators, sampled = logs.operators, dict[str, Ints]()
     asked = np.isin(operators.communicator, [code for code, of in enumerate(operators.communicators) if of in names])

@@ -136,10 +136,10 @@ def test_plans_are_told_whole(name: str, fault: str) -> None:
 
 def test_a_fault_slows_its_rank_in_its_phases_and_iterations() -> None:
     fault = Fault(3, (5, 6, 7, 8), slower=3.0, phases=("forward",))
-    assert [fault.slows(3, "forward", iteration) for iteration in (4, 5, 8, 9)] == [1.0, 3.0, 3.0, 1.0]
-    assert fault.slows(3, "backward", 5) == fault.slows(2, "forward", 5) == 1.0
+    assert [fault.slowdown(3, "forward", iteration) for iteration in (4, 5, 8, 9)] == [1.0, 3.0, 3.0, 1.0]
+    assert fault.slowdown(3, "backward", 5) == fault.slowdown(2, "forward", 5) == 1.0
     growing = Fault(3, (5, 6, 7, 8), slower=3.0, grows=True)
-    assert [growing.slows(3, "any", iteration) for iteration in (4, 5, 6, 7, 8)] == [1.0, 1.5, 2.0, 2.5, 3.0]
+    assert [growing.slowdown(3, "any", iteration) for iteration in (4, 5, 6, 7, 8)] == [1.0, 1.5, 2.0, 2.5, 3.0]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -150,7 +150,7 @@ def test_a_fault_slows_what_its_rank_does(fault: str) -> None:
         return
     steps = list(iteration(plan, plan.fault.rank))
     phases = {step.phase for step in steps if isinstance(step, Compute)}
-    slowed = {phase for phase in phases if plan.fault.slows(plan.fault.rank, phase, plan.fault.iterations[-1]) > 1}
+    slowed = {phase for phase in phases if plan.fault.slowdown(plan.fault.rank, phase, plan.fault.iterations[-1]) > 1}
     assert bool(slowed) == (plan.fault.device == "gpu")
 
 
