@@ -10,8 +10,10 @@ was lost, an operator without a usual duration) is unknown: neither normal nor a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -137,24 +139,26 @@ class Search:
 
     @property
     def visited(self) -> tuple[int, ...]:
-        """Ranks that the search stood on, in order."""
+        """Ranks whose logs the search asked for whole, in order."""
         return tuple(self._ranks)
 
     def run(self, pivot: int) -> Generator[Needs, Answer, list[Root]]:
         """Search from every abnormal operator of the pivot."""
         yield from self.logs.fetch_ended([pivot])
-        ahead: list[tuple[Call, Path]] = [(call, (pivot,)) for call in self._verdicts().abnormal_before(pivot)]
+        self._ranks[pivot] = None
+        earliest_first = reversed(self._verdicts().abnormal_before(pivot))
+        ahead: deque[tuple[Call, Path]] = deque((call, (pivot,)) for call in earliest_first)
         while ahead:
-            call, path = ahead.pop()
+            call, path = ahead.popleft()
             if call in self._seen:
                 continue
-            if len({*self._ranks, call.rank}) > MOST_RANKS:
-                self.bounded = True
-                continue
             self._seen.add(call)
-            self._ranks[call.rank] = None
             following = yield from self._locate_neighbour(call, path)
-            ahead += following[::-1]
+            view = self._verdicts()
+            if view.operators.is_point_to_point(view.row(call)):
+                ahead.extendleft(reversed(following))  # depth first, along the pipeline
+            else:
+                ahead.extend(following)  # breadth first: all members of the collective before what is behind one
         return self.roots
 
     def _locate_neighbour(self, call: Call, path: Path) -> Generator[Needs, Answer, list[tuple[Call, Path]]]:
@@ -165,7 +169,7 @@ class Search:
         view = self._verdicts()
         row = view.row(call)
         others = self._others(view, row)
-        normal = [view.call(int(at)) for at in others[view.judged[others] & ~view.abnormal[others]]]
+        normal = self._within_bound([view.call(int(at)) for at in others[view.judged[others] & ~view.abnormal[others]]])
         abnormal = reference(view.operators, row), int(view.excess_ns[row])
         if not normal:
             if (yield from self._all_abnormal(call, members)):
@@ -174,6 +178,13 @@ class Search:
         self.waits.extend(_wait(view, row, other.rank) for other in normal)
         yield from self.logs.fetch_ended([other.rank for other in normal])
         return [ahead for other in normal for ahead in self._backtrack(other, path, *abnormal)]
+
+    def _within_bound(self, normal: list[Call]) -> list[Call]:
+        """Those whose logs the search may still ask for."""
+        ranks = dict.fromkeys((*self._ranks, *(other.rank for other in normal)))
+        self.bounded |= len(ranks) > MOST_RANKS
+        self._ranks = dict.fromkeys(islice(ranks, MOST_RANKS))
+        return [other for other in normal if other.rank in self._ranks]
 
     def _fetch_part(self, view: Verdicts, call: Call, members: Sequence[int]) -> Generator[Needs, Answer, None]:
         """What the members did in an operator: of a collective just that one, where statistics tell what is usual.
@@ -200,7 +211,6 @@ class Search:
         path = path if path[-1] == call.rank else (*path, call.rank)
         earlier = view.abnormal_before(call.rank, row, most=None if view.operators.is_point_to_point(row) else 1)
         if not earlier:
-            self._ranks[call.rank] = None
             self._add(COMPUTE, view, row, path, abnormal, excess_ns)
         return [(at, path) for at in earlier]
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diagnosis.operators import UNKNOWN, Operators
+
+MOST_WAITS = 256
+"""As many waits are told of one search; a rank waits for another in thousands of operators of an iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,16 @@ class Leaf:
     iteration: int
     operator: OperatorRef
     path: tuple[int, ...]
+
+
+def largest_waits(waits: Iterable[Wait]) -> tuple[Wait, ...]:
+    """The waits with those of one rank for another in the same communicator and op put together, longest first: the
+    ``MOST_WAITS`` longest.
+    """
+    lost: Counter[tuple[int, int, str, str]] = Counter()
+    for wait in waits:
+        lost[wait.waiting_rank, wait.awaited_rank, wait.communicator, wait.op] += wait.ns
+    return tuple(Wait(*who, ns) for who, ns in lost.most_common(MOST_WAITS))
 
 
 def reference(operators: Operators, row: int) -> OperatorRef:

@@ -19,7 +19,7 @@ from diagnosis.job import Job
 from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.attribution import Walk, walk
 from diagnosis.operator_graph.host import HostSettings, slow_hosts
-from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait
+from diagnosis.operator_graph.leaf import Leaf, OperatorRef, Wait, largest_waits
 from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import MOST_ROWS, Logs
 from diagnosis.operator_graph.needs import Answer, Needs
@@ -170,7 +170,7 @@ def locate(
     culprits = yield from _rated(logs, culprits, irregularity, settings)
     return Location(
         culprits=tuple(sorted(culprits, key=lambda c: (-c.share, c.ranks))),
-        waits=tuple(found.waits),
+        waits=largest_waits(found.waits),
         visited=tuple(found.visited),
         coverage=logs.coverage,
         clock_error_ns=found.clock_error_ns,

@@ -136,6 +136,35 @@ def test_figure_19b_the_search_passes_from_one_group_to_the_next() -> None:
     assert found.roots[0].leaf.path == (2, 1, 0)
 
 
+def test_collectives_are_searched_breadth_first() -> None:
+    """Rank 0 waits for two members, each of whom waited for another, who waited for one that computes slowly."""
+    programs: dict[int, list[Step]] = {0: [Compute(), Collective("all")]}
+    groups: dict[str, tuple[int, ...]] = {"all": (0, 1, 2)}
+    for near, far, slow in ((1, 3, 5), (2, 4, 6)):
+        programs[near] = [Compute(), Collective(f"near {near}"), Collective("all")]
+        programs[far] = [Compute(), Collective(f"far {near}"), Collective(f"near {near}")]
+        programs[slow] = [Compute(extra_ms=50), Collective(f"far {near}")]
+        groups |= {f"near {near}": (near, far), f"far {near}": (far, slow)}
+    found, _ = searched(Training(programs, groups), pivot=0)
+    assert causes(found.roots) == [(COMPUTE, 5, None), (COMPUTE, 6, None)]
+    assert found.visited == (0, 1, 2, 3, 4, 5, 6)
+
+
+def test_sends_and_receives_are_searched_depth_first() -> None:
+    """Stage 0 waits for stage 1 twice: what is behind the first wait is looked at before the second."""
+    training = Training(
+        {
+            0: [Compute(), Recv(1), Compute(), Recv(1)],
+            1: [Compute(), Recv(2), Send(0), Compute(), Recv(3), Send(0)],
+            2: [Compute(extra_ms=50), Send(1)],
+            3: [Compute(extra_ms=150), Send(1)],
+        }
+    )
+    found, _ = searched(training, pivot=0)
+    assert found.visited == (0, 1, 2, 3)
+    assert [root.leaf.rank for root in found.roots] == [2, 3]
+
+
 def test_the_case_of_section_5_3() -> None:
     found, asked = searched(reduced(), pivot=0)
     assert causes(found.roots) == [(COMPUTE, SLOW, None)]
@@ -528,6 +557,19 @@ def test_a_search_of_too_many_ranks_gives_up(monkeypatch: pytest.MonkeyPatch) ->
     answered(one.run(0), pa.Table.from_pylist(rows, schema=SCHEMA))
     assert one.roots == []
     assert (len(one.visited), one.bounded) == (12, True)
+
+
+def test_members_beyond_the_bound_are_not_asked_for_their_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a large group but one computed as slowly: the one waited for more of them than may be searched."""
+    monkeypatch.setattr(algorithm_1, "MOST_RANKS", 5)
+    last: list[Step] = [Compute(), Collective("g")]
+    programs: dict[int, list[Step]] = {rank: [Compute(extra_ms=50 if rank else 0), *last] for rank in range(20)}
+    training = Training(programs, {"g": tuple(range(20))})
+    found, asked = searched(training, pivot=0, statistics=True)
+    whole = {rank for need in asked.needs if need.communicator is None for rank in need.ranks}
+    assert whole == set(found.visited) == set(range(5))
+    assert found.bounded
+    assert [root.leaf.rank for root in found.roots] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("most_rows", range(1, 80, 5))
