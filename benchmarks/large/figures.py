@@ -43,17 +43,11 @@ def summarise(scores: Sequence[LargeScore]) -> Figures:
     faults = [(score, fault) for score in faulty for fault in must_be_named(score.faults)]
     return {
         "runs": {"faulty": len(faulty), "healthy": len(healthy), "ranks": sizes_of(scores)},
-        "top_k": _top(faults, SETS),
-        "ambiguity_sets": dict(sorted(Counter(size for score, _ in faults for size in score.set_sizes).items())),
-        "top_k_of_single_devices": {
-            **_top(faults, WHOLE),
-            "by": {name: _by(faults, key, WHOLE) for name, key in STRATA.items()},
-        },
-        "top_k_between": _by(_between(faulty), STRATA["pattern"]),
+        "top_k": _places(faults, _between(faulty), WHOLE),
+        "top_k_by_evidence": _places(faults, _between(faulty), SETS),
+        "sizes_by_evidence": dict(sorted(Counter(size for score, _ in faults for size in score.set_sizes).items())),
         "by_search": _by_search(faulty),
-        "by": {name: _by(faults, key) for name, key in STRATA.items()},
-        "strata": _strata(faults),
-        "k": {name: _by_k(faults, name) for name in (SETS, *VARIANTS, *_BASELINES)},
+        "k": {name: _by_k(faults, name) for name in (*VARIANTS, SETS, *_BASELINES)},
         "incidents": verdicts_on(faulty),
         "named": share(sum(f.outcome == NAMED and f.cause_right for _, f in faults), len(faults)),
         "healthy_without_incident": share(sum(not score.said for score in healthy), len(healthy)),
@@ -64,7 +58,7 @@ def summarise(scores: Sequence[LargeScore]) -> Figures:
         "traffic": _traffic(scores),
         "cost_s": _cost(scores),
         "failures": [failure for score in scores for failure in failures_of(score)],
-        "not_in_top_k": [_missed(score, fault) for score, fault in faults if not _in_top(score, fault, SETS)],
+        "not_in_top_k": [_missed(score, fault) for score, fault in faults if not _in_top(score, fault, WHOLE)],
     }
 
 
@@ -84,6 +78,18 @@ def _top(faults: Sequence[_Fault], ranking: str) -> Figures:
     return {
         "in_top_k": share(sum(_in_top(score, fault, ranking) for score, fault in faults), len(faults)),
         "first": _among(faults, ranking, 1),
+    }
+
+
+def _places(faults: Sequence[_Fault], between: Sequence[_Fault], ranking: str) -> Figures:
+    """Where a ranking has the faults: all, by what they are split by, and by kind crossed with pattern; and those that
+    are between.
+    """
+    return {
+        **_top(faults, ranking),
+        "by": {name: _by(faults, key, ranking) for name, key in STRATA.items()},
+        "strata": _by(faults, lambda _, fault: f"{fault.kind}, {fault.pattern}", ranking),
+        "between": _by(between, STRATA["pattern"], ranking),
     }
 
 
@@ -107,16 +113,11 @@ def _by_search(scores: Sequence[LargeScore]) -> Figures | None:
     return share(sum(score.alone.right for score in scores), sum(score.alone.searches for score in scores))
 
 
-def _by(faults: Iterable[_Fault], key: Callable[[LargeScore, FaultScore], str], ranking: str = SETS) -> Figures:
+def _by(faults: Iterable[_Fault], key: Callable[[LargeScore, FaultScore], str], ranking: str) -> Figures:
     groups: dict[str, list[_Fault]] = {}
     for score, fault in faults:
         groups.setdefault(key(score, fault), []).append((score, fault))
     return {name: _top(of, ranking)["in_top_k"] for name, of in sorted(groups.items())}
-
-
-def _strata(faults: Sequence[_Fault]) -> Figures:
-    """Kind of fault crossed with pattern."""
-    return _by(faults, lambda _, fault: f"{fault.kind}, {fault.pattern}")
 
 
 def _traffic(scores: Sequence[LargeScore]) -> Figures:
@@ -159,4 +160,4 @@ def _cost(scores: Sequence[LargeScore]) -> Figures:
 
 def _missed(score: LargeScore, fault: FaultScore) -> Figures:
     where = {"seed": score.seed, "kind": fault.kind, "pattern": fault.pattern, "dimensions": score.asked.dimensions}
-    return {**where, "slowdown": fault.slowdown, "place": fault.places.get(SETS), "searched": score.searched}
+    return {**where, "slowdown": fault.slowdown, "place": fault.places.get(WHOLE), "searched": score.searched}

@@ -9,7 +9,8 @@ from benchmarks.simulated.rankings import ALL_PLACES
 from diagnosis.ranking.devices import Implication, RankingSettings, rank
 
 WHOLE = "prior and decay"
-"""The ranking as it is by default."""
+"""The ranking as it is by default; a place is one set of devices that carry identical traffic, and of sets with equal
+evidence all take the last place."""
 
 SETS = "ambiguity sets"
 """Places as the ranking tells them: what nothing in the evidence tells apart shares one, however many it is."""

@@ -13,7 +13,16 @@ from benchmarks.simulated.figures import Figures
 from offbeat.settings import Settings
 from producers.simulation import LazyRun
 
-_TOLD = ("top_k", "by_search", "named", "incidents", "healthy_without_incident", "iterations", "cost_s")
+_TOLD = (
+    "top_k",
+    "top_k_by_evidence",
+    "by_search",
+    "named",
+    "incidents",
+    "healthy_without_incident",
+    "iterations",
+    "cost_s",
+)
 """The figures that are compared."""
 
 

@@ -22,16 +22,26 @@ HEALTHY = replace(
 
 def test_places_are_counted_by_ranking_and_by_k() -> None:
     told = summarise([SCORE, OTHER, HEALTHY])
-    assert told["top_k"] == {"in_top_k": share(1, 2), "first": share(1, 2)}
+    ranked = told["top_k"]
+    assert (ranked["in_top_k"], ranked["first"]) == (share(1, 2), share(1, 2))
     assert told["k"][WHOLE] == {"1": share(1, 2), "2": share(1, 2), "3": share(1, 2), "5": share(1, 2)}
     assert told["k"]["without prior"] == {"1": share(1, 2), "2": share(1, 2), "3": share(2, 2), "5": share(2, 2)}
-    assert told["by"]["kind"] == {"nic_slow": share(1, 1), "tor_slow": share(0, 1)}
-    assert told["by"]["dimensions"] == {"3D": share(1, 1), "6D": share(0, 1)}
-    assert told["strata"] == {"nic_slow, persistent": share(1, 1), "tor_slow, persistent": share(0, 1)}
-    assert told["top_k_of_single_devices"]["by"]["kind"] == {"nic_slow": share(1, 1), "tor_slow": share(0, 1)}
-    assert told["by"]["phases and microbatches"] == {"given": share(1, 2)}
+    assert ranked["by"]["kind"] == {"nic_slow": share(1, 1), "tor_slow": share(0, 1)}
+    assert ranked["by"]["dimensions"] == {"3D": share(1, 1), "6D": share(0, 1)}
+    assert ranked["strata"] == {"nic_slow, persistent": share(1, 1), "tor_slow, persistent": share(0, 1)}
+    assert ranked["by"]["phases and microbatches"] == {"given": share(1, 2)}
     [missed] = told["not_in_top_k"]
     assert (missed["seed"], missed["place"]) == (5, None)
+
+
+def test_what_the_evidence_does_not_tell_apart_is_counted_beside() -> None:
+    """One of 16 spines that tie: in place by the evidence, and not by the rule that binds."""
+    tied = replace(FAULT, kind="spine_slow", places={**FAULT.places, WHOLE: 16, SETS: 1})
+    told = summarise([replace(SCORE, faults=(tied,), set_sizes=(16,))])
+    assert (told["top_k"]["in_top_k"], told["top_k_by_evidence"]["in_top_k"]) == (share(0, 1), share(1, 1))
+    assert told["top_k_by_evidence"]["by"]["kind"] == {"spine_slow": share(1, 1)}
+    assert told["sizes_by_evidence"] == {16: 1}
+    assert [missed["place"] for missed in told["not_in_top_k"]] == [16]
 
 
 def test_with_several_faults_as_many_places_count() -> None:
@@ -44,7 +54,7 @@ def test_a_fault_that_need_not_be_named_is_not_scored() -> None:
     told = summarise([replace(SCORE, faults=(replace(THIRD, weight="between"),))])
     assert told["top_k"]["in_top_k"] is None
     assert told["not_scored"] == 1
-    assert told["top_k_between"] == {"persistent": share(0, 1)}
+    assert told["top_k"]["between"] == told["top_k_by_evidence"]["between"] == {"persistent": share(0, 1)}
 
 
 def test_what_single_searches_say_is_counted_beside() -> None:
