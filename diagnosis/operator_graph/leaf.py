@@ -54,13 +54,14 @@ class Leaf:
 
 
 def largest_waits(waits: Iterable[Wait]) -> tuple[Wait, ...]:
-    """The waits with those of one rank for another in the same communicator and op put together, longest first: the
-    ``MOST_WAITS`` longest.
+    """The waits with those of one rank for another in the same communicator and op put together: the ``MOST_WAITS``
+    longest, in the order in which the search passed them.
     """
     lost: Counter[tuple[int, int, str, str]] = Counter()
     for wait in waits:
         lost[wait.waiting_rank, wait.awaited_rank, wait.communicator, wait.op] += wait.ns
-    return tuple(Wait(*who, ns) for who, ns in lost.most_common(MOST_WAITS))
+    longest = dict(lost.most_common(MOST_WAITS))
+    return tuple(Wait(*who, ns) for who, ns in lost.items() if who in longest)
 
 
 def reference(operators: Operators, row: int) -> OperatorRef:
