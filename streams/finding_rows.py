@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diagnosis.job import Job
-from diagnosis.operator_graph.locate import Culprit, Irregularity, Location
+from diagnosis.operator_graph.culprits import Culprit
+from diagnosis.operator_graph.locate import Irregularity, Location
 from streams.findings import device_rows
 from streams.identity import identity
 

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diagnosis.causes import Cause
 from diagnosis.collective.grid import ComparisonRules, Grid, Usual, kind_of
 from diagnosis.collective.participation import UNKNOWN
 from diagnosis.collective.stragglers import extended
-from diagnosis.collective.verdict import Cause, Verdict
+from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
 
 _SENDING = 0.25

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diagnosis.causes import Level
 from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.chronological import Late, by_clock, computing, first_anomaly, late_members
 from diagnosis.collective.clocks import clocks
@@ -25,7 +26,7 @@ from diagnosis.collective.stragglers import (
     slow_in_custom,
 )
 from diagnosis.collective.traffic_map import combines, explained
-from diagnosis.collective.verdict import BESIDE, Level, Verdict, by_machine, distinct, strength
+from diagnosis.collective.verdict import BESIDE, Verdict, by_machine, distinct, strength
 from diagnosis.collective.weight import lost_ns, prolonged_ns
 from diagnosis.job import Job
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
+from diagnosis.causes import Cause, Level
 from diagnosis.job import Job
-
-Cause = Literal["compute_slow", "communication_slow", "host_slow", "hang_not_entered", "hang_hardware", "imbalance"]
-Level = Literal["device", "machine", "group"]
 
 BESIDE = 5.0
 """A deviation that is this much smaller than another is its consequence."""

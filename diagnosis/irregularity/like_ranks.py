@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from diagnosis.arrays import Ints
+from diagnosis.causes import Cause, Level
 from diagnosis.irregularity.summaries import Summaries, shape
 from diagnosis.job import Job
 from diagnosis.robust import NORMAL_MAD
@@ -63,8 +64,8 @@ class Slow:
     ``excess_ns`` is what it costs the iteration, ``alike`` how many were compared.
     """
 
-    cause: str
-    level: str
+    cause: Cause
+    level: Level
     ranks: tuple[int, ...]
     candidates: tuple[tuple[int, ...], ...]
     devices: tuple[Device, ...]
@@ -185,7 +186,7 @@ def _transferring(
     at_fault = tuple(rank for rank, by in beside.items() if by >= least)
     ranks = at_fault if len(at_fault) == 1 else members
     candidates = () if len(ranks) == 1 else tuple((rank,) for rank in ranks)
-    level = "device" if len(ranks) == 1 else "group"
+    level: Level = "device" if len(ranks) == 1 else "group"
     devices = job.carriers(members, ranks)
     yield Slow("communication_slow", level, ranks, candidates, devices, worst, excess_ns, alike)
 

@@ -27,7 +27,7 @@ from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.verdicts import Call, Verdicts, judge
 from diagnosis.operators import UNKNOWN
 
-MOST_RANKS = 256
+MOST_VISITED = 256
 """A search goes on from no more ranks than this; the published case stands on four of 3,072."""
 
 COMPUTE, NETWORK = "COMPUTE", "NETWORK"
@@ -54,7 +54,7 @@ class Found:
 
     Of roots whose times differ by less than ``uncertainty_ns``, the clocks do not tell which came first;
     ``clock_error_ns`` is how far those of the visited ranks may be off. ``bounded``: a search stopped at
-    ``MOST_RANKS``, so that roots may be missing.
+    ``MOST_VISITED``, so that roots may be missing.
     """
 
     roots: tuple[Root, ...]
@@ -182,8 +182,8 @@ class Search:
     def _within_bound(self, normal: list[Call]) -> list[Call]:
         """Those whose logs the search may still ask for."""
         ranks = dict.fromkeys((*self._ranks, *(other.rank for other in normal)))
-        self.bounded |= len(ranks) > MOST_RANKS
-        self._ranks = dict.fromkeys(islice(ranks, MOST_RANKS))
+        self.bounded |= len(ranks) > MOST_VISITED
+        self._ranks = dict.fromkeys(islice(ranks, MOST_VISITED))
         return [other for other in normal if other.rank in self._ranks]
 
     def _fetch_part(self, view: Verdicts, call: Call, members: Sequence[int]) -> Generator[Needs, Answer, None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -51,23 +51,25 @@ class HostSettings:
     least_each: float = 0.2
 
 
+Whose = Literal["device", "host", "either"]
+"""Whose fault it is that a leaf lost time: that of its GPU or its NVLinks, of its host, or of one of these."""
+
+
 def slow_hosts(
     logs: Logs, leaves: Sequence[Leaf], baseline: Sequence[int], settings: HostSettings
-) -> Generator[Needs, Answer, list[bool | None]]:
-    """Of each leaf, whether its host is slow rather than its GPU or NVLinks; None: it may as well be. Hosts of too few
-    ranks are not.
-    """
-    told: list[bool | None] = []
+) -> Generator[Needs, Answer, list[Whose]]:
+    """Whose fault each leaf is; hosts of too few ranks are not told from their GPUs and NVLinks."""
+    told: list[Whose] = []
     for leaf in leaves:
         mates = _mates(logs.job, leaf.rank, settings.most_mates)
         ended = logs.ended(leaf.rank)
         if len(mates) < settings.least_mates:
-            told.append(False)
+            told.append("device")
         elif ended and leaf.communicator is not None:  # to split its transfers the walk has seen its members' calls
-            told.append(_members_call_apart(logs, leaf, leaf.communicator, baseline, settings))
+            told.append("host" if _members_call_apart(logs, leaf, leaf.communicator, baseline, settings) else "device")
         elif ended:
             yield from logs.fetch({None: mates})
-            told.append(_compute_alike(logs, leaf, mates, baseline, settings))
+            told.append("host" if _compute_alike(logs, leaf, mates, baseline, settings) else "device")
         else:
             told.append((yield from _without_ends(logs, leaf, mates, baseline, settings)))
     return told
@@ -75,12 +77,12 @@ def slow_hosts(
 
 def _without_ends(
     logs: Logs, leaf: Leaf, mates: Sequence[int], baseline: Sequence[int], settings: HostSettings
-) -> Generator[Needs, Answer, bool | None]:
-    """Whether the host of a leaf is slow, by calls alone; None: that cannot be told."""
+) -> Generator[Needs, Answer, Whose]:
+    """Whose fault a leaf is, by calls alone."""
     if leaf.communicator is not None:
         yield from logs.fetch({leaf.communicator: leaf.members})
         if _members_call_apart(logs, leaf, leaf.communicator, baseline, settings):
-            return True
+            return "host"
     a_call_ns = _lost_a_call(logs, leaf)
     ranks = (leaf.rank, *mates)
     names = [name for name in _abroad(logs.job, ranks) if len(logs.job.members[name]) <= settings.most_members]
@@ -191,14 +193,15 @@ def _go_on_late(
     baseline: Sequence[int],
     a_call_ns: float,
     settings: HostSettings,
-) -> bool | None:
-    """Whether all ranks at hand went on later than usual after operators on communicators with other hosts, where the
-    leaf lost ``a_call_ns`` in each of its operators.
+) -> Whose:
+    """Whose fault a leaf is that lost ``a_call_ns`` in each of its operators: the host's, where all ranks at hand went
+    on later than usual after operators on communicators with other hosts.
 
-    None: they did, but no more than they do by chance, or by as much as clocks may be off that slow NVLinks disturb.
+    Either's, where they did, but no more than they do by chance, or by as much as clocks may be off that slow NVLinks
+    disturb.
     """
     if not len(logs.operators):
-        return None
+        return "either"
     clocks = logs.clocks()
     error_ns = 0  # of a rank that computes its own log tells, and clocks that are off shift it with its mates
     if leaf.communicator is not None:
@@ -209,13 +212,13 @@ def _go_on_late(
     told = [_onward(delays, on, rank, leaf.iteration, baseline, settings) for rank in ranks]
     known = [one for one in told if one is not None]
     if len(known) <= settings.least_mates:
-        return None
+        return "either"
     are_late = all(
         one.late > max(settings.least_slowdown * one.usual, settings.least_share * a_call_ns) for one in known
     )
     if not are_late or min(one.late for one in known) < settings.alike * max(one.late for one in known):
-        return False
-    return True if all(one.late > max(one.chance, error_ns) for one in known) else None
+        return "device"
+    return "host" if all(one.late > max(one.chance, error_ns) for one in known) else "either"
 
 
 def _onward(

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from diagnosis.job import Job, Layout, Place
+from diagnosis.operator_graph.culprits import Culprit
 from diagnosis.operator_graph.leaf import OperatorRef, Wait
-from diagnosis.operator_graph.locate import Culprit, Irregularity, Location
+from diagnosis.operator_graph.locate import Irregularity, Location
 from diagnosis.topology import Device
 from schemas.catalogue import FINDINGS
 from schemas.message import decode, encode

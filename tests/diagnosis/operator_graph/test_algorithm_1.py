@@ -529,7 +529,7 @@ def test_roots_closer_than_the_clocks_can_tell_are_all_kept() -> None:
 
 def test_a_search_of_too_many_ranks_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring of ranks, each awaiting the next: more of them than a search may stand on."""
-    monkeypatch.setattr(algorithm_1, "MOST_RANKS", 12)
+    monkeypatch.setattr(algorithm_1, "MOST_VISITED", 12)
     ranks = 16
     rows: list[Row] = []
     for rank in range(ranks):
@@ -561,7 +561,7 @@ def test_a_search_of_too_many_ranks_gives_up(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_members_beyond_the_bound_are_not_asked_for_their_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a large group but one computed as slowly: the one waited for more of them than may be searched."""
-    monkeypatch.setattr(algorithm_1, "MOST_RANKS", 5)
+    monkeypatch.setattr(algorithm_1, "MOST_VISITED", 5)
     last: list[Step] = [Compute(), Collective("g")]
     programs: dict[int, list[Step]] = {rank: [Compute(extra_ms=50 if rank else 0), *last] for rank in range(20)}
     training = Training(programs, {"g": tuple(range(20))})

@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 from diagnosis.irregularity.monitor import IterationMonitor
 from diagnosis.job import Job, Layout
 from diagnosis.operator_graph.locate import (
-    COMPUTE,
-    MIXED,
-    NETWORK,
     Irregularity,
     LocateSettings,
     Location,
@@ -48,7 +45,7 @@ def of_training(training: Training, *, excess_ms: float, pivots: tuple[int, ...]
 @pytest.mark.parametrize("rank", [0, 3, 5, 6])
 def test_a_slow_gpu(rank: int, iteration: int) -> None:
     location, _ = located(run(gpu_slow(rank)), iteration)
-    assert named(location) == {(COMPUTE, "device", (rank,))}
+    assert named(location) == {("compute_slow", "device", (rank,))}
     [culprit] = location.culprits
     assert culprit.devices == (run(gpu_slow(rank)).job.gpu(rank),)
     assert culprit.share > 0.7
@@ -60,13 +57,13 @@ def test_a_slow_gpu(rank: int, iteration: int) -> None:
 @pytest.mark.parametrize("rank", [2, 6])
 def test_a_slow_nic(rank: int, iteration: int) -> None:
     location, _ = located(run(nic_slow(rank)), iteration)
-    assert named(location) == {(NETWORK, "device", (rank,))}
+    assert named(location) == {("communication_slow", "device", (rank,))}
     assert [device.kind for device in location.culprits[0].devices] == ["nic"]
 
 
 def test_both_at_once() -> None:
     location, _ = located(run(gpu_slow(5), nic_slow(2)))
-    assert named(location) == {(COMPUTE, "device", (5,)), (NETWORK, "device", (2,))}
+    assert named(location) == {("compute_slow", "device", (5,)), ("communication_slow", "device", (2,))}
     first, second = location.culprits
     assert first.share >= second.share
 
@@ -85,7 +82,7 @@ def test_a_fault_that_bubbles_hide_is_nothing() -> None:
     judged = [monitor.judge(i, duration) for i, duration in enumerate(hidden.truth.durations_ns)]
     assert not any(judgement.irregular for judgement in judged)
     location, _ = located(run(gpu_slow(0, 1.004), nic_slow(6)))
-    assert named(location) == {(NETWORK, "device", (6,))}
+    assert named(location) == {("communication_slow", "device", (6,))}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -149,7 +146,7 @@ def test_slow_nvlinks_are_told_though_ends_are_not_logged(pivots: tuple[int, ...
     training, job, table = replicas_without_ends((), fabric_ms=15)
     location, _ = answered(locate(job, of_training(training, excess_ms=45, pivots=pivots)), table)
     [culprit] = location.culprits
-    assert (culprit.cause, culprit.ranks) == (NETWORK, (0, 1))
+    assert (culprit.cause, culprit.ranks) == ("communication_slow", (0, 1))
     assert "nvlink" in {device.kind for device in culprit.devices}
 
 
@@ -158,7 +155,7 @@ def test_a_culprit_beside_a_common_slowdown_bears_only_its_own_part(culprit: int
     training = alike(20, culprit, more_ms=60)
     asked = of_training(training, excess_ms=80, pivots=(0, 2, 5, 7))
     location, _ = answered(locate(training.job(), asked), training.table())
-    assert named(location) == {(COMPUTE, "device", (culprit,))}
+    assert named(location) == {("compute_slow", "device", (culprit,))}
     assert location.culprits[0].excess_ns == pytest.approx(60 * MS, rel=0.03)
 
 
@@ -174,7 +171,7 @@ def test_so_does_one_that_the_walk_comes_to_amid_the_iteration(phase: int, commo
     training = Training({rank: program(rank) for rank in range(5)}, {"g": tuple(range(5))})
     asked = of_training(training, excess_ms=60 + 7 * common_ms, pivots=(0, 1, 3))
     location, _ = answered(locate(training.job(), asked), training.table())
-    assert named(location) == {(COMPUTE, "device", (2,))}
+    assert named(location) == {("compute_slow", "device", (2,))}
     assert location.culprits[0].excess_ns == pytest.approx(60 * MS, rel=0.05)
 
 
@@ -231,12 +228,12 @@ def test_who_lost_little_beside_one_who_explains_all_changed_nothing(
     training = Training({rank: program(rank) for rank in range(8)}, {"all": tuple(range(8))})
     asked = of_training(training, excess_ms=50, pivots=(0, 2, 5, 7))
     location, _ = answered(locate(training.job(), asked), training.table())
-    assert named(location) == {(COMPUTE, "device", (rank,)) for rank in ((3, 5) if both else (3,))}
+    assert named(location) == {("compute_slow", "device", (rank,)) for rank in ((3, 5) if both else (3,))}
 
 
 def test_a_single_pivot_that_is_the_culprit_itself() -> None:
     location, _ = located(run(gpu_slow(5)), starts=(5,))
-    assert named(location) == {(COMPUTE, "device", (5,))}
+    assert named(location) == {("compute_slow", "device", (5,))}
 
 
 @pytest.mark.parametrize("fault", [gpu_slow(5), nic_slow(6)], ids=["gpu", "nic"])
@@ -255,7 +252,7 @@ def test_a_culprit_whose_logs_are_missing_is_unknown(fault: Fault, ends: bool) -
 def test_a_culprit_is_found_though_a_pivot_does_not_answer(away: tuple[int, ...]) -> None:
     """Not even the first one, whose clock the others would be read on."""
     location, _ = located(run(gpu_slow(3)), missing=away, starts=(away[0], 2, 3))
-    assert named(location) == {(COMPUTE, "device", (3,))}
+    assert named(location) == {("compute_slow", "device", (3,))}
     assert location.coverage < 1
 
 
@@ -295,8 +292,8 @@ def test_mixed_slowness_of_one_rank() -> None:
     location, _ = answered(locate(training.job(), asked), training.table())
     [culprit] = [c for c in location.culprits if 1 in c.ranks and c.level == "device"]
     assert culprit.ranks == (1,)
-    assert culprit.cause in {COMPUTE, MIXED}
-    assert {c.cause for c in location.culprits} & {MIXED, NETWORK}
+    assert culprit.cause in {"compute_slow", "mixed_slow"}
+    assert {c.cause for c in location.culprits} & {"mixed_slow", "communication_slow"}
 
 
 @pytest.mark.parametrize(("fault", "rank"), [(gpu_slow(5), 5), (nic_slow(2), 2)], ids=["gpu", "nic"])
@@ -465,11 +462,11 @@ def test_the_published_search_names_gpus_and_whole_groups() -> None:
     )
     asked = of_training(slow, excess_ms=50, pivots=(0, 2))
     location, _ = answered(locate(slow.job(), asked, AS_PUBLISHED), slow.table())
-    assert named(location) == {(COMPUTE, "device", (3,))}
+    assert named(location) == {("compute_slow", "device", (3,))}
     assert location.culprits[0].irregularity_rate > 0.9
     link = replace(slow, programs={rank: [Compute(), Collective("g", extra_ms=50)] for rank in range(4)})
     location, _ = answered(locate(link.job(), asked, AS_PUBLISHED), link.table())
-    assert named(location) == {(NETWORK, "group", (0, 1, 2, 3))}
+    assert named(location) == {("communication_slow", "group", (0, 1, 2, 3))}
     assert location.culprits[0].candidates == ((0,), (1,), (2,), (3,))
 
 

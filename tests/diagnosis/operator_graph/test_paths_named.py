@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from diagnosis.job import Job
-from diagnosis.operator_graph.locate import Culprit
+from diagnosis.operator_graph.culprits import Culprit
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from producers.simulation.scenario import FabricShape
 from tests.diagnosis.operator_graph.small_jobs import FAULTY, located

@@ -5,7 +5,6 @@ from typing import Literal
 import pytest
 
 from diagnosis.operator_graph.algorithm_1 import COMPUTE, Search
-from diagnosis.operator_graph.locate import COMPUTE as COMPUTE_SLOW
 from diagnosis.operator_graph.locate import Irregularity, LocateSettings, locate
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operators import Operators, last_callers
@@ -55,7 +54,7 @@ def test_the_slow_gpu_is_named_from_few_logs(search: Literal["attribution", "alg
     irregularity = Irregularity(IRREGULAR, BASELINE, pivots=(0,), excess_ns=80 * MS)
     location, asked = answered(locate(CASE.job, irregularity, LocateSettings(search=search)), CASE.log)
     [culprit] = location.culprits
-    assert (culprit.cause, culprit.ranks) == (COMPUTE_SLOW, (2574,))
+    assert (culprit.cause, culprit.ranks) == ("compute_slow", (2574,))
     assert culprit.path[0] == 0
     assert culprit.path[-3:] == (2304, 2572, 2574)
     assert len(asked.ranks) <= 106

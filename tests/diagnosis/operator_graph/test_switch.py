@@ -11,17 +11,15 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
+from diagnosis.causes import Cause, Level
 from diagnosis.job import Job
 from diagnosis.operator_graph import switch
+from diagnosis.operator_graph.culprits import Culprit, _without_their_parts
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef
 from diagnosis.operator_graph.locate import (
-    HOST,
-    NETWORK,
-    Culprit,
     Irregularity,
     LocateSettings,
     Location,
-    _without_their_parts,
     locate,
 )
 from diagnosis.operator_graph.logs import Logs
@@ -215,19 +213,19 @@ def test_logs_without_ends_tell_a_tor_from_a_nic() -> None:
     assert told(nic) == {((2,), ("nic:h1/mlx5_0", "link:h1/mlx5_0"))}
 
 
-def culprit(cause: str, level: str, ranks: tuple[int, ...], share: float, *devices: str) -> Culprit:
+def culprit(cause: Cause, level: Level, ranks: tuple[int, ...], share: float, *devices: str) -> Culprit:
     operator = OperatorRef(ranks[0], "dp", 0, "all_reduce")
     named = tuple(Device(name, name.partition(":")[0]) for name in devices)
     return Culprit(cause, level, ranks, (), named, operator, int(share * 10**9), share, (0,))
 
 
 def test_what_ranks_of_a_slow_host_share_with_others_tells_of_no_spine() -> None:
-    host = culprit(HOST, "machine", (0, 1), 0.4, "cpu:h0")
-    spines = culprit(NETWORK, "group", (0, 1, 2, 3), 0.35, *SPINES)
-    tor = culprit(NETWORK, "device", (0, 2), 0.35, "tor:pod0/rail0")
-    elsewhere = culprit(NETWORK, "group", (4, 6), 0.35, *SPINES)
+    host = culprit("host_slow", "machine", (0, 1), 0.4, "cpu:h0")
+    spines = culprit("communication_slow", "group", (0, 1, 2, 3), 0.35, *SPINES)
+    tor = culprit("communication_slow", "device", (0, 2), 0.35, "tor:pod0/rail0")
+    elsewhere = culprit("communication_slow", "group", (4, 6), 0.35, *SPINES)
     assert _without_their_parts([host, spines, tor, elsewhere], 0.5) == [host, tor, elsewhere]
-    one = culprit(NETWORK, "device", (0, 2), 0.35, "spine:0")
+    one = culprit("communication_slow", "device", (0, 2), 0.35, "spine:0")
     assert _without_their_parts([host, one], 0.5) == [host]
-    much = culprit(NETWORK, "group", (0, 1, 2, 3), 0.9, *SPINES)
+    much = culprit("communication_slow", "group", (0, 1, 2, 3), 0.9, *SPINES)
     assert _without_their_parts([host, much], 0.5) == [host, much], "a busy CPU explains little of it"

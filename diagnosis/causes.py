@@ -1,0 +1,19 @@
+"""What may be wrong, and how near the evidence comes to it, as findings and incidents say."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Cause = Literal[
+    "compute_slow",
+    "communication_slow",
+    "mixed_slow",
+    "host_slow",
+    "hang_not_entered",
+    "hang_hardware",
+    "imbalance",
+]
+"""``host_slow``: a host's CPUs; ``imbalance``: no device is at fault, work is divided unevenly."""
+
+Level = Literal["device", "machine", "group"]
+"""A device of one rank, all ranks of a host, or a group within which the evidence does not reach further."""
