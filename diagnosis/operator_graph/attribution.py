@@ -11,13 +11,15 @@ ranks at hand compute or transfer longer than usual is subtracted: longer sequen
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from diagnosis.operator_graph.attribution_settings import AttributionSettings
 from diagnosis.operator_graph.leaf import Leaf, Wait
-from diagnosis.operator_graph.ledger import AttributionSettings, Ledger, Stand, Witnesses
+from diagnosis.operator_graph.ledger import Ledger, Stand
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
+from diagnosis.operator_graph.witnesses import Witnesses
 
 
 @dataclass
@@ -49,7 +51,11 @@ def walk(
     """
     found, witnesses = Walk(), Witnesses()
     asked: set[int] = set()
-    told = (iteration, baseline, excess_ns, settings)
+
+    def opened(ranks: Collection[int], names: Collection[str] = ()) -> Ledger:
+        whole = ranks if logs.narrow else logs.whole
+        return Ledger(logs.part(ranks, names), iteration, baseline, excess_ns, settings, witnesses, whole)
+
     wave = [Stand(rank, None, excess_ns, ()) for rank in pivots]
     while wave:
         seen_wide = _apart(found.leaves) >= settings.most_channels
@@ -64,11 +70,11 @@ def walk(
         if not stands:
             break
         ranks = [stand.rank for stand in stands]
-        ledger = Ledger(logs.part(ranks, ()), *told, witnesses, ranks if logs.narrow else logs.whole)
+        ledger = opened(ranks)
         wanted = ledger.unsplit(stands)
         if wanted.ranks:
             yield from logs.fetch(wanted.ranks, wanted.places)
-            ledger = Ledger(logs.part(ranks, wanted.names), *told, witnesses, ranks if logs.narrow else logs.whole)
+            ledger = opened(ranks, wanted.names)
         ledger.witness()
         found.clock_error_ns = max(found.clock_error_ns, ledger.clock_error_ns(ranks))
         wave = []

@@ -18,6 +18,7 @@ from diagnosis.irregularity.tuning import tuning_by
 from diagnosis.job import Job
 from diagnosis.operator_graph import algorithm_1
 from diagnosis.operator_graph.attribution import Walk, walk
+from diagnosis.operator_graph.attribution_settings import AttributionSettings
 from diagnosis.operator_graph.culprits import (
     Culprit,
     compute_culprit,
@@ -29,7 +30,6 @@ from diagnosis.operator_graph.culprits import (
 )
 from diagnosis.operator_graph.host import HostSettings, slow_hosts
 from diagnosis.operator_graph.leaf import Wait, largest_waits
-from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import MOST_ROWS, Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.rating import Suspect, rated

@@ -7,8 +7,8 @@ import pytest
 
 from diagnosis.job import Job, Place
 from diagnosis.operator_graph.attribution import Walk, walk
+from diagnosis.operator_graph.attribution_settings import AttributionSettings
 from diagnosis.operator_graph.leaf import Leaf
-from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import Logs
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Recv, Send, Step, Training

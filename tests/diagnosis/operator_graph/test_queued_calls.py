@@ -6,8 +6,8 @@ import pytest
 
 from diagnosis.job import Communicator, Job, Place
 from diagnosis.operator_graph.attribution import Walk, walk
+from diagnosis.operator_graph.attribution_settings import AttributionSettings
 from diagnosis.operator_graph.delays import Delays, measure
-from diagnosis.operator_graph.ledger import AttributionSettings
 from diagnosis.operator_graph.logs import Logs
 from schemas.catalogue import COMM_OPS
 from tests.diagnosis.answering import answered

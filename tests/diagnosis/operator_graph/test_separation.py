@@ -9,7 +9,7 @@ import pytest
 
 from diagnosis.job import Job, Place
 from diagnosis.operator_graph.attribution import walk
-from diagnosis.operator_graph.ledger import AttributionSettings
+from diagnosis.operator_graph.attribution_settings import AttributionSettings
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Need
 from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate, transfers
