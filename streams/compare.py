@@ -58,6 +58,12 @@ class _Followed:
     needed: int | None = None
     heard_ns: int = 0
 
+    @property
+    def stands(self) -> tuple[int, int | None, int | None]:
+        """Once it is another, rows are needed no longer: the last iteration judged, since when marks are looked for,
+        and what hangs."""
+        return self.course.judged, self.course.began_ns, self.hung
+
     def hold(self, message: Message, table: pa.Table) -> None:
         """Note a message."""
         if table.num_rows:
@@ -114,14 +120,14 @@ class Compare:
         else:
             followed.heard_ns = message.now_ns
             followed.course.take(table, host, told_ns)
-        before = followed.course.judged, followed.hung
+        before = followed.stands
         rows = [*self._slow(followed, job, message.timestamp_ns), *_hung(followed, job, message.timestamp_ns)]
         if followed.course.ended(job):
             rows += _last(followed, job, message.timestamp_ns)
             self._ended.add(message.job)
             del self._followed[message.job]
             self._changed[message.job] = None
-        elif before != (followed.course.judged, followed.hung):
+        elif followed.stands != before:
             self._changed[message.job] = followed.save(message)
         if rows:
             found = catalogue.FINDINGS.from_rows(rows)
