@@ -23,6 +23,7 @@ from schemas.topic import Topic
 from streams import giving_up, traffic_rows
 from streams.doubling import is_doubled
 from streams.findings import cleared
+from streams.over import forget_retired
 
 FORMAT = "compare/7"
 
@@ -100,7 +101,7 @@ class Compare:
         self._jobs = jobs
         self._settings = settings or CompareSettings()
         self._followed: dict[str, _Followed] = {}
-        self._ended: set[str] = set()
+        self._ended: dict[str, None] = {}
         self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
@@ -124,7 +125,8 @@ class Compare:
         rows = [*self._slow(followed, job, message.timestamp_ns), *_hung(followed, job, message.timestamp_ns)]
         if followed.course.ended(job):
             rows += _last(followed, job, message.timestamp_ns)
-            self._ended.add(message.job)
+            self._ended[message.job] = None
+            forget_retired(self._ended, self._jobs)
             del self._followed[message.job]
             self._changed[message.job] = None
         elif followed.stands != before:

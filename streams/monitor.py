@@ -25,6 +25,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import beginning_rows, giving_up
+from streams.over import forget_retired
 
 log = logging.getLogger(__name__)
 
@@ -269,6 +270,7 @@ class Monitor:
         if last:
             over_ns = max(start + (duration or 0) for start, duration, _ in reports.values())
             self._ended[message.job] = _End(iteration, over_ns)
+            forget_retired(self._ended, self._jobs)
         columns = self._columns(judgement, last)
         rows = [
             {"pivot": pivot, "start_ns": start, "duration_ns": duration, "job_from": watched.monitor.first, **columns}

@@ -20,6 +20,7 @@ from schemas.log_requests import REQUEST_ID
 from schemas.message import Message, decode
 from schemas.processor import SavedState
 from schemas.topic import Topic
+from streams.over import forget_retired
 
 FORMAT = "segment/3"
 SAVE_EVERY_NS = 10_000_000_000
@@ -97,7 +98,7 @@ class Segment:
         self._save_every_ns = save_every_ns
         self._rules = rules or StepRules()
         self._hosts: dict[str, _Followed] = {}
-        self._ended: set[str] = set()
+        self._ended: dict[str, set[str]] = {}
         self._now_ns: dict[str, int] = {}
         self._changed: dict[str, SavedState | None] = {}
 
@@ -106,7 +107,7 @@ class Segment:
         host, told_ns = message.key.removeprefix(f"{message.job}/"), message.watermark_ns
         if host == message.key or not host:
             raise WrongSchema(f"{message.topic}: the key is {message.key!r}, expected job/host")
-        if message.key in self._ended or not job.monitoring or REQUEST_ID in message.headers:
+        if host in self._ended.get(message.job, ()) or not job.monitoring or REQUEST_ID in message.headers:
             return
         followed = self._hosts.setdefault(message.key, _Followed(HostTraffic(host, self._rules)))
         traffic = followed.traffic
@@ -123,7 +124,7 @@ class Segment:
             operators, metrics = [one.operators for one in told], [one.metrics for one in told]
             yield from found_in_traffic(message.job, host, until_ns, operators, metrics)
             if until_ns == traffic.ended_ns(job):
-                self._end(message.key)
+                self._end(message.key, message.job, host)
                 return
         if followed.reached_ns - followed.saved_ns >= self._save_every_ns:
             self._changed[message.key] = followed.save()
@@ -158,8 +159,9 @@ class Segment:
             traffic = saved.read(FORMAT, lambda state: HostTraffic.from_state(self._rules, json.loads(state)))
             self._hosts[key] = _Followed(traffic, dict(saved.offsets), {}, dict(saved.offsets), traffic.at_ns or 0)
 
-    def _end(self, key: str) -> None:
-        self._ended.add(key)
+    def _end(self, key: str, job: str, host: str) -> None:
+        self._ended.setdefault(job, set()).add(host)
+        forget_retired(self._ended, self._jobs)
         del self._hosts[key]
         self._changed[key] = None
 

@@ -92,6 +92,20 @@ def test_ever_longer_lives_change_nothing(case: Case, undisturbed: set[object]) 
     assert journey.finish().outcome() == undisturbed
 
 
+def test_nothing_of_a_job_is_remembered_once_it_is_retired_and_another_ends(case: Case) -> None:
+    told = sorted(case.inputs(), key=lambda message: (message.topic != catalogue.JOBS.name, message.job))
+    *earlier, last = sorted({message.job for message in told})
+    journey = Journey(replace(case, inputs=lambda: told))
+    reads = {topic.name for topic in journey.step.processor.reads}
+    for job in (*earlier, last):
+        journey.take(sum(message.job == job and message.topic in reads for message in told))
+        journey.deliver()
+        if job in earlier:
+            journey.retire(job)
+    kept = [each for each in vars(journey.finish().step.processor).values() if isinstance(each, dict | set)]
+    assert not {str(name).partition("/")[0] for each in kept for name in each}.intersection(earlier)
+
+
 def test_what_is_committed_is_never_needed_again(case: Case) -> None:
     journey = Journey(case).finish()
     assert journey.take() == 0
