@@ -14,7 +14,7 @@ from schemas import catalogue
 from schemas.message import Message, decode
 from schemas.processor import Processor, Stateful, Waiting
 from streams.control_view import Jobs
-from streams.dead_letters import revived
+from streams.redelivery import letters_of
 from tests.streams.cases import CASES
 from tests.streams.journey import Case, Journey, Killed
 
@@ -140,7 +140,7 @@ def test_poison_is_buried_and_changes_nothing(case: Case, undisturbed: set[objec
     journey = Journey(replace(case, inputs=poisoned))
     bad = {(m.topic, m.offset) for m in journey.published if m.value in {None, b"\xff" * 40} or not m.headers}
     assert journey.finish().outcome() == undisturbed
-    buried = [(m.topic, m.offset) for letter in journey.letters() for m in revived(letter)]
+    buried = [(one.message.topic, one.message.offset) for one in letters_of(journey.letters(), pytest.fail)]
     assert buried
     assert set(buried) <= bad, "not all records need be looked into, but good ones are never buried"
     assert len(set(buried)) == len(buried)
