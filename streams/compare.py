@@ -23,6 +23,7 @@ from schemas.topic import Topic
 from streams import giving_up, traffic_rows
 from streams.doubling import is_doubled
 from streams.findings import cleared
+from streams.over import forget_retired
 
 FORMAT = "compare/7"
 
@@ -57,6 +58,12 @@ class _Followed:
     held: dict[int, int] = field(default_factory=dict)
     needed: int | None = None
     heard_ns: int = 0
+
+    @property
+    def stands(self) -> tuple[int, int | None, int | None]:
+        """Once it is another, rows are needed no longer: the last iteration judged, since when marks are looked for,
+        and what hangs."""
+        return self.course.judged, self.course.began_ns, self.hung
 
     def hold(self, message: Message, table: pa.Table) -> None:
         """Note a message."""
@@ -94,7 +101,7 @@ class Compare:
         self._jobs = jobs
         self._settings = settings or CompareSettings()
         self._followed: dict[str, _Followed] = {}
-        self._ended: set[str] = set()
+        self._ended: dict[str, None] = {}
         self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
@@ -114,14 +121,15 @@ class Compare:
         else:
             followed.heard_ns = message.now_ns
             followed.course.take(table, host, told_ns)
-        before = followed.course.judged, followed.hung
+        before = followed.stands
         rows = [*self._slow(followed, job, message.timestamp_ns), *_hung(followed, job, message.timestamp_ns)]
         if followed.course.ended(job):
             rows += _last(followed, job, message.timestamp_ns)
-            self._ended.add(message.job)
+            self._ended[message.job] = None
+            forget_retired(self._ended, self._jobs)
             del self._followed[message.job]
             self._changed[message.job] = None
-        elif before != (followed.course.judged, followed.hung):
+        elif followed.stands != before:
             self._changed[message.job] = followed.save(message)
         if rows:
             found = catalogue.FINDINGS.from_rows(rows)

@@ -9,7 +9,7 @@ going on would empty a topic into dead_letters. How many there were in a row is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from schemas import catalogue
 from schemas.errors import MessageError, MessageTooLarge, TooMuchPoison
-from schemas.message import Message, decode, encode
+from schemas.message import Message, encode
 from schemas.processor import SavedState
 
 FAILURES = (ValueError, ArithmeticError, LookupError)
@@ -142,15 +142,6 @@ def dead_letter(message: Message, error: MessageError, processor: str) -> Messag
     except MessageTooLarge:
         reason = f"{row['reason']} (its {len(message.value or b'')} bytes {_LEFT_OUT}"
         return _record({**row, "value": b"", "reason": reason}, message)
-
-
-def revived(letters: Message) -> Iterator[Message]:
-    """The original messages of a record of dead_letters, ready to be sent again.
-
-    Raises ``MessageError`` where the record is not one of dead_letters.
-    """
-    for row in decode(letters, catalogue.DEAD_LETTERS).to_pylist():
-        yield message_of(row)
 
 
 def message_of(row: Mapping[str, Any]) -> Message:

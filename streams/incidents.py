@@ -16,6 +16,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams.identity import identity
+from streams.over import forget_retired
 
 FORMAT = "incidents/4"
 
@@ -57,6 +58,7 @@ class Incidents:
         speaking |= {row["method"] for row in rows}
         if ended := {row["method"] for row in rows if row["last"]}:
             self._over[message.job] = over | ended
+            forget_retired(self._over, self._jobs)
             speaking -= ended
         if speaking:
             state = json.dumps({**joiner.to_state(), "over": sorted(self._over.get(message.job, ()))}).encode()

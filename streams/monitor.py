@@ -25,6 +25,7 @@ from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from schemas.topic import Topic
 from streams import beginning_rows, giving_up
+from streams.over import forget_retired
 
 log = logging.getLogger(__name__)
 
@@ -70,27 +71,20 @@ class _Watched:
     given_up: bool = False
     told_full: bool = False
 
-    def take(self, iteration: int, pivot: int, report: Report) -> None:
-        """Take a report in; one that comes too late only shows that its pivot is to be waited for again."""
+    def take(self, iteration: int, pivot: int, report: Report) -> int | None:
+        """Take a report in; one that comes too late only shows that its pivot is to be waited for again. The iteration
+        that was let go for it, if one was."""
         if report[2]:
             self.ended.add(pivot)
         if iteration > self.closed:
             self.pending.setdefault(iteration, {})[pivot] = report
             if len(self.pending) > MOST_PENDING:
-                self._let_go(max(self.pending))
+                latest = max(self.pending)
+                del self.pending[latest]
+                return latest
         elif iteration == self.closed:
             self.reporters.add(pivot)
-
-    def _let_go(self, iteration: int) -> None:
-        del self.pending[iteration]
-        if not self.told_full:
-            self.told_full = True
-            log.warning(
-                "%d iterations wait for other pivots: what some tell of iteration %d and such beyond is let go; is a "
-                "rank's number wrong, or a host's agent away?",
-                MOST_PENDING,
-                iteration,
-            )
+        return None
 
     def complete(self, pivots: Collection[int]) -> Iterator[int]:
         """Iterations to judge now, in order; a pivot that missed the last one is not waited for."""
@@ -184,7 +178,10 @@ class Monitor:
             if row["rank"] in chosen:
                 end = row["end_ns"]
                 duration = None if end is None else _duration(row["start_ns"], end)
-                watched.take(row["iteration"], row["rank"], (row["start_ns"], duration, bool(row["last"])))
+                let_go = watched.take(row["iteration"], row["rank"], (row["start_ns"], duration, bool(row["last"])))
+                if let_go is not None and not watched.told_full:
+                    watched.told_full = True
+                    _tell_full(message.job, let_go)
         rows = [] if watched.beginning.past else self._compared(message, batch, watched.beginning, job)
         for iteration in watched.complete(chosen):
             yield self._judged(message, watched, iteration)
@@ -273,6 +270,7 @@ class Monitor:
         if last:
             over_ns = max(start + (duration or 0) for start, duration, _ in reports.values())
             self._ended[message.job] = _End(iteration, over_ns)
+            forget_retired(self._ended, self._jobs)
         columns = self._columns(judgement, last)
         rows = [
             {"pivot": pivot, "start_ns": start, "duration_ns": duration, "job_from": watched.monitor.first, **columns}
@@ -325,6 +323,16 @@ def _last(message: Message, watched: _Watched) -> list[dict[str, Any]]:
     standing = [of for of in watched.beginning.standing if of.told]
     rows = [beginning_rows.over(message.job, watched.closed, of, now_ns) for of in standing]
     return [*rows, beginning_rows.ended(message.job, watched.closed, now_ns)]
+
+
+def _tell_full(job: str, let_go: int) -> None:
+    log.warning(
+        "%s: %d iterations wait for other pivots: what some tell of iteration %d and such beyond is let go; is a "
+        "rank's number wrong, or a host's agent away?",
+        job,
+        MOST_PENDING,
+        let_go,
+    )
 
 
 def _lasted(durations: Sequence[int]) -> int | None:

@@ -1,8 +1,9 @@
-"""Jobs of which nothing is kept any more: control.jobs is compacted, and would hold them for ever."""
+"""Jobs of which nothing is kept any more: control.jobs and control.addresses are compacted, and would hold them for
+ever."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from schemas import catalogue
 from schemas.errors import MessageError
@@ -47,3 +48,15 @@ def retired(records: Iterable[Message], now_ns: int, tell: Callable[[str], objec
 def tombstone(job: str) -> Message:
     """The record of control.jobs that drops a job."""
     return Message(catalogue.JOBS.name, job, None, {"schema": catalogue.JOBS.schema_id, "job": job})
+
+
+def addresses_of(records: Iterable[Message], jobs: Collection[str]) -> list[Message]:
+    """The records of control.addresses that drop what hosts told of jobs whose agents have not: they or their hosts
+    ended first. ``records`` are all that it holds."""
+    newest = {record.key: record for record in records}
+    headers = {"schema": catalogue.ADDRESSES.schema_id}
+    return [
+        Message(catalogue.ADDRESSES.name, key, None, {**headers, "job": record.job})
+        for key, record in newest.items()
+        if record.value is not None and record.job in jobs
+    ]

@@ -18,7 +18,7 @@ from diagnosis.job import Job
 from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Location, locate
 from diagnosis.operator_graph.needs import Answer, Needs
 from schemas import catalogue
-from schemas.errors import ImpossibleValue
+from schemas.errors import ImpossibleValue, MessageTooLarge
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from streams.dead_letters import FAILURES
@@ -135,8 +135,9 @@ class Search:
         return min((fetch.deadline_ns for fetch in fetches if fetch is not None), default=None)
 
     def safe_offsets(self) -> Mapping[Topic, int]:
-        held = [searches.running.task.offset for searches in self._searches.values() if searches.running]
-        return {catalogue.ITERATIONS: min(held, default=self._next)}
+        begun = [searches.running.task for searches in self._searches.values() if searches.running]
+        in_line = [searches.line[0] for searches in self._searches.values() if searches.line]
+        return {catalogue.ITERATIONS: min((task.offset for task in (*begun, *in_line)), default=self._next)}
 
     def _asked_for(self, message: Message) -> Iterator[Message]:
         rows = decode(message, catalogue.ITERATIONS).to_pylist()
@@ -190,7 +191,7 @@ class Search:
         running.fetch.take(message)
         if running.fetch.done:
             running.bytes += running.fetch.bytes
-            yield from self._resume(searches, running, running.fetch.answer(), message.now_ns)
+            yield from self._resume(searches, running, message.now_ns)
             yield from self._work(searches, message.now_ns)
 
     def _work(self, searches: _JobSearches, now_ns: int) -> Iterator[Message]:
@@ -202,17 +203,15 @@ class Search:
                 continue
             search = locate(searches.job, task.irregularity, self._settings.locate, self._detector)
             searches.running = _Running(task, task.irregularity, now_ns, search)
-            yield from self._resume(searches, searches.running, None, now_ns)
+            yield from self._resume(searches, searches.running, now_ns)
         if searches.running is None:
             del self._searches[searches.job.job]
 
-    def _resume(
-        self, searches: _JobSearches, running: _Running, answer: Answer | None, now_ns: int
-    ) -> Iterator[Message]:
-        """Hand an answer to the search; publish what it asks for next, or what it found."""
-        irregularity = running.irregularity
+    def _resume(self, searches: _JobSearches, running: _Running, now_ns: int) -> Iterator[Message]:
+        """Begin a search, or hand it what it asked for; publish what it asks for next, or what it found."""
+        irregularity, fetch = running.irregularity, running.fetch
         try:
-            needs = next(running.search) if answer is None else running.search.send(answer)
+            needs = next(running.search) if fetch is None else running.search.send(fetch.answer())
         except StopIteration as ended:
             yield self._ended(searches, running, ended.value, now_ns)
             return
@@ -229,11 +228,24 @@ class Search:
 
     def _ended(self, searches: _JobSearches, running: _Running, location: Location, now_ns: int) -> Message:
         searches.running = None
+        try:
+            told = self._found(searches.job, running, location)
+        except (MessageTooLarge, *FAILURES):
+            log.exception(
+                "what the search of iteration %d of %s found cannot be told",
+                running.irregularity.iteration,
+                searches.job.job,
+            )
+            location = _NOTHING
+            told = self._found(searches.job, running, location)
         if self._metrics is not None:
             took_ns = max(0, now_ns - running.began_ns)
             self._metrics.ended(took_ns, failed=location is _NOTHING, bounded=location.bounded)
-        rows = located(searches.job, running.irregularity, location, running.task.columns, running.bytes)
-        return self._findings(searches.job, running.task, rows)
+        return told
+
+    def _found(self, job: Job, running: _Running, location: Location) -> Message:
+        rows = located(job, running.irregularity, location, running.task.columns, running.bytes)
+        return self._findings(job, running.task, rows)
 
     def _findings(self, job: Job, task: _Task, rows: list[dict[str, Any]]) -> Message:
         batch = catalogue.FINDINGS.from_rows(rows)

@@ -70,21 +70,6 @@ def tree_bytes(op: str, payload: int, size: int, trees: int = 1) -> int:
     return payload // trees if size > 1 else 0
 
 
-def direct_bytes(op: str, payload: int) -> int:
-    """What goes to one peer of an operator that sends to each peer directly.
-
-    ``payload`` of ``all_to_all`` is what is passed as count: the part for each of the peers.
-
-    Raises ``ValueError`` for an operator that is not sent directly.
-    """
-    _check(payload, 1)
-    if op == "recv":
-        return 0
-    if op in {"send", "all_to_all"}:
-        return payload
-    raise ValueError(f"{op} is not sent to each peer directly")
-
-
 def ends_chain(op: str, rank: int, root: int | None, successor: int | None) -> bool:
     """Whether the rank is where a chain ends, so that it sends nothing on: the root of a ``reduce``, and of a
     ``broadcast`` the rank whose successor is the root."""

@@ -51,20 +51,24 @@ def retire(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Drop the jobs from control.jobs that ended so long ago that nothing else of them is kept."""
+    """Drop the jobs that ended so long ago that nothing else of them is kept: from control.jobs and addresses."""
     from offbeat import wiring
-    from schemas.catalogue import JOBS
+    from schemas.catalogue import ADDRESSES, JOBS
     from streams import retirement
     from streams.follower import Follower
     from streams.topics import check
 
     kafka = settings_with(bootstrap=bootstrap).kafka
     bus = wiring.bus(kafka)
-    check(bus, (JOBS,), within_s=_WITHIN_S)
+    check(bus, (JOBS,), (ADDRESSES,), within_s=_WITHIN_S)
     with Follower(bus, JOBS.name, within_s=_WITHIN_S) as follower:
         jobs = retirement.retired(follower.catch_up(), time.time_ns(), terminal.note)
-    if not dry_run:
+    if jobs and not dry_run:
         publisher = wiring.publisher(kafka, "retirement")
+        with Follower(bus, ADDRESSES.name, within_s=_WITHIN_S) as follower:
+            for addresses in retirement.addresses_of(follower.catch_up(), jobs):
+                publisher.send(addresses)
+        publisher.flush()  # first: of a job that is dropped nobody looks for what is left
         for job in jobs:
             publisher.send(retirement.tombstone(job))
         publisher.flush()

@@ -63,6 +63,7 @@ class JobCalls:
             except (OSError, ValueError) as error:
                 log.warning("rank %d of %s is passed over from now on: %s", process.rank, self.job, error)
                 self._processes.remove(process)
+                rows += self._closed(process.rank, now_ns)
                 continue
             for fact in facts:
                 rows += self._learn(process.rank, fact)
@@ -108,7 +109,7 @@ class JobCalls:
                     yield _row(self._pairs[place], None)
 
     def _closed(self, rank: int, now_ns: int) -> Iterator[dict[str, object]]:
-        """The queue pairs of a process that is no more."""
+        """The queue pairs of a process that is no more, or not to be read any more."""
         for place, connected in list(self._pairs.items()):
             if connected.rank == rank:
                 del self._pairs[place]

@@ -94,10 +94,6 @@ class Fabric:
         host, gpu = divmod(rank, self.cluster.scenario.gpus_per_host)
         return f"gpu:h{host}/{gpu}"
 
-    def nic_name(self, rank: int) -> str:
-        """``nic:host/name``."""
-        return self._name("nic", rank)
-
     def inseparable(self, fault: Fault) -> tuple[str, ...]:
         """Names of the devices that no evidence can tell from a fault's device, itself included.
 

@@ -31,10 +31,11 @@ from sinks.webhook.sink import WebhookSink
 from sinks.webhook.slack import Slack
 from streams.checkpoints import Checkpoints, state_record
 from streams.control_view import Jobs
-from streams.dead_letters import dead_letter, revived
+from streams.dead_letters import dead_letter
 from streams.incidents import Incidents
 from streams.log_fetch import Fetch
 from streams.monitor import Monitor
+from streams.redelivery import letters_of
 from streams.step import Step
 from tests.fuzz.published import SETTINGS, jobs_of_run, line_of, lines, messages_of, of, record, run
 from tests.fuzz.target import Target, Trial
@@ -137,8 +138,11 @@ def _dead_letters(_: Path) -> Trial:
     plain = message_of(catalogue.DEAD_LETTERS, [decode(letter, catalogue.DEAD_LETTERS)], compression=None)
 
     def feed(data: bytes) -> None:
-        for message in revived(replace(letter, value=data)):
-            assert isinstance(message.headers, dict)
+        told: list[str] = []
+        for one in letters_of([replace(letter, value=data)], told.append):
+            assert isinstance(one.message.headers, dict)
+        if told:
+            raise MessageError(told[0])
 
     return Trial([letter.value or b"", plain.value or b""], feed)
 

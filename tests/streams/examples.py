@@ -102,7 +102,7 @@ class Sums(_Idle):
         self._changed.add(message.job)
         yield number(self.writes[0], message.job, sums[topic.name], source=topic.name)
         if value == END:
-            del self._sums[message.job]
+            del self._sums[message.job], self._next[message.job]
 
     def changed_states(self) -> Mapping[str, SavedState | None]:
         changed, self._changed = self._changed, set()

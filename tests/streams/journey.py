@@ -15,6 +15,7 @@ from schemas.processor import Processor, Stateful, Waiting
 from schemas.topic import Topic
 from streams.checkpoints import Checkpoints
 from streams.control_view import Jobs
+from streams.retirement import tombstone
 from streams.step import Step
 
 
@@ -85,6 +86,10 @@ class Journey:
             self._save(self.step.committed(offsets))
         else:
             self.step = self._live()
+
+    def retire(self, job: str) -> None:
+        """Drop a job that is over."""
+        self._jobs.process(tombstone(job))
 
     def finish(self) -> "Journey":
         """Let everything come to its end, deadlines included."""

@@ -14,7 +14,7 @@ from diagnosis.collective.verdict import Verdict
 from diagnosis.job import Job
 from producers.job_source import job_message
 from schemas import catalogue
-from schemas.message import Message, decode
+from schemas.message import Message, decode, encode
 from streams import in_process
 from streams.compare import Compare, _Followed, _hung
 from streams.control_view import Jobs
@@ -89,6 +89,28 @@ def test_of_jobs_that_run_or_are_not_followed_or_known_any_more_nothing_is_given
         del jobs[job.job]
     assert compare.next_deadline_ns() is None
     assert not list(compare.tick(10**19))
+
+
+def test_of_a_job_in_which_nothing_recurs_only_the_latest_is_read_again() -> None:
+    """Marks are looked for anew every minute; a restart reads what came since."""
+    job, messages = told()
+    compare, saved = Compare({job.job: replace(job, ended_ns=None)}), []
+    row, host = next(
+        (row, m.headers["host"]) for m in messages for row in decode(m, catalogue.TRAFFIC_METRICS).to_pylist()
+    )
+    for second in range(0, 600, 10):
+        at_ns = row["call_ns"] + second * SECOND
+        times = {"call_ns": at_ns, "start_ns": at_ns, "end_ns": at_ns + row["end_ns"] - row["call_ns"]}
+        batch = catalogue.TRAFFIC_METRICS.from_rows([{**row, **times, "communicator": f"never again {second}"}])
+        message = encode(
+            catalogue.TRAFFIC_METRICS, batch, job=job.job, watermark_ns=at_ns + SECOND, headers={"host": host}
+        )
+        assert not list(compare.process(replace(message, offset=second // 10)))
+        saved += [state for state in compare.changed_states().values() if state is not None]
+    (needed,) = compare.safe_offsets().values()
+    assert 53 <= needed < 60
+    assert saved[-1].offsets == {catalogue.TRAFFIC_METRICS.name: needed}
+    assert len(saved) < 10
 
 
 class Hanging:

@@ -14,7 +14,7 @@ from schemas import catalogue
 from schemas.message import Message, decode
 from schemas.processor import Processor, Stateful, Waiting
 from streams.control_view import Jobs
-from streams.dead_letters import revived
+from streams.redelivery import letters_of
 from tests.streams.cases import CASES
 from tests.streams.journey import Case, Journey, Killed
 
@@ -92,6 +92,20 @@ def test_ever_longer_lives_change_nothing(case: Case, undisturbed: set[object]) 
     assert journey.finish().outcome() == undisturbed
 
 
+def test_nothing_of_a_job_is_remembered_once_it_is_retired_and_another_ends(case: Case) -> None:
+    told = sorted(case.inputs(), key=lambda message: (message.topic != catalogue.JOBS.name, message.job))
+    *earlier, last = sorted({message.job for message in told})
+    journey = Journey(replace(case, inputs=lambda: told))
+    reads = {topic.name for topic in journey.step.processor.reads}
+    for job in (*earlier, last):
+        journey.take(sum(message.job == job and message.topic in reads for message in told))
+        journey.deliver()
+        if job in earlier:
+            journey.retire(job)
+    kept = [each for each in vars(journey.finish().step.processor).values() if isinstance(each, dict | set)]
+    assert not {str(name).partition("/")[0] for each in kept for name in each}.intersection(earlier)
+
+
 def test_what_is_committed_is_never_needed_again(case: Case) -> None:
     journey = Journey(case).finish()
     assert journey.take() == 0
@@ -126,7 +140,7 @@ def test_poison_is_buried_and_changes_nothing(case: Case, undisturbed: set[objec
     journey = Journey(replace(case, inputs=poisoned))
     bad = {(m.topic, m.offset) for m in journey.published if m.value in {None, b"\xff" * 40} or not m.headers}
     assert journey.finish().outcome() == undisturbed
-    buried = [(m.topic, m.offset) for letter in journey.letters() for m in revived(letter)]
+    buried = [(one.message.topic, one.message.offset) for one in letters_of(journey.letters(), pytest.fail)]
     assert buried
     assert set(buried) <= bad, "not all records need be looked into, but good ones are never buried"
     assert len(set(buried)) == len(buried)

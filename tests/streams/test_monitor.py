@@ -221,7 +221,7 @@ def test_what_one_pivot_tells_without_end_is_bounded(
     step = monitor()
     told(step, [all_pivots(0), *(summary(10_000 + i, {A: 100}) for i in range(67))])
     [record] = caplog.records
-    assert "64 iterations wait for other pivots" in record.getMessage()
+    assert record.getMessage().startswith("j: 64 iterations wait for other pivots")
     [state] = step.changed_states().values()
     assert state is not None
     assert len(json.loads(state.state)["pending"]) == 64

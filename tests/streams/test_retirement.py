@@ -1,4 +1,4 @@
-"""Which jobs control.jobs need not hold any more, and that they go."""
+"""Which jobs control.jobs and control.addresses need not hold any more, and that they go."""
 
 import time
 from dataclasses import replace
@@ -10,12 +10,12 @@ from offbeat import wiring
 from offbeat.settings import KafkaSettings
 from producers.job_source import job_message
 from schemas import catalogue
-from schemas.message import Message
+from schemas.message import Message, encode
 from streams import retirement, topics
 from streams.bus import Bus
 from streams.control_view import Jobs
 from streams.follower import Follower
-from streams.retirement import KEPT_NS, retired, tombstone
+from streams.retirement import KEPT_NS, addresses_of, retired, tombstone
 from tests.offbeat.command_line import offbeat
 from tests.streams.examples import job_record
 
@@ -68,13 +68,28 @@ def test_nothing_of_a_job_is_kept_for_longer() -> None:
     assert all(topic.compacted or topic.retention_hours * 3600e9 <= KEPT_NS for topic in catalogue.TOPICS.values())
 
 
+def met(job: str, host: str) -> Message:
+    return encode(catalogue.ADDRESSES, catalogue.ADDRESSES.from_rows([]), job=job, key=f"{job}/{host}")
+
+
+def test_what_hosts_left_of_a_job_goes_with_it() -> None:
+    """An agent that was killed, or whose host died, has not dropped it."""
+    dropped = replace(met("over", "h1"), value=None)
+    records = [met("over", "h0"), met("over", "h1"), met("runs", "h0"), dropped, met("over", "h2"), met("over", "h0")]
+    tombstones = addresses_of(records, ["over"])
+    assert [(m.topic, m.key, m.value, m.job) for m in tombstones] == [
+        ("control.addresses", f"over/{host}", None, "over") for host in ("h0", "h2")
+    ]
+    assert addresses_of([*records, *tombstones], ["over"]) == []
+
+
 @pytest.mark.kafka
 def test_the_command_drops_them(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bus = Bus(kafka)
-    topics.apply(bus, [catalogue.JOBS])
+    topics.apply(bus, [catalogue.JOBS, catalogue.ADDRESSES])
     over, runs = (f"{name}-{uuid4().hex[:8]}" for name in ("over", "runs"))
     publisher = wiring.publisher(KafkaSettings(bootstrap_servers=kafka), "test")
-    for record in (told(over, 0), told(runs, 0, ended_ns=None)):
+    for record in (told(over, 0), told(runs, 0, ended_ns=None), met(over, "h0"), met(runs, "h0")):
         publisher.send(record)
     publisher.flush()
     own = {"OFFBEAT_KAFKA__BOOTSTRAP_SERVERS": kafka}
@@ -89,6 +104,10 @@ def test_the_command_drops_them(kafka: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert runs not in dropped
     assert over not in known(bus)
     assert runs in known(bus)
+    with Follower(bus, catalogue.ADDRESSES.name) as follower:
+        newest = {record.key: record.value for record in follower.catch_up()}
+    assert newest[f"{over}/h0"] is None
+    assert newest[f"{runs}/h0"] is not None
 
 
 def known(bus: Bus) -> set[str]:

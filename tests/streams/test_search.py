@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from diagnosis.operator_graph.locate import LocateSettings
 from producers.log_agent import LogAgent
 from schemas.catalogue import COMM_OPS, FINDINGS, ITERATIONS, LOG_REQUESTS, OPERATOR_WINDOWS, TOPICS
-from schemas.errors import ImpossibleValue, MessageError
+from schemas.errors import ImpossibleValue, MessageError, MessageTooLarge
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from streams.search import Search, SearchSettings
@@ -488,6 +489,60 @@ def test_a_search_that_fails_names_nobody_and_holds_up_no_other(
     assert bus.search.safe_offsets()[ITERATIONS] == 1
     bus.carry([replace(A.irregular(), offset=1)])
     assert bus.findings[-1]["ranks"] == [A.slow]
+
+
+def test_an_answer_that_is_too_much_ends_its_search_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is waited for any more by then: the job's offset would be held for ever."""
+
+    def fails(_: object) -> None:
+        raise KeyError("no")
+
+    bus = Bus(step(A))
+    with monkeypatch.context() as patched:
+        patched.setattr("streams.search.Fetch.answer", fails)
+        bus.carry(offsets([A.irregular()]))
+    assert [(row["ranks"], row["coverage"]) for row in bus.findings] == [([], 0.0)]
+    assert "failed" in caplog.text
+    assert bus.search.next_deadline_ns() is None
+    assert held(bus.search) == 1
+
+
+def too_large(most_culprits: int) -> Callable[..., Message]:
+    """Refuses findings that name more."""
+
+    def encoded(topic: Topic, batch: pa.RecordBatch, **columns: Any) -> Message:
+        if topic is FINDINGS and sum(bool(row["ranks"]) for row in batch.to_pylist()) > most_culprits:
+            raise MessageTooLarge("too large")
+        return encode(topic, batch, **columns)
+
+    return encoded
+
+
+def test_of_what_no_record_takes_it_is_told_that_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = Bus(step(A))
+    monkeypatch.setattr("streams.search.encode", too_large(0))
+    bus.carry(offsets([A.irregular(), A.irregular(2)]))
+    assert [(row["ranks"], row["coverage"]) for row in bus.findings] == [([], 0.0)] * 2
+    assert "cannot be told" in caplog.text
+    assert held(bus.search) == 2
+
+
+def test_what_waits_in_line_is_held_whatever_becomes_of_the_search_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    search, asked = step(A), offsets([A.irregular(), A.irregular(2), A.irregular(4)])
+    requests = [output for message in asked[:2] for output in search.process(message)]
+    bus = Bus(search, A)
+    with monkeypatch.context() as patched:
+        patched.setattr("streams.search.encode", too_large(-1))
+        with pytest.raises(MessageTooLarge):
+            bus.carry(answer for agent in A.agents for request in requests for answer in agent.process(request))
+    assert held(search) == 1
+    bus.carry(asked[2:])
+    assert culprits(bus.findings) == [(12, [3])] * 2
+    assert held(search) == 3
 
 
 class Counted:

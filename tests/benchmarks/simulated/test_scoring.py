@@ -16,9 +16,9 @@ from producers.simulation.scenario import FabricShape
 from tests.benchmarks.simulated.runs import FABRIC, JOB, SCENARIO, fault, incident, said, truth
 
 GPU = FABRIC.gpu_name(5)
-NIC = FABRIC.nic_name(5)
+NIC = fault(Kind.NIC_SLOW, 5).device
 SET = fault(Kind.NIC_SLOW, 5).inseparable
-SET_RANKS = [rank for rank in range(SCENARIO.world) if FABRIC.nic_name(rank) in SET]
+SET_RANKS = [rank for rank in range(SCENARIO.world) if fault(Kind.NIC_SLOW, rank).device in SET]
 
 
 def scored(*incidents: dict[str, Any], **of_fault: Any) -> tuple[FaultScore, list[str]]:
@@ -54,7 +54,7 @@ def test_devices_that_carry_the_same_are_named_together_or_not_at_all() -> None:
     assert len(SET_RANKS) == 2
     whole = incident(SET_RANKS, SET, among=True)
     part = incident([5], [NIC])
-    more = incident([*SET_RANKS, 0], [*SET, FABRIC.nic_name(0)], among=True)
+    more = incident([*SET_RANKS, 0], [*SET, fault(Kind.NIC_SLOW, 0).device], among=True)
     for row, outcome, verdict in ((whole, "named", "right"), (part, "part", "part"), (more, "narrowed", "narrowed")):
         score, verdicts = scored(row, kind=Kind.NIC_SLOW)
         assert (score.outcome, score.cause_right, verdicts) == (outcome, outcome == "named", [verdict])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from diagnosis.collective.course import Iteration
 from diagnosis.collective.grid import ComparisonRules
 from diagnosis.collective.participation import INCOMPLETE, MISSING_START
 from diagnosis.collective.stages import Stages
-from diagnosis.collective.verdict import Verdict
+from diagnosis.collective.verdict import Cause, Verdict
 from diagnosis.irregularity.monitor import IterationMonitor
 from diagnosis.job import Job, Layout
 from tests.diagnosis.collective import test_stragglers
@@ -90,6 +91,14 @@ def said(made: Made, told: Told) -> list[Verdict]:
     return list(comparer.judge(Iteration(0, 100 * MS, told.table), made.job).verdicts)
 
 
+def check_possible(verdicts: Iterable[Verdict], ranks: Iterable[int]) -> None:
+    """Fail for a verdict on nobody, on others than these ranks, or of no cause that there is."""
+    for verdict in verdicts:
+        assert verdict.cause in get_args(Cause), verdict
+        assert verdict.ranks, verdict
+        assert {*verdict.ranks, *chain.from_iterable(verdict.candidates)} <= {*ranks}, verdict
+
+
 @pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize("how", ["no rows", "unknown", "unknown, to whom"])
 def test_where_a_host_is_not_seen_no_other_is_blamed_for_it(name: str, how: str) -> None:
@@ -112,7 +121,7 @@ def test_where_a_host_is_not_seen_no_other_is_blamed_for_it(name: str, how: str)
 @pytest.mark.parametrize("name", MADE)
 @settings(deadline=None, max_examples=40)
 @given(st.data())
-def test_whatever_rows_are_not_seen_something_is_said(name: str, data: st.DataObject) -> None:
+def test_whatever_rows_are_not_seen_what_is_said_is_possible(name: str, data: st.DataObject) -> None:
     made = MADE[name]
     told = made.told()
     at = range(len(told.rows))
@@ -127,7 +136,7 @@ def test_whatever_rows_are_not_seen_something_is_said(name: str, data: st.DataOb
         if not (hides and dropped)
     ]
     if told.rows:
-        said(made, told)
+        check_possible(said(made, told), made.job.ranks)
 
 
 LAYOUT = Layout(tp=1, pp=2, dp=4, source="given")
@@ -138,8 +147,11 @@ LAYOUT = Layout(tp=1, pp=2, dp=4, source="given")
     [Job("j", (), (), layout=LAYOUT), replace(job(3), communicators=(), layout=LAYOUT)],
     ids=["no places", "a host less"],
 )
-def test_a_layout_may_tell_of_more_ranks_than_the_job_does(known: Job) -> None:
-    said(Made(pipelined, frozenset(), known), pipelined())
+def test_where_a_layout_tells_of_more_ranks_than_the_job_does_who_is_slow_is_named_all_the_same(known: Job) -> None:
+    assert said(Made(pipelined, frozenset(), known), pipelined()) == []
+    slow = iterations(actual={3: 1.0})
+    [found] = said(Made(lambda: slow, frozenset({3}), known), slow)
+    assert (found.cause, found.ranks) == ("communication_slow", (3,))
 
 
 def test_whose_communicators_are_not_told_is_diagnosed_as_well() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.traffic.volume import direct_bytes, ends_chain, ring_bytes, tree_bytes
+from diagnosis.traffic.volume import ends_chain, ring_bytes, tree_bytes
 
 MB = 1 << 20
 
@@ -46,12 +46,6 @@ def test_ring_and_tree_move_the_same_volume_in_all(payload: int, size: int) -> N
     assert ring_bytes("all_reduce", part, size) * size == tree_bytes("all_reduce", part, size) * 2 * (size - 1)
 
 
-def test_what_is_sent_directly() -> None:
-    assert direct_bytes("send", 7) == 7
-    assert direct_bytes("recv", 7) == 0
-    assert direct_bytes("all_to_all", 7) == 7
-
-
 def test_a_chain_ends_at_the_root_of_a_reduce_and_before_the_root_of_a_broadcast() -> None:
     assert ends_chain("reduce", rank=3, root=3, successor=0)
     assert not ends_chain("reduce", rank=2, root=3, successor=3)
@@ -65,7 +59,5 @@ def test_what_cannot_be_is_refused() -> None:
         ring_bytes("send", 1, 2)
     with pytest.raises(ValueError, match="no tree carries all_gather"):
         tree_bytes("all_gather", 1, 2)
-    with pytest.raises(ValueError, match="not sent to each peer directly"):
-        direct_bytes("all_reduce", 1)
     with pytest.raises(ValueError, match="-1 bytes"):
         ring_bytes("all_reduce", -1, 2)

@@ -196,6 +196,21 @@ def test_what_is_no_process_is_passed_over_once(tmp_path: Path, caplog: pytest.L
     os.close(lock)
 
 
+def test_of_a_process_that_is_passed_over_nothing_is_left_open(tmp_path: Path) -> None:
+    """Nobody would see it end: the others of its host go on."""
+    broken, locks = process(tmp_path, 70, to=72), []
+    locks += [live(broken), live(process(tmp_path, 71, to=72))]
+    collector = HostCollector("h0", calls=tmp_path)
+    met(collector, 72)
+    told(collector)
+    (broken / "facts").unlink()
+    found = told(collector, NOW + 5)
+    assert [(row["source_rank"], row["valid_to_ns"]) for row in rows(found, QUEUE_PAIRS)] == [(70, NOW + 5)]
+    assert {row["rank"] for row in rows(found, ADDRESSES)} == {71}
+    for lock in locks:
+        os.close(lock)
+
+
 def test_dumps_are_told_in_their_order_and_cleared_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for number in (2, 1):
         reading = (number * 10**9 + 5000, number * 10**9, number * 10**9 + 5000)

@@ -49,10 +49,11 @@ def test_all_are_told(cluster: Cluster, members: tuple[Member, Member]) -> None:
 
 @pytest.mark.parametrize("status", [0, 400, 401, 500])
 def test_one_is_enough(cluster: Cluster, members: tuple[Member, Member], status: int) -> None:
-    for failing in members:
+    for posts, failing in enumerate(members, 1):
         failing.status = status
         cluster.post(REQUEST, "a/1")
         failing.status = 200
+        assert [member.asked for member in members] == [posts, posts]
 
 
 def test_one_that_failed_is_left_alone_for_a_while(

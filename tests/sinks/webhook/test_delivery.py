@@ -54,6 +54,7 @@ def test_configured_headers_are_sent(receiver: LocalReceiver) -> None:
 def test_any_success_is_a_delivery(receiver: LocalReceiver, status: int) -> None:
     receiver.answers.append(Answer(status))
     post(receiver)
+    assert [received.key for received in receiver.received] == ["id/1"]
 
 
 @pytest.mark.parametrize(
