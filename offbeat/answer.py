@@ -11,6 +11,7 @@ from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.joining import JoiningSettings, Rule, held_back
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.job import Job
+from diagnosis.standstill import Standstill
 from offbeat.terminal import counted
 from schemas import catalogue
 from schemas.message import Message, decode
@@ -138,12 +139,13 @@ def as_json(
     lost_lines: int,
     untold: Sequence[str] = (),
     silent_ns: int | None = None,
+    stands: Standstill | None = None,
 ) -> dict[str, Any]:
     """The answer as one JSON object; what is not known is null.
 
     ``notes`` say why nothing was found although something may be wrong: without incidents and without notes nothing
-    is. ``untold``: what hosts did not record, a line each. ``silent_ns``: for how long nothing was called in the end,
-    where that is a hang unless the job was over.
+    is. ``untold``: what hosts did not record, a line each. What is a hang unless the job was over: ``silent_ns``, for
+    how long nothing was called in the end, and ``stands``, whom all ranks wait for there.
     """
     seen = {"ranks_seen": len(ranks_seen), "ranks_expected": len(job.ranks)}
     coverage = {**seen, "lost_lines": lost_lines, "untold": list(untold)}
@@ -151,6 +153,8 @@ def as_json(
     notes = _notes(gathered, verdicts, world=len(job.ranks), missing=set(job.ranks).difference(ranks_seen))
     if silent_ns is not None and not gathered.incidents:
         notes.insert(0, _silent(silent_ns, untold))
+    if stands is not None and not gathered.incidents:
+        notes.insert(0, _standing(stands))
     return {
         "job": job.job,
         "layout": _layout(job),
@@ -203,6 +207,17 @@ def _silent(silent_ns: int, untold: Sequence[str]) -> str:
         f"no rank called anything in the last {silent_ns / 1e9:.0f} s, while NICs were polled: the job hangs, unless "
         f"it was over, and nobody could be named{why}"
     )
+
+
+def _standing(stands: Standstill) -> str:
+    operator, wait = stands.operator, counted(len(stands.waiting), "rank")
+    what = f"{operator.op} of {operator.communicator} in iteration {stands.iteration}"
+    if stands.awaited:
+        whom = f"{'rank' if len(stands.awaited) == 1 else 'ranks'} {ranges(stands.awaited)}"
+        told = f"{wait} wait for {whom}, not known to have called the {what} that rank {operator.rank} called"
+    else:
+        told = f"{wait} wait: the {what} that rank {operator.rank} called has not ended"
+    return f"the log ends while {told}; the job hung, unless it was stopped there"
 
 
 def _few_iterations(gathered: Gathered, regular_before: int | None, *, nobody: bool) -> str | None:

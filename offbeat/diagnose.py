@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from diagnosis.operators import Operators
+from diagnosis.standstill import standstill
 from offbeat import terminal, wiring
 from offbeat.answer import Gathered, Verdicts, as_json
 from offbeat.reading import Reading, Recorded, read_all
@@ -48,6 +50,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
         ranks_seen=recorded.ranks_seen,
         lost_lines=recorded.lost_lines,
         untold=recorded.untold,
+        stands=None if operators is None else standstill(Operators.from_arrow(operators.table), job),
         silent_ns=silent_ns if silent_ns is not None and silent_ns >= settings.compare.course.hang_ns else None,
     )
     return Diagnosis(answer, tuple(gathered.refused))

@@ -7,6 +7,8 @@ import pytest
 from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
 from diagnosis.job import Communicator, Job, Layout, Place
+from diagnosis.operator_graph.leaf import OperatorRef
+from diagnosis.standstill import Standstill
 from offbeat import wiring
 from offbeat.answer import Gathered, Verdicts
 from offbeat.answer import as_json as answered
@@ -62,8 +64,10 @@ def incident(**changes: Any) -> Message:
     return encode(catalogue.INCIDENTS, catalogue.INCIDENTS.from_rows([row | changes]), job="j")
 
 
-def as_json(job: Job, told: Gathered, *, ranks_seen: int, lost_lines: int) -> dict[str, Any]:
-    return answered(job, told, VERDICTS, ranks_seen=range(ranks_seen), lost_lines=lost_lines)
+def as_json(
+    job: Job, told: Gathered, *, ranks_seen: int, lost_lines: int, stands: Standstill | None = None
+) -> dict[str, Any]:
+    return answered(job, told, VERDICTS, ranks_seen=range(ranks_seen), lost_lines=lost_lines, stands=stands)
 
 
 def gathered(*messages: Message) -> Gathered:
@@ -110,6 +114,23 @@ def test_what_is_not_known_is_null() -> None:
     assert answer["layout"] is None
     assert answer["iterations"] == {"count": 1, "judged": 0, "median_ms": None, "irregular": []}
     assert answer["incidents"] == []
+
+
+@pytest.mark.parametrize(
+    ("awaited", "told"),
+    [
+        (
+            (3,),
+            "2 ranks wait for rank 3, not known to have called the all_reduce of tp0 in iteration 7 that rank 1 called",
+        ),
+        ((), "2 ranks wait: the all_reduce of tp0 in iteration 7 that rank 1 called has not ended"),
+    ],
+)
+def test_a_log_that_ends_while_all_wait_may_be_of_a_hang(awaited: tuple[int, ...], told: str) -> None:
+    stands = Standstill(7, (1, 2), awaited, OperatorRef(1, "tp0", 4, "all_reduce"))
+    seen = gathered(*(iteration(number, [10]) for number in range(20)))
+    answer = as_json(JOB, seen, ranks_seen=4, lost_lines=0, stands=stands)
+    assert answer["notes"] == [f"the log ends while {told}; the job hung, unless it was stopped there"]
 
 
 def notes(judged: int, unjudged: int = 0, *, irregular: int = 0, ranks_seen: int = 4) -> list[str]:

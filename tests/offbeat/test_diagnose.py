@@ -122,6 +122,22 @@ def test_a_short_recording_is_not_called_well(tmp_path: Path, first: int, last: 
     assert (told["iterations"]["judged"], told["iterations"]["count"], told["notes"]) == (judged, count, [said])
 
 
+def test_a_log_that_ends_while_ranks_wait_is_not_called_well(tmp_path: Path, healthy: Path) -> None:
+    """In the last iteration rank 3 calls no more after its first operators, and each other rank waits in its next."""
+    for file in healthy.glob("*.gz"):
+        rows = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+        last = max(row["iteration"] for row in rows)
+        *kept, latest = [row for row in rows if row["iteration"] < last or row["position"] == 0]
+        if latest["rank"] != 3:
+            kept.append({**latest, "end_ns": None})
+        (tmp_path / file.stem).write_text("".join(json.dumps(row) + "\n" for row in kept))
+    shutil.copy(healthy / "job.json", tmp_path)
+    result = offbeat("diagnose", tmp_path)
+    assert "nothing wrong" not in result.stdout
+    note, *_ = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)["notes"]
+    assert "7 ranks wait for rank 3" in note
+
+
 def _cut(folder: Path, first: int, last: int) -> None:
     """Some iterations of the example, of which those from 30 on are slow."""
     for file in EXAMPLE.glob("*.gz"):

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diagnosis.causes import Cause
 from diagnosis.collective.comparing import SLOW, Comparer
 from diagnosis.collective.course import Iteration
 from diagnosis.collective.grid import ComparisonRules
 from diagnosis.collective.participation import INCOMPLETE, MISSING_START
 from diagnosis.collective.stages import Stages
-from diagnosis.collective.verdict import Cause, Verdict
+from diagnosis.collective.verdict import Verdict
 from diagnosis.irregularity.monitor import IterationMonitor
 from diagnosis.job import Job, Layout
 from tests.diagnosis.collective import test_stragglers

@@ -1,0 +1,73 @@
+"""A log that ends while every rank waits: who is awaited, and in which operator.
+
+Whoever logs no operator's end tells nothing of this, and neither does a log in which some rank goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagnosis.job import Job
+from diagnosis.operator_graph.leaf import OperatorRef, reference
+from diagnosis.operators import UNKNOWN, Operators
+
+LEAST_ENDED = 0.9
+"""Where fewer of a log's operators carry an end, one without an end may well have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """``waiting`` ranks are in operators that have not ended, ``awaited`` ones have logged all that they called, and
+    not one of these. None of them is in both.
+
+    ``operator`` is the first one that an awaited rank has not called, by a rank that waits in it; where nobody is
+    awaited, the first that has not ended.
+    """
+
+    iteration: int
+    waiting: tuple[int, ...]
+    awaited: tuple[int, ...]
+    operator: OperatorRef
+
+
+def standstill(operators: Operators, job: Job) -> Standstill | None:
+    """Where the log of a job ends with each rank that logs either waiting or awaited by one that waits; None: it does
+    not, or that is not known.
+    """
+    if not len(operators) or operators.ended.mean() < LEAST_ENDED:
+        return None
+    is_last = np.r_[operators.rank[1:] != operators.rank[:-1], True]
+    waiting = set(operators.rank[is_last & ~operators.ended].tolist())
+    idle = set(operators.rank[is_last & operators.ended].tolist())
+    lacking = _lacking(operators, job)
+    awaited = {rank for _, ranks in lacking for rank in ranks}
+    if not lacking or not waiting or not idle <= awaited:
+        return None
+    roots = awaited & idle
+    of_roots = [row for row, ranks in lacking if not roots or ranks & roots]
+    row = min(of_roots, key=lambda row: int(operators.call_ns[row]))
+    operator = reference(operators, row)
+    return Standstill(int(operators.iteration[row]), tuple(sorted(waiting)), tuple(sorted(roots)), operator)
+
+
+def _lacking(operators: Operators, job: Job) -> list[tuple[int, set[int]]]:
+    """The operators of the last iterations that have not ended, a row of each, and who has yet to call them."""
+    keys = operators.meeting_keys
+    newest = operators.iteration >= operators.iteration.max() - 1
+    open_keys = np.unique(keys[~operators.ended & newest & (keys != UNKNOWN)])
+    rows = np.flatnonzero(np.isin(keys, open_keys))
+    rows = rows[np.argsort(keys[rows], kind="stable")]
+    meetings = np.split(rows, np.flatnonzero(np.diff(keys[rows])) + 1) if len(rows) else []
+    found = []
+    for met in meetings:
+        row = int(met[~operators.ended[met]][0])
+        found.append((row, _members(operators, row, job) - set(operators.rank[met].tolist())))
+    return found
+
+
+def _members(operators: Operators, row: int, job: Job) -> set[int]:
+    if operators.is_point_to_point(row):
+        return {int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}
+    return set(job.members.get(operators.communicators[operators.communicator[row]], ()))
