@@ -20,6 +20,7 @@ from producers.log_index import LogIndex
 from producers.log_store import LogStore, RecordingStore, all_rows
 from producers.parts import encode_parts
 from schemas import catalogue
+from schemas.log_answers import AnswerHeaders
 from schemas.log_requests import EPOCHS
 from schemas.message import Message, decode
 from schemas.topic import Topic
@@ -48,10 +49,10 @@ class _Held:
 class LogAgent:
     """One host's agent: a source of telemetry (``advance``) and a processor that answers log requests.
 
-    ``pivots`` are the ranks whose rows are published unasked; others than this host's are ignored. Answers carry
-    the headers request_id, outcome, host, ranks (those of this host that were asked for and are so complete,
-    comma-separated), part (from 0) and parts. A request for iterations that are not closed yet is held back until
-    they are; at the end of the log what there is is answered. Nothing is published of a second without news.
+    ``pivots`` are the ranks whose rows are published unasked; others than this host's are ignored. There is an answer
+    (``AnswerHeaders``) for the ranks of this host that were asked for and are equally complete. A request for
+    iterations that are not closed yet is held back until they are; at the end of the log what there is is answered.
+    Nothing is published of a second without news.
     """
 
     reads: tuple[Topic, ...] = (catalogue.LOG_REQUESTS,)
@@ -132,10 +133,10 @@ class LogAgent:
         spans = self._store.spans(iteration)
         pivots, logged = tuple(self._pivots), tuple(spans.rank.tolist())
         rows = {ranks: self._rows(ranks, iteration) for ranks in {pivots, logged} if ranks}
-        messages = self._encode(catalogue.COMM_OPS, rows[pivots], {}) if pivots and rows[pivots].num_rows else []
+        messages = self._encode(catalogue.COMM_OPS, rows[pivots]) if pivots and rows[pivots].num_rows else []
         if logged:
             batch = summarise(rows[logged], spans, iteration, last=self._store.ended)
-            messages += self._encode(catalogue.ITERATION_SUMMARIES, pa.Table.from_batches([batch]), {})
+            messages += self._encode(catalogue.ITERATION_SUMMARIES, pa.Table.from_batches([batch]))
         return messages
 
     def _rows(self, ranks: Sequence[int], iteration: int) -> pa.Table:
@@ -145,13 +146,12 @@ class LogAgent:
     def _answer(self, key: tuple[str, str], held: _Held) -> list[Message]:
         messages: list[Message] = []
         for answer in answers(self._store, held.rows):
-            ranks = ",".join(map(str, answer.ranks))
-            headers = {"request_id": key[1], "outcome": answer.outcome, "ranks": ranks}
-            messages += self._encode(answer.topic, answer.rows, headers)
+            headers = AnswerHeaders(key[1], self.host, answer.ranks, answer.outcome)
+            messages += self._encode(answer.topic, answer.rows, headers.to_headers())
         return messages
 
-    def _encode(self, topic: Topic, rows: pa.Table, headers: Mapping[str, str]) -> list[Message]:
-        own = {"host": self.host, **headers}
+    def _encode(self, topic: Topic, rows: pa.Table, headers: Mapping[str, str] | None = None) -> list[Message]:
+        own = headers or {"host": self.host}
         return encode_parts(topic, rows, job=self._store.job.job, watermark_ns=self.watermark_ns, headers=own)
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from producers import operator_windows
-from producers.log_store import PARTIAL, LogStore, Rows, all_rows
+from producers.log_store import LogStore, Rows, all_rows
 from schemas import catalogue
+from schemas.log_answers import PARTIAL
 from schemas.log_requests import ROWS, STATISTICS
 from schemas.topic import Topic
 

@@ -14,8 +14,8 @@ from diagnosis.columns import integers
 from diagnosis.job import Job
 from producers.log_index import LogIndex
 from producers.next_calls import COLUMNS, following_calls, lacks_ends, with_following
+from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL
 
-COMPLETE, PARTIAL, OVERWRITTEN = "complete", "partial", "overwritten"
 MAX_ROWS = 4_000_000
 """Rows that a store answers with at once at most."""
 

@@ -8,9 +8,10 @@ import numpy as np
 
 from diagnosis.job import Job
 from producers.log_agent import LogAgent
-from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Rows, Spans
+from producers.log_store import MAX_ROWS, Rows, Spans
 from producers.simulation import LazyLog
 from producers.simulation.lazy_log import Wanted
+from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL
 
 
 class SimulatedStore:

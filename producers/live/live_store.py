@@ -22,11 +22,12 @@ from producers.kept_iterations import UNREADABLE
 from producers.live.losses import Losses
 from producers.live.rank_log import RankLog
 from producers.log_index import LogIndex
-from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Rows, Spans
+from producers.log_store import MAX_ROWS, Rows, Spans
 from producers.next_calls import lacks_ends, with_next_calls
 from producers.segments import Frame, Segments
 from schemas.catalogue import COMM_OPS
 from schemas.errors import StoreError
+from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL
 
 log = logging.getLogger(__name__)
 

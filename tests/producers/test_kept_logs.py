@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
 from diagnosis.job import Job, Place
 from producers.kept_logs import KeptLogs, Room
-from producers.log_store import COMPLETE, OVERWRITTEN
 from schemas import catalogue
+from schemas.errors import WrongSchema
+from schemas.log_answers import COMPLETE, OVERWRITTEN
 from schemas.message import decode, encode
 
 JOB = Job("a", (Place(0), Place(1)), ())
@@ -107,3 +109,21 @@ def test_an_answer_of_which_a_part_found_no_room_is_not_taken_for_whole() -> Non
         kept.take(answer)
         assert kept.answers_to("r", rows) == answers
         assert room.refused == (answers is None)
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"request_id": "r", "ranks": "0", "outcome": COMPLETE}], ids=["unasked", "asked"]
+)
+def test_a_part_beyond_the_last_one_does_not_make_an_answer_whole(asked: dict[str, str]) -> None:
+    call = {"rank": 0, "communicator": "dp", "call_order": 0, "op": "barrier", "call_ns": 1, "iteration": 1}
+    kept = KeptLogs(JOB)
+    kept.take_summaries(summaries_of(1))
+    for part in ("0", "2"):
+        headers = {**asked, "part": part, "parts": "2"}
+        message = encode(catalogue.COMM_OPS, catalogue.COMM_OPS.from_rows([call]), job=JOB.job, headers=headers)
+        if part == "0":
+            kept.take(message)
+        else:
+            with pytest.raises(WrongSchema, match="part 2 of 2"):
+                kept.take(message)
+    assert kept.rows([0], 1, 1).outcomes == {0: OVERWRITTEN}
