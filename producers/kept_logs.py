@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from diagnosis.arrays import Ints
 from diagnosis.columns import integers
@@ -25,6 +24,7 @@ from diagnosis.job import Job
 from producers.kept_folder import KeptFolder
 from producers.log_store import Rows, Spans
 from producers.next_calls import with_next_calls
+from producers.row_query import RowQuery
 from schemas import catalogue
 from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL, REQUEST_ID, AnswerHeaders
 from schemas.log_requests import ROWS
@@ -173,18 +173,8 @@ class KeptLogs:
         rows = rows[np.unique(rows[:, 0], return_index=True)[1]]
         return Spans(*(rows if ranks is None else rows[np.isin(rows[:, 0], list(ranks))]).T)
 
-    def rows(
-        self,
-        ranks: Iterable[int],
-        iteration_from: int,
-        iteration_to: int,
-        communicator: str | None = None,
-        seq_from: int | None = None,
-        seq_to: int | None = None,
-        *,
-        next_calls: bool = False,
-    ) -> Rows:
-        iterations = range(iteration_from, min(iteration_to, self.closed) + 1)
+    def rows(self, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Rows:
+        iterations = range(query.iteration_from, min(query.iteration_to, self.closed) + 1)
         own = sorted(set(ranks) & set(self.ranks))
         wanted = [(rank, iteration) for rank in own for iteration in iterations]
         self.asked.update(wanted)
@@ -199,7 +189,7 @@ class KeptLogs:
         parts = [blocks[place] for place in wanted if place in blocks]
         table = pa.concat_tables([catalogue.COMM_OPS.schema.empty_table(), *parts]).unify_dictionaries()
         table = table.combine_chunks()
-        table = _filtered(with_next_calls(table) if next_calls else table, communicator, seq_from, seq_to)
+        table = query.filter(with_next_calls(table) if next_calls else table)
         lacking, kept = {rank for rank, _ in missing}, {rank for rank, _ in blocks}
         outcomes = {rank: COMPLETE if rank not in lacking else PARTIAL if rank in kept else OVERWRITTEN for rank in own}
         return Rows(table, outcomes)
@@ -287,13 +277,3 @@ def _blocks(table: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
     table = table.take(pa.array(by))
     for first, last in zip(heads.tolist(), [*heads[1:].tolist(), len(by)], strict=True):
         yield (int(rank[first]), int(iteration[first])), table.slice(first, last - first)
-
-
-def _filtered(table: pa.Table, communicator: str | None, seq_from: int | None, seq_to: int | None) -> pa.Table:
-    if communicator is not None:
-        table = table.filter(pc.equal(table.column("communicator").cast(pa.string()), communicator))
-    if seq_from is not None:
-        table = table.filter(pc.greater_equal(table.column("seq"), seq_from))
-    if seq_to is not None:
-        table = table.filter(pc.less_equal(table.column("seq"), seq_to))
-    return table

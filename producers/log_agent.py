@@ -19,6 +19,7 @@ from producers.log_answers import answers
 from producers.log_index import LogIndex
 from producers.log_store import LogStore, RecordingStore, all_rows
 from producers.parts import encode_parts
+from producers.row_query import RowQuery
 from schemas import catalogue
 from schemas.log_answers import AnswerHeaders
 from schemas.log_requests import EPOCHS
@@ -140,7 +141,7 @@ class LogAgent:
         return messages
 
     def _rows(self, ranks: Sequence[int], iteration: int) -> pa.Table:
-        parts = [found.table for found in all_rows(self._store, ranks, iteration, iteration)]
+        parts = [found.table for found in all_rows(self._store, ranks, RowQuery(iteration, iteration))]
         return pa.concat_tables([catalogue.COMM_OPS.schema.empty_table(), *parts]).unify_dictionaries().combine_chunks()
 
     def _answer(self, key: tuple[str, str], held: _Held) -> list[Message]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from producers import operator_windows
 from producers.log_store import LogStore, Rows, all_rows
+from producers.row_query import RowQuery
 from schemas import catalogue
 from schemas.log_answers import PARTIAL
 from schemas.log_requests import ROWS, STATISTICS
@@ -53,14 +54,16 @@ def answers(store: LogStore, request: Sequence[Asked]) -> Iterator[LogAnswer]:
 def _together(asked: Asked, kept: Set[int]) -> Iterator[Sequence[int]]:
     """The asked ranks that are kept, as many at a time as are looked up together: a whole log is large."""
     ranks = sorted(kept & set(asked["ranks"] or ()))
-    whole = all(asked[name] is None for name in ("communicator", "seq_from", "seq_to"))
-    step = 1 if whole else _TOGETHER
+    step = 1 if _query(asked).whole else _TOGETHER
     return (ranks[first : first + step] for first in range(0, len(ranks), step))
 
 
+def _query(asked: Asked) -> RowQuery:
+    return RowQuery(*(asked[field.name] for field in fields(RowQuery)))
+
+
 def _looked_up(store: LogStore, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False) -> Iterator[Rows]:
-    where = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
-    for found in all_rows(store, ranks, *(asked[name] for name in where), next_calls=next_calls):
+    for found in all_rows(store, ranks, _query(asked), next_calls=next_calls):
         if asked["positions"]:
             positions = pa.array(asked["positions"], found.table.schema.field("position").type)
             yield found._replace(table=found.table.filter(pc.is_in(found.table.column("position"), positions)))

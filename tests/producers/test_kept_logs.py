@@ -7,6 +7,7 @@ import pytest
 
 from diagnosis.job import Job, Place
 from producers.kept_logs import KeptLogs, Room
+from producers.row_query import RowQuery
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.log_answers import COMPLETE, OVERWRITTEN
@@ -33,10 +34,10 @@ def test_a_request_for_all_that_could_be_costs_no_more_than_what_there_is() -> N
         (catalogue.COMM_OPS, [call], answered),
     ):
         kept.take(encode(topic, topic.from_rows(rows), job=JOB.job, headers=headers))
-    table, outcomes = kept.rows([0], 1, LAST)
+    table, outcomes = kept.rows([0], RowQuery(1, LAST))
     assert (table.num_rows, outcomes) == (1, {0: COMPLETE})  # iteration 2 had no operators
-    assert kept.rows([0], 0, 0).outcomes == {0: OVERWRITTEN}
-    assert kept.rows([0, 1], 1, LAST).outcomes == {0: COMPLETE, 1: OVERWRITTEN}
+    assert kept.rows([0], RowQuery(0, 0)).outcomes == {0: OVERWRITTEN}
+    assert kept.rows([0, 1], RowQuery(1, LAST)).outcomes == {0: COMPLETE, 1: OVERWRITTEN}
 
 
 def test_a_request_that_was_asked_again_is_the_same() -> None:
@@ -126,4 +127,4 @@ def test_a_part_beyond_the_last_one_does_not_make_an_answer_whole(asked: dict[st
         else:
             with pytest.raises(WrongSchema, match="part 2 of 2"):
                 kept.take(message)
-    assert kept.rows([0], 1, 1).outcomes == {0: OVERWRITTEN}
+    assert kept.rows([0], RowQuery(1, 1)).outcomes == {0: OVERWRITTEN}
