@@ -55,17 +55,34 @@ class Rows(NamedTuple):
         return cls(table.take(pa.array(np.arange(ends[fit - 1] if fit else most))), kept)  # a slice would keep all
 
 
-class LogStore(Protocol):
+class Logs(Protocol):
+    """The logs of some ranks, as far as they are kept: what requests are answered from."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks whose logs are kept here."""
+        ...
+
+    def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
+        """When the ranks began and ended a closed iteration; None: all that a summary is published of."""
+        ...
+
+    def rows(self, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Rows:
+        """Rows of those of the ranks that are kept, in closed iterations. Of too many rows those of the last ranks are
+        left out (``Rows.bounded``).
+
+        With ``next_calls`` rows whose end is unknown tell when their rank went on, as far as the log of these
+        iterations tells.
+        """
+        ...
+
+
+class LogStore(Logs, Protocol):
     """The logs of some ranks of a job, iteration by iteration."""
 
     @property
     def job(self) -> Job:
         """The job that the logs tell of."""
-        ...
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Ranks whose logs are kept here."""
         ...
 
     @property
@@ -87,26 +104,13 @@ class LogStore(Protocol):
         """Close the next iteration; False where there is none (yet)."""
         ...
 
-    def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
-        """When the ranks began and ended a closed iteration; None: all that a summary is published of."""
-        ...
 
-    def rows(self, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Rows:
-        """Rows of those of the ranks that are kept, in closed iterations. Of too many rows those of the last ranks are
-        left out (``Rows.bounded``).
-
-        With ``next_calls`` rows whose end is unknown tell when their rank went on, as far as the log of these
-        iterations tells.
-        """
-        ...
-
-
-def all_rows(store: LogStore, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Iterator[Rows]:
-    """What ``LogStore.rows`` gives of all of the ranks that are kept, as many at a time as there is room for."""
-    left = sorted(set(ranks) & set(store.ranks))
+def all_rows(logs: Logs, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Iterator[Rows]:
+    """What ``Logs.rows`` gives of all of the ranks that are kept, as many at a time as there is room for."""
+    left = sorted(set(ranks) & set(logs.ranks))
     at_once = len(left)
     while left:
-        found = store.rows(left[:at_once], query, next_calls=next_calls)
+        found = logs.rows(left[:at_once], query, next_calls=next_calls)
         yield found
         at_once = len(found.outcomes)
         left = left[at_once:]
