@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from diagnosis.job import Job
 from producers.log_agent import agents
 from schemas import catalogue
+from schemas.log_answers import REQUEST_ID
 from schemas.message import Message
 from schemas.topic import Topic
 
@@ -47,7 +48,7 @@ class TelemetryBytes:
         elif message.topic == catalogue.LOG_REQUESTS.name:
             self.requests += size
         elif message.topic in {catalogue.COMM_OPS.name, catalogue.OPERATOR_WINDOWS.name}:
-            if "request_id" in message.headers:
+            if REQUEST_ID in message.headers:
                 self.answers += size
             else:
                 self.pivots += size

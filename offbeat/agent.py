@@ -1,7 +1,7 @@
 """The log agent of a host whose processes train now: one thread at the rings, one at Kafka, a spool between them.
 
 Kafka never holds up the reading of the rings: what is told waits in the spool until Kafka has it. A request does for as
-long as its rows are read from disk.
+long as one rank's rows are read from disk.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Line:
     def __init__(self, settings: Settings, spool: Spool, jobs: Jobs, host: Host, collecting: Collecting) -> None:
         self.connected = False
         self._settings = settings
-        self._spool, self._jobs = spool, jobs
+        self._spool, self._jobs, self._host = spool, jobs, host
         self._collector, self._edge = collecting.collector, collecting.edge
         self._answering: list[Answering] = [host] if collecting.edge is None else [host, collecting.edge]
         self._stopped = threading.Event()
@@ -174,6 +174,7 @@ class Line:
                 _learn(self._collector.process, addresses.poll())
                 told = replay(self._spool, publisher)
                 desk.serve(0.0 if told else _LOOK_EVERY_S)
+                desk.give(self._host.late())
 
 
 def _learn(take: Callable[[Message], object], messages: Iterable[Message]) -> None:

@@ -12,7 +12,8 @@ from offbeat import wiring
 from offbeat.settings import Settings
 from schemas.catalogue import JOBS, LOG_REQUESTS, NIC_EPOCHS
 from schemas.errors import InputError
-from schemas.log_requests import EPOCHS, REQUEST_ID
+from schemas.log_answers import REQUEST_ID, AnswerHeaders
+from schemas.log_requests import EPOCHS
 from schemas.message import Message, decode, encode
 from streams import topics
 from streams.control_view import FollowedJobs
@@ -44,17 +45,16 @@ class Fetched:
     _parts: dict[str, set[int]] = field(default_factory=dict)
 
     def take(self, answer: Message) -> None:
-        """Take a part of an answer; one that comes twice counts once."""
-        headers = answer.headers
-        host, part = headers["host"], int(headers["part"])
-        seen = self._parts.setdefault(host, set())
-        if part in seen:
+        """Take a part of an answer; one that comes twice counts once. Raises ``MessageError`` for a bad one."""
+        headers = AnswerHeaders.of(answer)
+        seen = self._parts.setdefault(headers.host, set())
+        if headers.part in seen:
             return
-        seen.add(part)
-        self.rows += [{**row, "host": host} for row in decode(answer, NIC_EPOCHS).to_pylist()]
-        if len(seen) == int(headers["parts"]):
-            self.outcomes[host] = headers["outcome"]
-            self.silent -= {int(rank) for rank in headers["ranks"].split(",")}
+        seen.add(headers.part)
+        self.rows += [{**row, "host": headers.host} for row in decode(answer, NIC_EPOCHS).to_pylist()]
+        if len(seen) == headers.parts:
+            self.outcomes[headers.host] = headers.outcome
+            self.silent -= set(headers.ranks)
 
 
 def fetch(settings: Settings, asked: Asked, *, within_s: float) -> Fetched:

@@ -8,8 +8,9 @@
             dist.all_reduce(...)
 
 Appending takes about a microsecond and never waits: not for the agent, not for the disk, not for another thread. (The
-first operator of a thread opens its ring, that of a communicator not told of before makes it known.) A log that cannot
-be opened says so once, as a warning, and drops everything: being watched must not end a job.
+first operator of a thread opens its ring; that of a communicator not told of before makes it known, which threads do
+one after the other.) A log that cannot be opened says so once, as a warning, and drops everything: being watched must
+not end a job.
 Importing this needs the standard library alone.
 """
 
@@ -91,6 +92,7 @@ class OperatorLog:
         self._thread = threading.local()
         self._rings: list[RingWriter] = []
         self._free: list[RingWriter] = []
+        self._ring_numbers = count()
         self._growing = threading.Lock()
         self._known: dict[str, tuple[int, Iterator[int]]] = {}
         self._point_to_point: dict[tuple[str, int], Iterator[int]] = {}
@@ -249,22 +251,27 @@ class OperatorLog:
                 self._cannot(error)
 
     def _own_ring(self) -> RingWriter | None:
-        """The calling thread's ring from now on: one that a thread has left, or a new one."""
-        with self._growing:
-            ring = None
-            if self._free:
-                ring = self._free.pop()
-            elif self._presence is not None and not self._silent:
-                path = self._presence.folder / f"{RING}{len(self._rings)}"
-                try:
-                    ring = RingWriter(path, self._capacity)
-                except OSError as error:
-                    self._cannot(error)
-                else:
-                    self._rings.append(ring)
+        """The calling thread's ring from now on: one that a thread has left, or a new one. No other thread waits."""
+        ring: RingWriter | None
+        try:
+            ring = self._free.pop()
+        except IndexError:
+            ring = self._new_ring()
         self._thread.ring = ring
         if ring is not None:
             self._thread.lease = _Lease(ring, self._free)
+        return ring
+
+    def _new_ring(self) -> RingWriter | None:
+        presence = self._presence
+        if presence is None or self._silent:
+            return None
+        try:
+            ring = RingWriter(presence.folder / f"{RING}{next(self._ring_numbers)}", self._capacity)
+        except OSError as error:
+            self._cannot(error)
+            return None
+        self._rings.append(ring)
         return ring
 
     def _cannot(self, error: OSError) -> None:
@@ -274,7 +281,7 @@ class OperatorLog:
     def _silence(self) -> None:
         """Log nothing from now on, in no thread."""
         self._silent = True
-        self._known = {name: (-1, count()) for name in self._known}
+        self._known = {name: (-1, count()) for name in list(self._known)}  # a thread may add to them meanwhile
 
     def _forked(self) -> None:
         """In a child of fork: the rings are its parent's."""

@@ -21,6 +21,7 @@ from producers.kept_folder import KeptFolder
 from producers.kept_logs import KeptLogs, Room
 from schemas import catalogue
 from schemas.errors import InputError, MessageError, SettingsError
+from schemas.log_answers import REQUEST_ID
 from schemas.message import Message, decode
 from schemas.processor import Processor
 from schemas.topic import Topic
@@ -215,7 +216,7 @@ class _Concerned:
 
     def __call__(self, message: Message) -> bool:
         if message.topic != catalogue.LOG_REQUESTS.name:
-            asked = message.headers.get("request_id")
+            asked = message.headers.get(REQUEST_ID)
             return message.timestamp_ns < self._unasked_until_ns if asked is None else asked not in self._later
         try:
             rows = decode(message, catalogue.LOG_REQUESTS).to_pylist()

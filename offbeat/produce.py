@@ -149,12 +149,23 @@ class Desk:
             except MessageError as error:  # every agent of every host reads it: not a dead letter of each
                 log.warning("%s partition %d offset %d: %s", message.topic, message.partition, message.offset, error)
                 continue
-            for answer in answers:
-                self._outbox.send(answer)
-            self.answers += len(answers)
+            self._send(answers)
         if asked:
             self._outbox.flush()
         return asked
+
+    def give(self, answers: Iterable[Message]) -> None:
+        """Send answers that had to wait."""
+        if self._send(answers):
+            self._outbox.flush()
+
+    def _send(self, answers: Iterable[Message]) -> int:
+        sent = 0
+        for answer in answers:
+            self._outbox.send(answer)
+            sent += 1
+        self.answers += sent
+        return sent
 
     def linger(self, linger_s: float | None, stopped: Event) -> None:
         """Answer until nothing was asked for a while."""

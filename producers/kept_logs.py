@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from diagnosis.arrays import Ints
 from diagnosis.columns import integers
 from diagnosis.job import Job
 from producers.kept_folder import KeptFolder
-from producers.log_store import COMPLETE, OVERWRITTEN, PARTIAL, Rows, Spans
+from producers.log_store import Rows, Spans
 from producers.next_calls import with_next_calls
+from producers.row_query import RowQuery
 from schemas import catalogue
-from schemas.errors import WrongSchema
+from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL, REQUEST_ID, AnswerHeaders
 from schemas.log_requests import ROWS
 from schemas.message import Message, decode
 
@@ -75,12 +75,9 @@ class _Whose(NamedTuple):
     """What a part belongs to."""
 
     topic: str
-    parts: int
-    request_id: str
-    host: str
     producer: str
     watermark: str
-    ranks: str
+    answer: AnswerHeaders
 
 
 @dataclass
@@ -127,7 +124,7 @@ class KeptLogs:
                 self._take_part(message)
         else:
             self.room.refused += 1
-            self._requests.pop(message.headers.get("request_id", ""), None)  # of its answer a part would be missing
+            self._requests.pop(message.headers.get(REQUEST_ID, ""), None)  # of its answer a part would be missing
 
     def take_summaries(self, batch: pa.RecordBatch) -> None:
         """Take a batch of iteration_summaries: when ranks began and ended iterations.
@@ -157,13 +154,11 @@ class KeptLogs:
         known = self._requests.get(request_id)
         if known is None or known.keys() != {_asked(row) for row in rows}:
             return None
-        kept = {whose: parts for whose, parts in self._parts.items() if whose.request_id == request_id}
+        kept = {whose: parts for whose, parts in self._parts.items() if whose.answer.request_id == request_id}
         found = [part for parts in kept.values() for part in parts.values()]
         if self.folder is not None:  # what did not come then may be there
-            complete = {
-                whose.ranks for whose, parts in kept.items() if len(parts) == whose.parts and _is_complete(parts)
-            }
-            answered = {int(rank) for ranks in complete for rank in ranks.split(",") if rank}
+            answers = {whose.answer for whose, parts in kept.items() if len(parts) == whose.answer.parts}
+            answered = {rank for answer in answers if answer.outcome == COMPLETE for rank in answer.ranks}
             if not answered >= {rank for row in rows for rank in row["ranks"] or ()}:
                 return None
         return found
@@ -178,18 +173,8 @@ class KeptLogs:
         rows = rows[np.unique(rows[:, 0], return_index=True)[1]]
         return Spans(*(rows if ranks is None else rows[np.isin(rows[:, 0], list(ranks))]).T)
 
-    def rows(
-        self,
-        ranks: Iterable[int],
-        iteration_from: int,
-        iteration_to: int,
-        communicator: str | None = None,
-        seq_from: int | None = None,
-        seq_to: int | None = None,
-        *,
-        next_calls: bool = False,
-    ) -> Rows:
-        iterations = range(iteration_from, min(iteration_to, self.closed) + 1)
+    def rows(self, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Rows:
+        iterations = range(query.iteration_from, min(query.iteration_to, self.closed) + 1)
         own = sorted(set(ranks) & set(self.ranks))
         wanted = [(rank, iteration) for rank in own for iteration in iterations]
         self.asked.update(wanted)
@@ -204,7 +189,7 @@ class KeptLogs:
         parts = [blocks[place] for place in wanted if place in blocks]
         table = pa.concat_tables([catalogue.COMM_OPS.schema.empty_table(), *parts]).unify_dictionaries()
         table = table.combine_chunks()
-        table = _filtered(with_next_calls(table) if next_calls else table, communicator, seq_from, seq_to)
+        table = query.filter(with_next_calls(table) if next_calls else table)
         lacking, kept = {rank for rank, _ in missing}, {rank for rank, _ in blocks}
         outcomes = {rank: COMPLETE if rank not in lacking else PARTIAL if rank in kept else OVERWRITTEN for rank in own}
         return Rows(table, outcomes)
@@ -221,28 +206,23 @@ class KeptLogs:
                 yield (rank, iteration), rows, whole
 
     def _take_part(self, message: Message) -> None:
-        headers = message.headers
-        try:
-            part, parts = int(headers.get("part", "0")), int(headers.get("parts", "1"))
-            [int(rank) for rank in headers.get("ranks", "").split(",") if rank]
-        except ValueError as error:
-            raise WrongSchema(f"{message.topic}: headers part, parts and ranks hold numbers: {error}") from error
-        names = ("request_id", "host", "producer", "watermark_ns", "ranks")
-        whose = _Whose(message.topic, parts, *(headers.get(name, "") for name in names))
+        headers = AnswerHeaders.of(message)
+        producer, watermark = (message.headers.get(name, "") for name in ("producer", "watermark_ns"))
+        whose = _Whose(message.topic, producer, watermark, headers.answer)
         kept = self._parts[whose]
-        kept.setdefault(part, message)
-        if len(kept) < parts or whose.topic != catalogue.COMM_OPS.name:
+        kept.setdefault(headers.part, message)
+        if len(kept) < headers.parts or message.topic != catalogue.COMM_OPS.name:
             return
-        if not whose.request_id or kept[part].headers.get("outcome") == COMPLETE:
-            self._keep(whose, [kept[number] for number in sorted(kept)])
-        if not whose.request_id:
+        if not headers.request_id or headers.outcome == COMPLETE:
+            self._keep(headers, [kept[number] for number in sorted(kept)])
+        if not headers.request_id:
             del self._parts[whose]
 
-    def _keep(self, whose: _Whose, messages: list[Message]) -> None:
+    def _keep(self, answer: AnswerHeaders, messages: list[Message]) -> None:
         """Keep an answer for the blocks of it that are whole, a rank and an iteration each."""
         here = set(_places(messages))
-        if whose.request_id:
-            wanted = self._asked_whole(whose)
+        if answer.request_id:
+            wanted = self._asked_whole(answer)
             for rank, stretches in wanted.items():
                 self._whole[rank] |= stretches
             here = {place for place in here if _within(place, wanted)}
@@ -254,19 +234,14 @@ class KeptLogs:
         """The blocks of an answer; it was decoded when it was taken, so it can be."""
         return dict(_blocks(_table(self._answers[answer])))
 
-    def _asked_whole(self, whose: _Whose) -> Mapping[int, set[Stretch]]:
+    def _asked_whole(self, answer: AnswerHeaders) -> Mapping[int, set[Stretch]]:
         """Iterations, by rank, that a request asked for without leaving anything of them out."""
-        answered = {int(rank) for rank in whose.ranks.split(",") if rank}
         wanted: dict[int, set[Stretch]] = defaultdict(set)
-        for row in self._requests.get(whose.request_id, {}).values():
+        for row in self._requests.get(answer.request_id, {}).values():
             if row["what"] == ROWS and not any(row[name] for name in _FILTERS):
-                for rank in answered & set(row["ranks"]):
+                for rank in set(answer.ranks) & set(row["ranks"]):
                     wanted[rank].add((row["iteration_from"], row["iteration_to"]))
         return wanted
-
-
-def _is_complete(parts: Mapping[int, Message]) -> bool:
-    return all(part.headers.get("outcome") == COMPLETE for part in parts.values())
 
 
 def _within(place: Place, stretches: Mapping[int, Iterable[Stretch]]) -> bool:
@@ -302,13 +277,3 @@ def _blocks(table: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
     table = table.take(pa.array(by))
     for first, last in zip(heads.tolist(), [*heads[1:].tolist(), len(by)], strict=True):
         yield (int(rank[first]), int(iteration[first])), table.slice(first, last - first)
-
-
-def _filtered(table: pa.Table, communicator: str | None, seq_from: int | None, seq_to: int | None) -> pa.Table:
-    if communicator is not None:
-        table = table.filter(pc.equal(table.column("communicator").cast(pa.string()), communicator))
-    if seq_from is not None:
-        table = table.filter(pc.greater_equal(table.column("seq"), seq_from))
-    if seq_to is not None:
-        table = table.filter(pc.less_equal(table.column("seq"), seq_to))
-    return table

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from producers import operator_windows
-from producers.log_store import PARTIAL, LogStore, Rows, all_rows
+from producers.log_store import Logs, Rows, all_rows
+from producers.row_query import RowQuery
 from schemas import catalogue
+from schemas.log_answers import PARTIAL
 from schemas.log_requests import ROWS, STATISTICS
 from schemas.topic import Topic
 
@@ -33,33 +35,35 @@ class LogAnswer:
     rows: pa.Table
 
 
-def answers(store: LogStore, request: Sequence[Asked]) -> Iterator[LogAnswer]:
-    """What a store knows of a request's rows; every rank that it keeps is answered once a topic.
+def answers(logs: Logs, request: Sequence[Asked]) -> Iterator[LogAnswer]:
+    """What logs tell of a request's rows; every rank that is kept is answered once a topic.
 
     Ranks differ in how far their logs are complete, so there is an answer for each outcome.
     """
     rows = [asked for asked in request if asked["what"] == ROWS]
     windows = [asked for asked in request if asked["what"] != ROWS]
     if rows:
-        kept = set(store.ranks)
+        kept = set(logs.ranks)
         groups = ((asked, ranks) for asked in rows for ranks in _together(asked, kept))
-        parts = (part for asked, ranks in groups for part in _looked_up(store, asked, ranks, next_calls=True))
+        parts = (part for asked, ranks in groups for part in _looked_up(logs, asked, ranks, next_calls=True))
         yield from _by_outcome(catalogue.COMM_OPS, parts)
     if windows:
-        yield from _by_outcome(catalogue.OPERATOR_WINDOWS, _windows(store, windows))
+        yield from _by_outcome(catalogue.OPERATOR_WINDOWS, _windows(logs, windows))
 
 
 def _together(asked: Asked, kept: Set[int]) -> Iterator[Sequence[int]]:
     """The asked ranks that are kept, as many at a time as are looked up together: a whole log is large."""
     ranks = sorted(kept & set(asked["ranks"] or ()))
-    whole = all(asked[name] is None for name in ("communicator", "seq_from", "seq_to"))
-    step = 1 if whole else _TOGETHER
+    step = 1 if _query(asked).whole else _TOGETHER
     return (ranks[first : first + step] for first in range(0, len(ranks), step))
 
 
-def _looked_up(store: LogStore, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False) -> Iterator[Rows]:
-    where = ("iteration_from", "iteration_to", "communicator", "seq_from", "seq_to")
-    for found in all_rows(store, ranks, *(asked[name] for name in where), next_calls=next_calls):
+def _query(asked: Asked) -> RowQuery:
+    return RowQuery(*(asked[field.name] for field in fields(RowQuery)))
+
+
+def _looked_up(logs: Logs, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False) -> Iterator[Rows]:
+    for found in all_rows(logs, ranks, _query(asked), next_calls=next_calls):
         if asked["positions"]:
             positions = pa.array(asked["positions"], found.table.schema.field("position").type)
             yield found._replace(table=found.table.filter(pc.is_in(found.table.column("position"), positions)))
@@ -67,7 +71,7 @@ def _looked_up(store: LogStore, asked: Asked, ranks: Sequence[int], *, next_call
             yield found
 
 
-def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[Rows]:
+def _windows(logs: Logs, request: Sequence[Asked]) -> Iterator[Rows]:
     """Statistics and series; what is asked of several stretches of iterations is one window."""
     stretches: dict[Hashable, list[Asked]] = defaultdict(list)
     for asked in request:
@@ -77,23 +81,23 @@ def _windows(store: LogStore, request: Sequence[Asked]) -> Iterator[Rows]:
     for window in stretches.values():
         what, communicator, positions = (window[0][name] for name in ("what", "communicator", "positions"))
         if what == STATISTICS:
-            yield from _each_rank(store, window, operator_windows.statistics)
+            yield from _each_rank(logs, window, operator_windows.statistics)
         elif communicator is not None and len(positions or ()) == 1:
             [position] = positions
 
             def one(rows: pa.Table, communicator: str = communicator, position: int = position) -> pa.RecordBatch:
-                return operator_windows.series(store, rows, communicator, position)
+                return operator_windows.series(logs, rows, communicator, position)
 
-            yield from _each_rank(store, window, one)
+            yield from _each_rank(logs, window, one)
         else:  # of no operator in particular: there is nothing that could be told
             empty = catalogue.OPERATOR_WINDOWS.schema.empty_table()
-            yield Rows(empty, dict.fromkeys(sorted(set(window[0]["ranks"]) & set(store.ranks)), PARTIAL))
+            yield Rows(empty, dict.fromkeys(sorted(set(window[0]["ranks"]) & set(logs.ranks)), PARTIAL))
 
 
-def _each_rank(store: LogStore, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[Rows]:
+def _each_rank(logs: Logs, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[Rows]:
     """Rank by rank: a window of all ranks of a host at once would take gigabytes."""
-    for rank in sorted(set(window[0]["ranks"] or ()) & set(store.ranks)):
-        found = [rows for asked in window for rows in _looked_up(store, asked, [rank])]
+    for rank in sorted(set(window[0]["ranks"] or ()) & set(logs.ranks)):
+        found = [rows for asked in window for rows in _looked_up(logs, asked, [rank])]
         tables = [each.table.select(operator_windows.COLUMNS) for each in found]
         records = made(pa.concat_tables(tables).unify_dictionaries().combine_chunks())
         yield Rows(pa.Table.from_batches([records]), {rank: _joint(each.outcomes[rank] for each in found)})

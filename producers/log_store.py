@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,9 @@ from diagnosis.columns import integers
 from diagnosis.job import Job
 from producers.log_index import LogIndex
 from producers.next_calls import COLUMNS, following_calls, lacks_ends, with_following
+from producers.row_query import RowQuery
+from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL
 
-COMPLETE, PARTIAL, OVERWRITTEN = "complete", "partial", "overwritten"
 MAX_ROWS = 4_000_000
 """Rows that a store answers with at once at most."""
 
@@ -54,17 +55,34 @@ class Rows(NamedTuple):
         return cls(table.take(pa.array(np.arange(ends[fit - 1] if fit else most))), kept)  # a slice would keep all
 
 
-class LogStore(Protocol):
+class Logs(Protocol):
+    """The logs of some ranks, as far as they are kept: what requests are answered from."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks whose logs are kept here."""
+        ...
+
+    def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
+        """When the ranks began and ended a closed iteration; None: all that a summary is published of."""
+        ...
+
+    def rows(self, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Rows:
+        """Rows of those of the ranks that are kept, in closed iterations. Of too many rows those of the last ranks are
+        left out (``Rows.bounded``).
+
+        With ``next_calls`` rows whose end is unknown tell when their rank went on, as far as the log of these
+        iterations tells.
+        """
+        ...
+
+
+class LogStore(Logs, Protocol):
     """The logs of some ranks of a job, iteration by iteration."""
 
     @property
     def job(self) -> Job:
         """The job that the logs tell of."""
-        ...
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Ranks whose logs are kept here."""
         ...
 
     @property
@@ -86,36 +104,13 @@ class LogStore(Protocol):
         """Close the next iteration; False where there is none (yet)."""
         ...
 
-    def spans(self, iteration: int, ranks: Iterable[int] | None = None) -> Spans:
-        """When the ranks began and ended a closed iteration; None: all that a summary is published of."""
-        ...
 
-    def rows(
-        self,
-        ranks: Iterable[int],
-        iteration_from: int,
-        iteration_to: int,
-        communicator: str | None = None,
-        seq_from: int | None = None,
-        seq_to: int | None = None,
-        *,
-        next_calls: bool = False,
-    ) -> Rows:
-        """Rows of those of the ranks that are kept, in closed iterations. Of too many rows those of the last ranks are
-        left out (``Rows.bounded``).
-
-        Bounds are included. With ``next_calls`` rows whose end is unknown tell when their rank went on, as far as the
-        log of these iterations tells.
-        """
-        ...
-
-
-def all_rows(store: LogStore, ranks: Iterable[int], *where: Any, next_calls: bool = False) -> Iterator[Rows]:
-    """What ``LogStore.rows`` gives of all of the ranks that are kept, as many at a time as there is room for."""
-    left = sorted(set(ranks) & set(store.ranks))
+def all_rows(logs: Logs, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Iterator[Rows]:
+    """What ``Logs.rows`` gives of all of the ranks that are kept, as many at a time as there is room for."""
+    left = sorted(set(ranks) & set(logs.ranks))
     at_once = len(left)
     while left:
-        found = store.rows(left[:at_once], *where, next_calls=next_calls)
+        found = logs.rows(left[:at_once], query, next_calls=next_calls)
         yield found
         at_once = len(found.outcomes)
         left = left[at_once:]
@@ -168,44 +163,26 @@ class RecordingStore:
         blocks = self._index.blocks
         return Spans(blocks.rank[at], blocks.start_ns[at], blocks.end_ns[at], blocks.lost[at])
 
-    def rows(
-        self,
-        ranks: Iterable[int],
-        iteration_from: int,
-        iteration_to: int,
-        communicator: str | None = None,
-        seq_from: int | None = None,
-        seq_to: int | None = None,
-        *,
-        next_calls: bool = False,
-    ) -> Rows:
+    def rows(self, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Rows:
         asked = np.array(sorted(set(ranks) & set(self.ranks)), dtype=np.int64)
         oldest = self._oldest()
-        blocks = self._blocks(asked, max(iteration_from, oldest), min(iteration_to, self.closed))
-        all_at = self._rows_of(blocks)
-        chosen = np.ones(len(all_at), dtype=np.bool_)
-        code = None
-        if communicator is not None:
-            names = self._index.communicators
-            code = names.index(communicator) if communicator in names else -1
-            chosen &= self._index.communicator[all_at] == code
-        low, high = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
-        if seq_from is not None or seq_to is not None:
-            chosen &= (self._index.seq[all_at] >= low) & (self._index.seq[all_at] <= high)
+        blocks = self._blocks(asked, max(query.iteration_from, oldest), min(query.iteration_to, self.closed))
+        all_at, index = self._rows_of(blocks), self._index
+        chosen = query.matches(index.communicator[all_at], index.communicators, index.seq[all_at])
         enough = slice(self._max_rows + 1)  # one more shows that these are not all
-        table = self._index.table.take(pa.array(all_at[chosen][enough]))
+        table = index.table.take(pa.array(all_at[chosen][enough]))
         if next_calls and lacks_ends(table):
-            following = following_calls(self._index.table.select(COLUMNS).take(pa.array(all_at)))
+            following = following_calls(index.table.select(COLUMNS).take(pa.array(all_at)))
             table = with_following(table, following[chosen][enough])
-        if iteration_to < oldest:
+        if query.iteration_to < oldest:
             return Rows(table, dict.fromkeys(asked.tolist(), OVERWRITTEN))
-        kept = np.arange(np.searchsorted(self._index.iterations, max(iteration_from, oldest)), self._next)
-        expected = int((self._index.iterations[kept] <= iteration_to).sum())
-        of_rank = self._index.blocks.rank[blocks]
+        kept = np.arange(np.searchsorted(index.iterations, max(query.iteration_from, oldest)), self._next)
+        expected = int((index.iterations[kept] <= query.iteration_to).sum())
+        of_rank = index.blocks.rank[blocks]
         logged = np.searchsorted(of_rank, asked, side="right") - np.searchsorted(of_rank, asked)
         whole = logged == expected
-        whole &= iteration_from >= oldest and iteration_to <= self.closed
-        whole &= ~np.isin(asked, self._lacking(asked, iteration_from, iteration_to, code, low, high))
+        whole &= query.iteration_from >= oldest and query.iteration_to <= self.closed
+        whole &= ~np.isin(asked, self._lacking(asked, query))
         outcomes = np.where(whole, COMPLETE, PARTIAL)
         return Rows.bounded(table, dict(zip(asked.tolist(), outcomes.tolist(), strict=True)), self._max_rows)
 
@@ -222,15 +199,13 @@ class RecordingStore:
     def _rows_of(self, blocks: Ints) -> Ints:
         return _ranges(np.stack([self._index.blocks.first[blocks], self._index.blocks.last[blocks]], axis=1))
 
-    def _lacking(
-        self, ranks: Ints, iteration_from: int, iteration_to: int, communicator: int | None, low: int, high: int
-    ) -> Ints:
+    def _lacking(self, ranks: Ints, query: RowQuery) -> Ints:
         """The ranks of which rows are missing among those asked for."""
-        holes = self._index.holes
-        hit = np.isin(holes.rank, ranks) & (holes.seq_to >= low) & (holes.seq_from <= high)
-        hit &= (holes.iteration_to >= iteration_from) & (holes.iteration_from <= iteration_to)
-        if communicator is not None:
-            hit &= holes.communicator == communicator
+        holes, (lowest, highest) = self._index.holes, query.seqs
+        hit = np.isin(holes.rank, ranks) & (holes.seq_to >= lowest) & (holes.seq_from <= highest)
+        hit &= (holes.iteration_to >= query.iteration_from) & (holes.iteration_from <= query.iteration_to)
+        if query.communicator is not None:
+            hit &= holes.communicator == query.code(self._index.communicators)
         return np.unique(holes.rank[hit])
 
 

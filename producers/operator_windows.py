@@ -14,7 +14,7 @@ import pyarrow as pa
 from diagnosis.arrays import Floats, Ints
 from diagnosis.columns import codes, integers
 from diagnosis.irregularity.window import WindowStatistics
-from producers.log_store import LogStore
+from producers.log_store import Logs
 from schemas.catalogue import OPERATOR_WINDOWS
 
 COLUMNS = ("rank", "communicator", "position", "iteration", "call_ns", "end_ns")
@@ -39,7 +39,7 @@ def statistics(rows: pa.Table) -> pa.RecordBatch:
     )
 
 
-def series(store: LogStore, rows: pa.Table, communicator: str, position: int) -> pa.RecordBatch:
+def series(logs: Logs, rows: pa.Table, communicator: str, position: int) -> pa.RecordBatch:
     """Records of telemetry.operator_windows: of each rank how long one operator and its iterations took.
 
     ``rows`` are that operator's. Iterations of which either is not known are left out, and so are ranks without any.
@@ -49,7 +49,7 @@ def series(store: LogStore, rows: pa.Table, communicator: str, position: int) ->
     for one in np.unique(rank).tolist():
         own = np.flatnonzero((rank == one) & ~np.isnan(lasted))
         seen, first = np.unique(iteration[own], return_index=True)
-        lengths = _lengths(store, one, seen.tolist())
+        lengths = _lengths(logs, one, seen.tolist())
         columns = (seen.tolist(), lasted[own[first]].astype(np.int64).tolist(), lengths)
         known = [triple for triple in zip(*columns, strict=True) if triple[2] is not None]
         names = ("iteration", "operator_ns", "iteration_ns")
@@ -75,11 +75,11 @@ def durations(rows: pa.Table) -> Floats:
     return np.where(end < 0, np.nan, end - integers(rows, "call_ns"))
 
 
-def _lengths(store: LogStore, rank: int, iterations: Iterable[int]) -> list[int | None]:
+def _lengths(logs: Logs, rank: int, iterations: Iterable[int]) -> list[int | None]:
     """How long a rank's iterations took, in ns; None: not known."""
     lengths = []
     for iteration in iterations:
-        spans = store.spans(iteration, [rank])
+        spans = logs.spans(iteration, [rank])
         [*length] = (spans.end_ns - spans.start_ns)[(spans.end_ns >= 0) & (spans.start_ns >= 0)]
         lengths.append(int(length[0]) if length else None)
     return lengths

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import MessageTooLarge
+from schemas.log_answers import numbered
 from schemas.message import Message, encode
 from schemas.topic import Topic
 
@@ -27,10 +28,9 @@ def encode_parts(
     messages: list[Message] = []
     for first in range(0, max(batch.num_rows, 1), step):
         messages.extend(_encoded(topic, batch.slice(first, step), job, key, watermark_ns))
-    numbers = [{"part": str(part), "parts": str(len(messages))} for part in range(len(messages))]
     return [
-        replace(message, headers={**message.headers, **headers, **number})
-        for message, number in zip(messages, numbers, strict=True)
+        replace(message, headers={**message.headers, **headers, **numbered(part, len(messages))})
+        for part, message in enumerate(messages)
     ]
 
 

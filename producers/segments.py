@@ -34,11 +34,12 @@ class Frame:
 class Segments:
     """Numbered frames, oldest first; ``cut_bytes`` is what was found damaged at the start, and thrown away.
 
-    Raises ``OSError`` where the folder cannot be used.
+    ``for_reading`` leaves the folder as it is. Raises ``OSError`` where it cannot be used.
     """
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
-        make_private(folder)
+    def __init__(self, folder: Path, max_bytes: int, *, for_reading: bool = False) -> None:
+        if not for_reading:
+            make_private(folder)
         self._folder = folder
         self._max_bytes = max_bytes
         self._file: Path | None = None
@@ -46,8 +47,9 @@ class Segments:
         self.cut_bytes = 0
         self.frames: list[Frame] = []
         for path in sorted(folder.glob(f"*{SUFFIX}")):
-            self._open(path)
-        self._bound()
+            self._open(path, for_reading=for_reading)
+        if not for_reading:
+            self._bound()
 
     @property
     def total_bytes(self) -> int:
@@ -107,7 +109,7 @@ class Segments:
         if path == self._file:
             self._file = None
 
-    def _open(self, path: Path) -> None:
+    def _open(self, path: Path, *, for_reading: bool) -> None:
         size, end = path.stat().st_size, 0
         try:
             for frame, _ in read_frames(path, self.frames[-1].number if self.frames else -1):
@@ -115,10 +117,11 @@ class Segments:
                 end = frame.offset + frame.size
         except ValueError:
             self.cut_bytes += size - end
-            os.truncate(path, end)
+            if not for_reading:
+                os.truncate(path, end)
         if end:
             self._sizes[path] = end
-        else:
+        elif not for_reading:
             path.unlink()
 
 

@@ -8,9 +8,11 @@ import numpy as np
 
 from diagnosis.job import Job
 from producers.log_agent import LogAgent
-from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Rows, Spans
+from producers.log_store import MAX_ROWS, Rows, Spans
+from producers.row_query import RowQuery
 from producers.simulation import LazyLog
 from producers.simulation.lazy_log import Wanted
+from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL
 
 
 class SimulatedStore:
@@ -55,25 +57,15 @@ class SimulatedStore:
         columns = [[getattr(span, name) for span in logged.values()] for name in ("start_ns", "end_ns", "lost")]
         return Spans(np.array(list(logged), dtype=np.int64), *(np.array(c, dtype=np.int64) for c in columns))
 
-    def rows(
-        self,
-        ranks: Iterable[int],
-        iteration_from: int,
-        iteration_to: int,
-        communicator: str | None = None,
-        seq_from: int | None = None,
-        seq_to: int | None = None,
-        *,
-        next_calls: bool = False,
-    ) -> Rows:
+    def rows(self, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Rows:
         asked = sorted(set(ranks) & set(self.ranks))
         oldest = 0 if self._keep is None else max(self.closed + 1 - self._keep, 0)
-        iterations = range(max(iteration_from, oldest), min(iteration_to, self.closed) + 1)
-        wanted = Wanted(communicator, seq_from, seq_to, next_calls)
+        iterations = range(max(query.iteration_from, oldest), min(query.iteration_to, self.closed) + 1)
+        wanted = Wanted(query.communicator, query.seq_from, query.seq_to, next_calls)
         table, lacking = self._log.rows(asked, iterations, wanted, most=self._max_rows)
-        if iteration_to < oldest:
+        if query.iteration_to < oldest:
             return Rows(table, dict.fromkeys(asked, OVERWRITTEN))
-        within = iteration_from >= oldest and iteration_to <= self.closed
+        within = query.iteration_from >= oldest and query.iteration_to <= self.closed
         outcomes = {rank: COMPLETE if within and rank not in lacking else PARTIAL for rank in asked}
         return Rows.bounded(table, outcomes, self._max_rows)
 

@@ -16,9 +16,6 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduc
 POINT_TO_POINT = ("send", "recv")
 OPS = COLLECTIVES + POINT_TO_POINT
 PHASES = ("forward", "backward", "gradient", "other")
-OUTCOMES = ("complete", "partial", "overwritten", "unreachable")
-"""How far an answer answers: all rows asked for, some, none because the ring wrote over them, nobody answered."""
-
 
 _ORDER = (("start_ns", "call_ns"), ("end_ns", "call_ns"), ("end_ns", "start_ns"), ("next_call_ns", "call_ns"))
 """Times of an operator, the later one first."""

@@ -13,9 +13,6 @@ stretches of iterations, are answered as one window. Epochs are those of NICs, w
 stretch of time, whatever the iterations are.
 """
 
-REQUEST_ID = "request_id"
-"""Header of an answer."""
-
 TOPIC = Topic(
     name="control.log_requests",
     version=1,

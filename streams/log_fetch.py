@@ -16,15 +16,13 @@ import pyarrow.compute as pc
 
 from diagnosis.operator_graph.needs import Answer, Needs
 from schemas import catalogue
-from schemas.errors import WrongSchema
+from schemas.log_answers import OVERWRITTEN, UNREACHABLE, AnswerHeaders
 from schemas.log_requests import ROWS
 from schemas.message import Message, decode, encode
 from streams import operator_windows
 
-UNREACHABLE = "unreachable"
-UNKNOWN_OUTCOMES = {"overwritten", UNREACHABLE}
+UNKNOWN_OUTCOMES = {OVERWRITTEN, UNREACHABLE}
 """Outcomes that leave a rank unknown: its agent keeps nothing of the iterations any more, or nobody answered."""
-
 
 ANSWERS = {topic.name: topic for topic in (catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS)}
 """Topics that answers come on: rows on the one, statistics and series on the other."""
@@ -87,22 +85,22 @@ class Fetch:
     def take(self, message: Message) -> None:
         """Take a record that answers this request.
 
-        Raises ``MessageError`` where it does not say for which ranks, or in which part of how many.
+        Raises ``MessageError`` where it does not say for which ranks, how completely, or in which part of how many.
         """
         batch = decode(message, ANSWERS[message.topic])
-        ranks, whose, part = _answer_headers(message)
-        ranks &= self._awaited[message.topic]
+        headers = AnswerHeaders.of(message)
+        ranks = set(headers.ranks) & self._awaited[message.topic]
         if not ranks:
             return
+        whose = _Whose(message.topic, message.headers.get("producer", ""), headers.answer)
         parts = self._parts.setdefault(whose, {})
-        parts.setdefault(part, (batch, len(message.value or b"")))
-        if len(parts) < whose.parts:
+        parts.setdefault(headers.part, (batch, len(message.value or b"")))
+        if len(parts) < headers.parts:
             return
         self._awaited[message.topic] -= ranks
-        outcome = message.headers.get("outcome")
-        if outcome != UNREACHABLE:
+        if headers.outcome != UNREACHABLE:
             self.bytes += sum(size for _, size in parts.values())
-        if outcome in UNKNOWN_OUTCOMES:
+        if headers.outcome in UNKNOWN_OUTCOMES:
             if message.topic == catalogue.COMM_OPS.name:
                 self.missing |= ranks
             return
@@ -114,11 +112,9 @@ class Fetch:
         """What is published at the deadline on behalf of those that did not answer."""
         for name, awaited in self._awaited.items():
             if awaited:
-                ranks = ",".join(str(rank) for rank in sorted(awaited))
-                headers = {"request_id": self.request_id, "outcome": UNREACHABLE, "host": "", "ranks": ranks}
-                headers |= {"part": "0", "parts": "1"}
+                said = AnswerHeaders(self.request_id, "", tuple(sorted(awaited)), UNREACHABLE)
                 empty = ANSWERS[name].from_rows([])
-                yield encode(ANSWERS[name], empty, job=self.job, watermark_ns=now_ns, headers=headers)
+                yield encode(ANSWERS[name], empty, job=self.job, watermark_ns=now_ns, headers=said.to_headers())
 
     def answer(self) -> Answer:
         """All that came, and whose rows did not."""
@@ -143,20 +139,5 @@ class _Whose(NamedTuple):
     """Which answer a part belongs to: a host has one a topic and outcome, and may cut a repeated one differently."""
 
     topic: str
-    host: str
     producer: str
-    parts: int
-    ranks: str
-
-
-def _answer_headers(message: Message) -> tuple[set[int], _Whose, int]:
-    try:
-        named = message.headers["ranks"]
-        ranks = {int(rank) for rank in named.split(",") if rank}
-        part, parts = int(message.headers.get("part", "0")), int(message.headers.get("parts", "1"))
-    except (KeyError, ValueError) as error:
-        raise WrongSchema(f"{message.topic}: an answer needs the headers ranks, part and parts: {error!r}") from error
-    if not 0 <= part < parts:
-        raise WrongSchema(f"{message.topic}: part {part} of {parts}")
-    host, producer = message.headers.get("host", ""), message.headers.get("producer", "")
-    return ranks, _Whose(message.topic, host, producer, parts, named), part
+    answer: AnswerHeaders

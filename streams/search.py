@@ -19,6 +19,7 @@ from diagnosis.operator_graph.locate import Irregularity, LocateSettings, Locati
 from diagnosis.operator_graph.needs import Answer, Needs
 from schemas import catalogue
 from schemas.errors import ImpossibleValue, MessageTooLarge
+from schemas.log_answers import REQUEST_ID
 from schemas.message import Message, decode, encode
 from schemas.topic import Topic
 from streams.dead_letters import FAILURES
@@ -183,7 +184,7 @@ class Search:
             yield _Task(message.offset, message.watermark_ns, None, columns, over)
 
     def _answered(self, message: Message) -> Iterator[Message]:
-        request_id = message.headers.get("request_id")
+        request_id = message.headers.get(REQUEST_ID)
         searches = self._searches.get(message.job)
         running = searches.running if searches else None
         if searches is None or running is None or running.fetch is None or running.fetch.request_id != request_id:

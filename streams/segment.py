@@ -16,7 +16,7 @@ from diagnosis.traffic.host import HostTraffic, StepRules
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.found_in_traffic import found_in_traffic
-from schemas.log_requests import REQUEST_ID
+from schemas.log_answers import REQUEST_ID
 from schemas.message import Message, decode
 from schemas.processor import SavedState
 from schemas.topic import Topic

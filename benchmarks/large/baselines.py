@@ -24,6 +24,7 @@ from diagnosis.operator_graph.verdicts import judge
 from diagnosis.operators import COLUMNS
 from producers.simulation import LazyLog
 from schemas import catalogue
+from schemas.log_answers import REQUEST_ID
 from schemas.message import Message, decode
 from schemas.topic import Topic
 
@@ -64,7 +65,7 @@ class Baselines:
                 if row["irregular"]:
                     self._baselines[row["iteration"]] = sorted(row["baseline"] or ())
         elif message.topic == catalogue.COMM_OPS.name:
-            if "request_id" in message.headers:
+            if REQUEST_ID in message.headers:
                 self._fetched.append(decode(message, catalogue.COMM_OPS).select(_COLUMNS))
         else:
             rows = decode(message, catalogue.FINDINGS).to_pylist()

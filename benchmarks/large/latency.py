@@ -25,6 +25,7 @@ from producers.job_source import JobSource
 from producers.simulated_store import simulated_agents
 from producers.simulation import LazyRun
 from schemas import catalogue
+from schemas.log_answers import REQUEST_ID
 from schemas.message import Message, decode
 from schemas.processor import Processor
 from schemas.topic import Topic
@@ -75,7 +76,7 @@ class Stopwatch:
             rows = decode(message, catalogue.ITERATION_SUMMARIES)
             now = self.now()
             self._last_record.update(dict.fromkeys(rows.column("iteration").to_pylist(), now))
-        elif "request_id" in message.headers and message.value is not None:
+        elif REQUEST_ID in message.headers and message.value is not None:
             self._fetched_bytes += len(message.value)
             if message.topic == catalogue.COMM_OPS.name:
                 self._fetched_rows += decode(message, catalogue.COMM_OPS).num_rows

@@ -19,6 +19,7 @@ from producers.importers.tidy import tidy
 from producers.labels import label
 from producers.log_agent import LogAgent
 from schemas import catalogue
+from schemas.log_answers import REQUEST_ID
 from schemas.message import Message, decode
 from schemas.processor import Processor
 from schemas.topic import Topic
@@ -124,7 +125,7 @@ class _Listener:
             heard.refused += decode(message, catalogue.DEAD_LETTERS).column("reason").to_pylist()
         else:
             heard.bytes.process(message)
-            if message.topic == catalogue.COMM_OPS.name and "request_id" in message.headers:
+            if message.topic == catalogue.COMM_OPS.name and REQUEST_ID in message.headers:
                 self._rows += decode(message, catalogue.COMM_OPS).num_rows
         return ()
 

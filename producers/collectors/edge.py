@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 from diagnosis.job import Job
 from diagnosis.traffic.host import ALONE_NS, HostTraffic, StepRules
 from producers.collectors.traffic_ring import Kept, TrafficRing
-from producers.log_store import COMPLETE, OVERWRITTEN, PARTIAL
 from producers.segments import private
 from schemas.catalogue import LOG_REQUESTS, NIC_EPOCHS, OP_CALLS, OPERATORS, QUEUE_PAIRS, TOPICS, TRAFFIC_METRICS
 from schemas.errors import MessageError, StoreError
 from schemas.found_in_traffic import found_in_traffic
+from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL, AnswerHeaders
 from schemas.log_requests import EPOCHS
 from schemas.message import Message, decode, encode
 
@@ -169,11 +169,11 @@ class EdgeJob:
         rows = [row for one in given for row in _of_nics(self.ring.read(one), nics)]
         whole = len(given) == len(kept) and _without_a_hole(rows, from_ns, to_ns)
         outcome = OVERWRITTEN if not rows else COMPLETE if whole else PARTIAL
-        headers = {"request_id": asked["request_id"], "outcome": outcome, "host": self.host}
-        headers |= {"ranks": ",".join(map(str, ranks)), "parts": str(max(len(rows), 1))}
-        for part, row in enumerate(rows or [NIC_EPOCHS.from_rows([])]):
-            own, key = {**headers, "part": str(part)}, f"{self.name}/{self.host}"
-            yield encode(NIC_EPOCHS, row, job=self.name, key=key, watermark_ns=polled[1], headers=own)
+        parts = rows or [NIC_EPOCHS.from_rows([])]
+        for part, row in enumerate(parts):
+            said = AnswerHeaders(asked["request_id"], self.host, tuple(ranks), outcome, part, len(parts))
+            key, headers = f"{self.name}/{self.host}", said.to_headers()
+            yield encode(NIC_EPOCHS, row, job=self.name, key=key, watermark_ns=polled[1], headers=headers)
 
     def forget(self) -> None:
         """Let go of what is kept."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -19,7 +19,9 @@ from producers.live.description import describe, has_begun, is_whole, with_news
 from producers.live.live_store import LiveStore
 from producers.live.rank_log import RankLog
 from producers.live.registration import folders, is_ours
-from producers.log_agent import LogAgent
+from producers.live.shared_logs import SharedLogs
+from producers.live.turns import Turns
+from producers.log_agent import LogAgent, Request
 from producers.segments import SUFFIX, Segments
 from schemas.errors import InputError
 from schemas.message import Message
@@ -79,18 +81,26 @@ class _Over:
         job = read_job_file(self.folder)
         if job is None:
             raise InputError(f"{self.folder}: nothing describes the job")
-        return LogAgent(LiveStore(job, self.ranks, Segments(self.folder, self.keep_bytes)), self.host, ())
+        # Another job of this name may have begun meanwhile, and write there.
+        segments = Segments(self.folder, self.keep_bytes, for_reading=True)
+        return LogAgent(LiveStore(job, self.ranks, segments), self.host, ())
 
 
 class LiveJob:
-    """One job's processes on this host, and the agent that tells of them once the job is described."""
+    """One job's processes on this host, and the agent that tells of them once the job is described.
 
-    def __init__(self, name: str, folder: Path, keep_bytes: int) -> None:
+    One thread at a time, but for what ``process`` and ``late`` give: those answers are worked out as they are asked
+    for, by one thread, whatever another does meanwhile. Look-ups of a job that runs take ``turns``.
+    """
+
+    def __init__(self, name: str, folder: Path, keep_bytes: int, turns: Turns) -> None:
         self.name = name
         self.logs: list[RankLog] = []
         self.ended_at: float | None = None
+        self.unanswered: list[Request] = []
         self._folder = folder
         self._keep_bytes = keep_bytes
+        self._turns = turns
         self._store: LiveStore | None = None
         self._agent: LogAgent | None = None
         self._source: JobSource | None = None
@@ -136,7 +146,7 @@ class LiveJob:
         yield from self._of_source()
         if begins:
             yield from self._agent.again()
-        while (told := self._agent.advance()) is not None:
+        while (told := self._agent.close()) is not None:
             yield from self._news()
             yield from told
         if self._agent.ended:
@@ -149,13 +159,25 @@ class LiveJob:
             return self._agent.process(message)
         if self._over is None or message.job != self.name:
             return ()
+        return self._from_disk(self._over, lambda agent: agent.process(message))
+
+    def late(self) -> Iterable[Message]:
+        """Answers to requests that waited for iterations to be closed."""
+        if self._agent is not None:
+            return self._agent.answers(self._agent.due())
+        if self._over is None or not self.unanswered:
+            return ()
+        requests, self.unanswered = self.unanswered, []
+        return self._from_disk(self._over, lambda agent: agent.answers(requests))
+
+    def _from_disk(self, over: _Over, answers: Callable[[LogAgent], Iterable[Message]]) -> Iterator[Message]:
         try:
-            self._answering = self._answering or self._over.agent()
+            agent = self._answering = self._answering or over.agent()
         except (OSError, InputError) as error:
             log.warning("%s: what is kept of the job cannot be read: %s", self.name, error)
-            return ()
+            return
         self._asked_at = time.monotonic()
-        return self._answering.process(message)
+        yield from answers(agent)
 
     def figures(self) -> JobFigures:
         """Counts so far."""
@@ -173,6 +195,7 @@ class LiveJob:
     def _end(self, agent: LogAgent) -> None:
         """Let go of the memory and of what the processes left; what was closed stays on disk for whoever still asks."""
         self._over = _Over(self._folder, self._keep_bytes, agent.ranks, agent.host, self.figures())
+        self.unanswered = agent.due()
         self._store, self._agent, self._source = None, None, None
         self._let_go()
 
@@ -212,7 +235,7 @@ class LiveJob:
         for rank_log in self.logs:
             self._store.add(rank_log)
         self._describe(job)
-        self._agent = LogAgent(self._store, name, pivots(job))
+        self._agent = LogAgent(self._store, name, pivots(job), logs=SharedLogs(self._store, self._turns))
         if job.ranks and job.ranks[0] in self._store.ranks:  # of all agents one tells of the job itself
             self._source = JobSource(job, [self._agent])
 
@@ -249,11 +272,12 @@ class LiveJob:
 
 
 class Host:
-    """The agent of a host but for the bus: ``step`` yields what to publish, ``process`` answers requests.
+    """The agent of a host but for the bus: ``step`` yields what to publish, ``process`` and ``late`` answer requests.
 
     ``rings`` is where the processes log, ``folder`` where iterations are kept, up to ``keep_bytes`` a job.
     ``described`` gives the jobs that somebody else describes; others must run on this host alone. ``pivots`` names the
-    ranks of a job whose rows are published unasked. ``step`` and ``process`` may be called by two threads.
+    ranks of a job whose rows are published unasked. One thread may step while another answers: it waits for the
+    look-up of one rank at most.
     """
 
     def __init__(
@@ -272,7 +296,7 @@ class Host:
         self._described = described
         self._pivots = pivots
         self._name = name or os.uname().nodename
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._seen: set[Path] = set()
         self._jobs: dict[str, LiveJob] = {}
         self._tidied = False
@@ -284,15 +308,15 @@ class Host:
 
     @property
     def ended(self) -> bool:
-        """Whether there was a job, and all are over and told."""
-        return bool(self._jobs) and all(job.ended_at is not None for job in self._jobs.values())
+        """Whether there was a job, and all are over, told, and whoever waited has an answer."""
+        return bool(self._jobs) and all(job.ended_at is not None and not job.unanswered for job in self._jobs.values())
 
     def step(self) -> Iterator[Message]:
         """Look for processes and at their rings; what there is to tell.
 
         Whoever asks for the next message has made the last one safe. Raises ``StoreError`` where a disk is full.
         """
-        with self._lock:
+        with self._turns:
             self._discover()
             if not self._tidied:
                 self._tidied = True
@@ -303,18 +327,25 @@ class Host:
             while (message := self._next(told)) is not None:
                 yield message
             if job.ended_at is not None and time.monotonic() - job.ended_at > ANSWERED_FOR_S:
-                with self._lock:
+                with self._turns:
                     job.forget()
                     del self._jobs[name]
 
     def _next(self, told: Iterator[Message]) -> Message | None:
-        with self._lock:
+        with self._turns:
             return next(told, None)
 
     def process(self, message: Message) -> Iterable[Message]:
-        """Answer a request for logs. Raises ``MessageError`` for a bad one."""
-        with self._lock:
-            return [answer for job in self._jobs.values() for answer in job.process(message)]
+        """Answer a request for logs, now or with ``late``. Raises ``MessageError`` for a bad one."""
+        with self._turns:
+            answers = [job.process(message) for job in self._jobs.values()]
+        return chain.from_iterable(answers)
+
+    def late(self) -> Iterable[Message]:
+        """Answers to requests that waited for iterations to be closed."""
+        with self._turns:
+            answers = [job.late() for job in self._jobs.values()]
+        return chain.from_iterable(answers)
 
     def _tidy(self) -> None:
         """Let go of what an agent before this one kept of jobs that are over."""
@@ -339,7 +370,7 @@ class Host:
             name = rank_log.registration.job
             job = self._jobs.get(name)
             if job is None or job.ended_at is not None:
-                job = self._jobs[name] = LiveJob(name, kept, self._keep_bytes)
+                job = self._jobs[name] = LiveJob(name, kept, self._keep_bytes, self._turns)
             job.add(rank_log)
 
 

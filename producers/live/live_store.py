@@ -15,18 +15,20 @@ import numpy as np
 import pyarrow as pa
 
 from diagnosis.arrays import Ints
-from diagnosis.columns import codes, integers
+from diagnosis.columns import integers
 from diagnosis.job import Job
 from producers import kept_iterations
 from producers.kept_iterations import UNREADABLE
 from producers.live.losses import Losses
 from producers.live.rank_log import RankLog
 from producers.log_index import LogIndex
-from producers.log_store import COMPLETE, MAX_ROWS, OVERWRITTEN, PARTIAL, Rows, Spans
+from producers.log_store import MAX_ROWS, Rows, Spans
 from producers.next_calls import lacks_ends, with_next_calls
+from producers.row_query import RowQuery
 from producers.segments import Frame, Segments
 from schemas.catalogue import COMM_OPS
 from schemas.errors import StoreError
+from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL
 
 log = logging.getLogger(__name__)
 
@@ -139,35 +141,25 @@ class LiveStore:
         own = np.isin(spans.rank, list(ranks))
         return Spans(spans.rank[own], spans.start_ns[own], spans.end_ns[own], spans.lost[own])
 
-    def rows(
-        self,
-        ranks: Iterable[int],
-        iteration_from: int,
-        iteration_to: int,
-        communicator: str | None = None,
-        seq_from: int | None = None,
-        seq_to: int | None = None,
-        *,
-        next_calls: bool = False,
-    ) -> Rows:
+    def rows(self, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Rows:
         asked = sorted(set(ranks) & set(self.ranks))
-        seqs = seq_from or 0, np.iinfo(np.int64).max if seq_to is None else seq_to
-        iterations = [i for i in sorted(self._kept) if iteration_from <= i <= iteration_to]
+        first, last = query.iteration_from, query.iteration_to
+        iterations = [i for i in sorted(self._kept) if first <= i <= last]
         found = [rows for i in iterations if (rows := self._readable_rows(i, asked)) is not None]
         if next_calls and any(map(lacks_ends, found)):  # which only all of these rows tell
             found = [with_next_calls(_sorted(found))]
-        table = _sorted([_chosen(rows, communicator, seqs) for rows in found])
+        table = _sorted([query.filter(rows) for rows in found])
         iterations = [i for i in iterations if i in self._kept]
         oldest = min(self._kept, default=self.closed + 1)
-        if self.forgotten and iteration_to < oldest:
+        if self.forgotten and last < oldest:
             return Rows(table.slice(0, 0), dict.fromkeys(asked, OVERWRITTEN))
         within = (
-            iteration_from >= oldest  # of what was before the first one nothing is known
-            and iteration_to <= self.closed
-            and not any(iteration_from <= i <= iteration_to for i in self._damaged)
+            first >= oldest  # of what was before the first one nothing is known
+            and last <= self.closed
+            and not any(first <= i <= last for i in self._damaged)
         )
         logged = [set(self._kept[i].spans.rank.tolist()) for i in iterations]
-        lacking = self._losses.lacking(asked, (iteration_from, iteration_to), communicator, seqs)
+        lacking = self._losses.lacking(asked, query)
         whole = set(asked).intersection(*logged) - lacking if within else set()
         outcomes = {rank: COMPLETE if rank in whole else PARTIAL for rank in asked}
         return Rows.bounded(table, outcomes, self._max_rows)
@@ -295,18 +287,6 @@ class LiveStore:
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     """Tables one after the other, with one dictionary a column."""
     return pa.concat_tables([COMM_OPS.schema.empty_table(), *tables]).unify_dictionaries().combine_chunks()
-
-
-def _chosen(table: pa.Table, communicator: str | None, seqs: tuple[int, int]) -> pa.Table:
-    """The rows of one communicator, with numbers between bounds."""
-    wanted = np.ones(table.num_rows, dtype=np.bool_)
-    if communicator is not None:
-        own, names = codes(table, "communicator")
-        wanted &= own == (names.index(communicator) if communicator in names else len(names))
-    if seqs != (0, np.iinfo(np.int64).max):
-        seq = integers(table, "seq")
-        wanted &= (seq >= seqs[0]) & (seq <= seqs[1])
-    return table if wanted.all() else table.filter(pa.array(wanted))
 
 
 def _sorted(tables: Sequence[pa.Table]) -> pa.Table:

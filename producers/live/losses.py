@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from diagnosis.arrays import Ints
 from diagnosis.columns import codes, integers
+from producers.row_query import RowQuery
 
 Hole = tuple[int, str, int, int, int, int]
 """Rank, communicator, first and last missing number, iterations of the rows before and after."""
@@ -58,16 +59,15 @@ class Losses:
         """Drop what lies in iterations that are no longer kept."""
         self._holes = [hole for hole in self._holes if hole[5] >= before]
 
-    def lacking(
-        self, ranks: Iterable[int], iterations: tuple[int, int], communicator: str | None, seqs: tuple[int, int]
-    ) -> Set[int]:
-        """Those of the ranks of which rows of iterations and numbers are missing; bounds are included."""
+    def lacking(self, ranks: Iterable[int], query: RowQuery) -> Set[int]:
+        """Those of the ranks of which rows are missing among those asked for."""
         if not self._holes:
             return frozenset()
         rank, names, seq_from, seq_to, iteration_from, iteration_to = zip(*self._holes, strict=True)
         columns: list[Ints] = [np.array(c, dtype=np.int64) for c in (seq_from, seq_to, iteration_from, iteration_to)]
-        found = (columns[1] >= seqs[0]) & (columns[0] <= seqs[1])
-        found &= (columns[3] >= iterations[0]) & (columns[2] <= iterations[1])
-        if communicator is not None:
-            found &= np.array(names) == communicator
+        lowest, highest = query.seqs
+        found = (columns[1] >= lowest) & (columns[0] <= highest)
+        found &= (columns[3] >= query.iteration_from) & (columns[2] <= query.iteration_to)
+        if query.communicator is not None:
+            found &= np.array(names) == query.communicator
         return set(np.array(rank)[found].tolist()) & set(ranks)

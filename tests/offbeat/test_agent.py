@@ -100,17 +100,17 @@ def rows(messages: list[Message], topic: Topic) -> list[dict[str, Any]]:
     return [row for message in messages for row in decode(message, topic).to_pylist()]
 
 
-def asked(kafka: LocalKafka) -> None:
-    row = {"request_id": "r", "ranks": [1], "iteration_from": 2, "iteration_to": 5, "what": "rows"}
+def asked(kafka: LocalKafka, request_id: str, last: int) -> None:
+    row = {"request_id": request_id, "ranks": [1], "iteration_from": 2, "iteration_to": last, "what": "rows"}
     batch = LOG_REQUESTS.from_rows([{**row, "deadline_ns": time.time_ns() + 60 * 10**9}])
     publisher = Publisher({"bootstrap.servers": kafka.bootstrap_servers}, "search")
     publisher.send(encode(LOG_REQUESTS, batch, job="live"))
     publisher.flush()
 
 
-def answered(kafka: LocalKafka) -> list[Message]:
+def answered(kafka: LocalKafka, request_id: str) -> list[Message]:
     deadline = time.monotonic() + WITHIN_S
-    while not (found := [m for m in published(kafka, COMM_OPS) if m.headers.get("request_id") == "r"]):
+    while not (found := [m for m in published(kafka, COMM_OPS) if m.headers.get("request_id") == request_id]):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     return found
@@ -140,15 +140,18 @@ def test_nothing_is_lost_while_kafka_or_the_agent_is_away(local_kafka: LocalKafk
         agent.awaited("closed_iteration", lambda value: value == 6)
         local_kafka.start()
         agent.awaited("spool_messages", lambda value: value == 0)
-        asked(local_kafka)
-        [answer] = answered(local_kafka)
+        asked(local_kafka, "later", 7)
+        asked(local_kafka, "now", 5)
+        now = answered(local_kafka, "now")
         training.train(1)
+        later = answered(local_kafka, "later")
         training.end()
         assert agent.process.wait(WITHIN_S) == 0, (tmp_path / "agent.log").read_text()
-    assert answer.headers["outcome"] == "complete"
-    assert [(row["rank"], row["iteration"]) for row in rows([answer], COMM_OPS)] == [
-        (1, iteration) for iteration in range(2, 6) for _ in range(2)
-    ]
+    for [answer], last in ((now, 5), (later, 7)):
+        assert answer.headers["outcome"] == "complete"
+        assert [(row["rank"], row["iteration"]) for row in rows([answer], COMM_OPS)] == [
+            (1, iteration) for iteration in range(2, last + 1) for _ in range(2)
+        ]
     summaries = rows(published(local_kafka, ITERATION_SUMMARIES), ITERATION_SUMMARIES)
     first_told = list(dict.fromkeys((row["iteration"], row["rank"]) for row in summaries))  # some may be sent again
     assert first_told == [(iteration, rank) for iteration in range(9) for rank in (0, 1)]

@@ -123,6 +123,34 @@ def test_threads_have_rings_of_their_own_and_share_the_numbers(log: OperatorLog,
     assert sorted(np.concatenate([records["seq"] for records in own]).tolist()) == list(range(60))
 
 
+def test_a_ring_that_is_being_opened_holds_up_no_other_thread(
+    log: OperatorLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, opened, allocate = threading.Event(), threading.Event(), os.posix_fallocate
+
+    def slowly(*told: int) -> None:
+        if threading.current_thread() is slow:
+            opening.set()
+            opened.wait(60)
+        allocate(*told)
+
+    def work() -> None:
+        log.end(log.begin("tp", "all_reduce"))
+
+    monkeypatch.setattr(os, "posix_fallocate", slowly)
+    slow, other = threading.Thread(target=work), threading.Thread(target=work)
+    slow.start()
+    opening.wait()
+    other.start()
+    other.join(20)
+    held_up = other.is_alive()
+    opened.set()
+    for thread in (slow, other):
+        thread.join()
+    assert not held_up
+    assert [len(records) for records in rings(tmp_path)] == [1, 1]
+
+
 def test_a_thread_takes_over_the_ring_of_one_that_ended(log: OperatorLog, tmp_path: Path) -> None:
     for _ in range(5):
         thread = threading.Thread(target=lambda: log.end(log.begin("tp", "all_reduce")))

@@ -76,6 +76,14 @@ def test_every_agent_answers_for_its_own_ranks(hosts: list[LogAgent]) -> None:
     assert not desk.serve()
 
 
+def test_answers_that_had_to_wait_are_safe_once_they_are_given(hosts: list[LogAgent]) -> None:
+    outbox = Outbox()
+    desk = Desk(hosts, Requests().poll, outbox)
+    desk.give(hosts[0].process(request(0)))
+    desk.give([])
+    assert (outbox.safe, desk.answers) == (1, 1)
+
+
 def test_a_bad_request_is_told_once_and_passed_over(hosts: list[LogAgent], caplog: pytest.LogCaptureFixture) -> None:
     outbox = Outbox()
     bad = Message(catalogue.LOG_REQUESTS.name, "sim-1", b"nonsense", {"schema": "log_requests/1", "job": "sim-1"})

@@ -26,6 +26,7 @@ from offbeat.replay import Replayed
 from offbeat.settings import Settings
 from producers.importers.job_of_rows import write_job_file
 from producers.kept_logs import Room
+from producers.row_query import RowQuery
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from producers.simulation.recording import write
 from schemas import catalogue
@@ -232,10 +233,10 @@ def test_a_request_for_what_others_asked_for_is_answered_from_it() -> None:
     again(whole := past())
     kept = whole.logs[JOB]
     asked = of(catalogue.LOG_REQUESTS)[0]
-    rows, outcomes = kept.rows([0, 1, 2, 3], 14, 14, communicator=None)
+    rows, outcomes = kept.rows([0, 1, 2, 3], RowQuery(14, 14))
     assert outcomes == dict.fromkeys(range(4), "complete"), asked
     assert set(rows.column("rank").to_pylist()) == {0, 1, 2, 3}
-    assert kept.rows([1], 0, 3).outcomes[1] in {"overwritten", "complete"}  # complete where it is a pivot
+    assert kept.rows([1], RowQuery(0, 3)).outcomes[1] in {"overwritten", "complete"}  # complete where it is a pivot
 
 
 def test_only_the_window_is_compared() -> None:

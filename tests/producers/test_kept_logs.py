@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
 from diagnosis.job import Job, Place
 from producers.kept_logs import KeptLogs, Room
-from producers.log_store import COMPLETE, OVERWRITTEN
+from producers.row_query import RowQuery
 from schemas import catalogue
+from schemas.errors import WrongSchema
+from schemas.log_answers import COMPLETE, OVERWRITTEN
 from schemas.message import decode, encode
 
 JOB = Job("a", (Place(0), Place(1)), ())
@@ -31,10 +34,10 @@ def test_a_request_for_all_that_could_be_costs_no_more_than_what_there_is() -> N
         (catalogue.COMM_OPS, [call], answered),
     ):
         kept.take(encode(topic, topic.from_rows(rows), job=JOB.job, headers=headers))
-    table, outcomes = kept.rows([0], 1, LAST)
+    table, outcomes = kept.rows([0], RowQuery(1, LAST))
     assert (table.num_rows, outcomes) == (1, {0: COMPLETE})  # iteration 2 had no operators
-    assert kept.rows([0], 0, 0).outcomes == {0: OVERWRITTEN}
-    assert kept.rows([0, 1], 1, LAST).outcomes == {0: COMPLETE, 1: OVERWRITTEN}
+    assert kept.rows([0], RowQuery(0, 0)).outcomes == {0: OVERWRITTEN}
+    assert kept.rows([0, 1], RowQuery(1, LAST)).outcomes == {0: COMPLETE, 1: OVERWRITTEN}
 
 
 def test_a_request_that_was_asked_again_is_the_same() -> None:
@@ -107,3 +110,21 @@ def test_an_answer_of_which_a_part_found_no_room_is_not_taken_for_whole() -> Non
         kept.take(answer)
         assert kept.answers_to("r", rows) == answers
         assert room.refused == (answers is None)
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"request_id": "r", "ranks": "0", "outcome": COMPLETE}], ids=["unasked", "asked"]
+)
+def test_a_part_beyond_the_last_one_does_not_make_an_answer_whole(asked: dict[str, str]) -> None:
+    call = {"rank": 0, "communicator": "dp", "call_order": 0, "op": "barrier", "call_ns": 1, "iteration": 1}
+    kept = KeptLogs(JOB)
+    kept.take_summaries(summaries_of(1))
+    for part in ("0", "2"):
+        headers = {**asked, "part": part, "parts": "2"}
+        message = encode(catalogue.COMM_OPS, catalogue.COMM_OPS.from_rows([call]), job=JOB.job, headers=headers)
+        if part == "0":
+            kept.take(message)
+        else:
+            with pytest.raises(WrongSchema, match="part 2 of 2"):
+                kept.take(message)
+    assert kept.rows([0], RowQuery(1, 1)).outcomes == {0: OVERWRITTEN}

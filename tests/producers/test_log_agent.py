@@ -18,6 +18,7 @@ from producers.log_agent import UNKNOWN_HOST, LogAgent, agents
 from producers.log_index import LogIndex
 from producers.log_store import RecordingStore
 from producers.parts import encode_parts
+from producers.row_query import RowQuery
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS, OPERATOR_WINDOWS
 from schemas.message import Message, decode, encode
 from schemas.processor import Processor
@@ -346,9 +347,9 @@ def test_rows_beyond_a_bound_come_in_parts() -> None:
 
 def test_ranks_that_are_too_many_to_be_looked_up_at_once_are_all_answered() -> None:
     index = LogIndex(label(TRAINING.table()).table)
-    whole = all_closed(RecordingStore(job_of(TRAINING), index)).rows(range(8), 0, 4, seq_to=9).table
+    whole = all_closed(RecordingStore(job_of(TRAINING), index)).rows(range(8), RowQuery(0, 4, seq_to=9)).table
     bounded = all_closed(RecordingStore(job_of(TRAINING), index, max_rows=whole.num_rows // 3))
-    assert set(bounded.rows(range(8), 0, 4, seq_to=9).outcomes) < set(range(8))
+    assert set(bounded.rows(range(8), RowQuery(0, 4, seq_to=9)).outcomes) < set(range(8))
     (message,) = LogAgent(bounded, "h", ()).process(request(range(8), 0, 4, seq_to=9))
     assert (message.headers["outcome"], message.headers["ranks"]) == ("complete", "0,1,2,3,4,5,6,7")
     assert rows([message], COMM_OPS) == whole.to_pylist()

@@ -12,6 +12,7 @@ import pytest
 from diagnosis.job import Communicator, Job, Place
 from producers.log_index import LogIndex
 from producers.log_store import LogStore, RecordingStore
+from producers.row_query import RowQuery
 from tests.producers.live.made import live_store
 from tests.training_log import BUSY_NS, ITERATION_NS, STARTED_NS, Training
 
@@ -83,73 +84,73 @@ def test_stores_of_one_index_advance_in_step() -> None:
 
 
 def test_rows_of_ranks_and_iterations(store: Make) -> None:
-    rows, outcomes = store().rows([6, 1, 1], 2, 3)
+    rows, outcomes = store().rows([6, 1, 1], RowQuery(2, 3))
     expected = where(pc.is_in(pc.field("rank"), pa.array([1, 6], pa.int32())) & pc.field("iteration").isin([2, 3]))
     assert keys(rows) == keys(expected)
     assert outcomes == {1: "complete", 6: "complete"}
 
 
 def test_rows_of_one_communicator_and_some_numbers(store: Make) -> None:
-    rows, outcomes = store().rows([0, 1], 0, 5, "tp0", 10, 20)
+    rows, outcomes = store().rows([0, 1], RowQuery(0, 5, "tp0", 10, 20))
     assert keys(rows) == [(rank, "tp0", seq) for rank in (0, 1) for seq in range(10, 21)]
     assert outcomes == {0: "complete", 1: "complete"}
-    assert store().rows([0], 0, 5, "nowhere") == (rows.slice(0, 0), {0: "complete"})
+    assert store().rows([0], RowQuery(0, 5, "nowhere")) == (rows.slice(0, 0), {0: "complete"})
 
 
 def test_rows_of_other_ranks_do_not_come(store: Make) -> None:
-    rows, outcomes = store(ranks=[0, 1]).rows([1, 2], 0, 0)
+    rows, outcomes = store(ranks=[0, 1]).rows([1, 2], RowQuery(0, 0))
     assert set(rows.column("rank").to_pylist()) == {1}
     assert outcomes == {1: "complete"}
 
 
 def test_what_is_not_closed_does_not_come(store: Make) -> None:
-    rows, outcomes = store(closed=2).rows([0], 1, 4)
+    rows, outcomes = store(closed=2).rows([0], RowQuery(1, 4))
     assert set(rows.column("iteration").to_pylist()) == {1, 2}
     assert outcomes == {0: "partial"}
 
 
 def test_an_iteration_that_a_rank_lacks_makes_it_partial(store: Make) -> None:
     made = store(where(~((pc.field("rank") == 3) & (pc.field("iteration") == 2))))
-    assert made.rows([2, 3, 4], 1, 3).outcomes == {2: "complete", 3: "partial", 4: "complete"}
+    assert made.rows([2, 3, 4], RowQuery(1, 3)).outcomes == {2: "complete", 3: "partial", 4: "complete"}
     # the hole reaches to where iteration 3 begins: it may reach into it
-    assert made.rows([3], 3, 4).outcomes == {3: "partial"}
-    assert made.rows([3], 4, 5).outcomes == {3: "complete"}
+    assert made.rows([3], RowQuery(3, 4)).outcomes == {3: "partial"}
+    assert made.rows([3], RowQuery(4, 5)).outcomes == {3: "complete"}
 
 
 def test_a_lost_line_makes_only_what_holds_it_partial(store: Make) -> None:
     gone = (pc.field("rank") == 0) & (pc.field("communicator") == "tp0") & (pc.field("seq") == 2 * 16 + 5)
     made = store(where(~gone))
-    assert made.rows([0], 2, 2).outcomes == {0: "partial"}
-    assert made.rows([0], 2, 2, "dp0").outcomes == {0: "complete"}
-    assert made.rows([0], 2, 2, "tp0", 33, 36).outcomes == {0: "complete"}
-    assert made.rows([0], 2, 2, "tp0", 33, 37).outcomes == {0: "partial"}
-    assert made.rows([0], 1, 1).outcomes == {0: "complete"}
-    assert made.rows([0, 1], 2, 2).outcomes == {0: "partial", 1: "complete"}
+    assert made.rows([0], RowQuery(2, 2)).outcomes == {0: "partial"}
+    assert made.rows([0], RowQuery(2, 2, "dp0")).outcomes == {0: "complete"}
+    assert made.rows([0], RowQuery(2, 2, "tp0", 33, 36)).outcomes == {0: "complete"}
+    assert made.rows([0], RowQuery(2, 2, "tp0", 33, 37)).outcomes == {0: "partial"}
+    assert made.rows([0], RowQuery(1, 1)).outcomes == {0: "complete"}
+    assert made.rows([0, 1], RowQuery(2, 2)).outcomes == {0: "partial", 1: "complete"}
 
 
 def test_a_store_may_forget(store: Make) -> None:
     made = store(keep_iterations=2)
-    rows, outcomes = made.rows([0], 2, 3)
+    rows, outcomes = made.rows([0], RowQuery(2, 3))
     assert (rows.num_rows, outcomes) == (0, {0: "overwritten"})
-    rows, outcomes = made.rows([0], 3, 4)
+    rows, outcomes = made.rows([0], RowQuery(3, 4))
     assert set(rows.column("iteration").to_pylist()) == {4}
     assert outcomes == {0: "partial"}
-    assert made.rows([0], 4, 5).outcomes == {0: "complete"}
+    assert made.rows([0], RowQuery(4, 5)).outcomes == {0: "complete"}
 
 
 def test_an_answer_has_a_bound(store: Make) -> None:
-    rows, outcomes = store(max_rows=10).rows([0, 1], 0, 5)
+    rows, outcomes = store(max_rows=10).rows([0, 1], RowQuery(0, 5))
     assert (rows.num_rows, outcomes) == (10, {0: "partial"})
 
 
 def test_ranks_for_whom_there_is_no_room_are_left_out(store: Make) -> None:
     a_rank = TABLE.num_rows // 48
     bounded = store(max_rows=2 * a_rank)
-    assert bounded.rows(range(8), 0, 0).outcomes == {0: "complete", 1: "complete"}
-    assert bounded.rows(range(2, 8), 0, 0).outcomes == {2: "complete", 3: "complete"}
-    whole = store().rows([0, 1], 0, 0)
-    assert keys(bounded.rows(range(8), 0, 0).table) == keys(whole.table)
-    assert store(max_rows=2 * a_rank + 1).rows(range(8), 0, 0).table.num_rows == 2 * a_rank
+    assert bounded.rows(range(8), RowQuery(0, 0)).outcomes == {0: "complete", 1: "complete"}
+    assert bounded.rows(range(2, 8), RowQuery(0, 0)).outcomes == {2: "complete", 3: "complete"}
+    whole = store().rows([0, 1], RowQuery(0, 0))
+    assert keys(bounded.rows(range(8), RowQuery(0, 0)).table) == keys(whole.table)
+    assert store(max_rows=2 * a_rank + 1).rows(range(8), RowQuery(0, 0)).table.num_rows == 2 * a_rank
 
 
 def test_spans_are_a_row_a_rank(store: Make) -> None:
@@ -180,7 +181,7 @@ def test_without_ends_the_last_iteration_is_open(store: Make) -> None:
 
 def test_rows_outside_of_iterations_stay_away(store: Make) -> None:
     table = Training(iterations=6, warm_up=2).table()
-    rows, outcomes = store(table).rows(range(8), 0, 5)
+    rows, outcomes = store(table).rows(range(8), RowQuery(0, 5))
     assert rows.num_rows == TABLE.num_rows
     assert outcomes == dict.fromkeys(range(8), "complete")
 
@@ -194,7 +195,8 @@ def test_of_a_send_that_was_waited_for_late_it_is_told_when_its_rank_went_on(sto
 
     def with_ends_of_these(end_ns: pa.Scalar) -> list[dict[str, Any]]:
         ends = pc.if_else(late, end_ns, TABLE.column("end_ns"))
-        told = store(TABLE.set_column(at, TABLE.schema.field(at), ends)).rows([0], 1, 3, next_calls=True).table
+        made = store(TABLE.set_column(at, TABLE.schema.field(at), ends))
+        told = made.rows([0], RowQuery(1, 3), next_calls=True).table
         assert pc.count(told.column("next_call_ns")).as_py() == TRAINING.microbatches
         return list(told.select(["communicator", "seq", "call_ns", "end_ns", "next_call_ns"]).to_pylist())
 
@@ -207,7 +209,7 @@ def test_rows_of_an_iteration_come_together_however_they_were_called(store: Make
     iteration = TABLE.column("iteration").to_numpy()
     turn = np.flatnonzero(np.diff(iteration) == 1)
     order[turn], order[turn + 1] = turn + 1, turn
-    rows, _ = store(TABLE.take(pa.array(order))).rows([0], 1, 1)
+    rows, _ = store(TABLE.take(pa.array(order))).rows([0], RowQuery(1, 1))
     assert set(rows.column("iteration").to_pylist()) == {1}
     assert rows.num_rows == TABLE.num_rows // 48
 
@@ -220,5 +222,5 @@ def test_no_rows_are_a_log_that_has_ended(store: Make) -> None:
 
 @pytest.mark.parametrize("ranks", [[], [99]])
 def test_nobody_asked_is_nothing_answered(store: Make, ranks: list[int]) -> None:
-    rows, outcomes = store().rows(ranks, 0, 5)
+    rows, outcomes = store().rows(ranks, RowQuery(0, 5))
     assert (rows.num_rows, outcomes) == (0, {})

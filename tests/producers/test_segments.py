@@ -56,6 +56,18 @@ def test_a_file_that_was_cut_short_loses_its_last_frame(tmp_path: Path, cut: int
     assert content(Segments(tmp_path, PLENTY)) == [*before[:2], (5, b"new")]
 
 
+def test_a_folder_that_is_only_read_stays_as_it_is(tmp_path: Path) -> None:
+    before = content(filled(tmp_path, 40, size=20, max_bytes=16 * 100))
+    newest = max(tmp_path.iterdir())
+    newest.write_bytes(newest.read_bytes() + b"OFB1")
+    (tmp_path / f"{99:020d}.frames").touch()
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert content(Segments(tmp_path, 100, for_reading=True)) == before
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
+    assert content(Segments(tmp_path / "none", 100, for_reading=True)) == []
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize("at", [0, 5, 9, 13, 21])
 def test_a_damaged_frame_ends_its_file(tmp_path: Path, at: int) -> None:
     before = content(filled(tmp_path, 2))

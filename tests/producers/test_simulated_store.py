@@ -14,6 +14,7 @@ from producers.labels import label
 from producers.log_agent import LogAgent
 from producers.log_index import LogIndex
 from producers.log_store import RecordingStore
+from producers.row_query import RowQuery
 from producers.simulated_store import SimulatedStore, simulated_agents
 from producers.simulation import DEFAULT, FabricShape, LazyLog, LazyRun, NoiseProfile, Omissions, Scenario
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES
@@ -66,16 +67,18 @@ def lazily(of: LazyLog, last: int = 3, keep_iterations: int | None = None) -> Si
     return store
 
 
-Asked = tuple[set[int], int, int, str | None, int | None, int | None]
-"""Ranks, the first and last iteration, a communicator, and bounds of its sequence numbers."""
+Asked = tuple[set[int], RowQuery]
 
 ASKED = st.tuples(
     st.sets(st.integers(0, 17), max_size=4),
-    st.integers(0, 5),
-    st.integers(0, 5),
-    st.none() | st.sampled_from(sorted(log().run.job.members)),
-    st.none() | st.integers(0, 60),
-    st.none() | st.integers(0, 400),
+    st.builds(
+        RowQuery,
+        st.integers(0, 5),
+        st.integers(0, 5),
+        st.none() | st.sampled_from(sorted(log().run.job.members)),
+        st.none() | st.integers(0, 60),
+        st.none() | st.integers(0, 400),
+    ),
 )
 
 
@@ -103,15 +106,16 @@ def test_where_no_ends_are_logged_it_tells_when_ranks_went_on_as_a_store_of_the_
 @pytest.mark.parametrize("bare", [False, True])
 def test_the_next_call_is_told_where_it_is_asked_for_and_no_end_is_known(bare: bool) -> None:
     for store in (lazily(log(bare=bare)), recorded(log(bare=bare))):
-        assert store.rows([3], 1, 2)[0].column("next_call_ns").null_count == store.rows([3], 1, 2)[0].num_rows
-        rows = store.rows([3], 1, 2, next_calls=True)[0]
+        rows = store.rows([3], RowQuery(1, 2))[0]
+        assert rows.column("next_call_ns").null_count == rows.num_rows
+        rows = store.rows([3], RowQuery(1, 2), next_calls=True)[0]
         assert rows.column("next_call_ns").null_count == (1 if bare else rows.num_rows)
 
 
 def test_lost_lines_make_it_partial() -> None:
     lossy = log(replace(WHOLE, lost_share=0.02))
-    rows, outcomes = lazily(lossy).rows(range(16), 1, 2)
-    expected = recorded(lossy).rows(range(16), 1, 2)
+    rows, outcomes = lazily(lossy).rows(range(16), RowQuery(1, 2))
+    expected = recorded(lossy).rows(range(16), RowQuery(1, 2))
     assert rows.to_pylist() == expected.table.to_pylist()
     assert outcomes == expected.outcomes
     assert set(outcomes.values()) == {"partial", "complete"}
@@ -138,17 +142,17 @@ def test_spans_are_told_on_request_of_ranks_of_which_no_summary_travels() -> Non
 def test_an_answer_has_a_bound() -> None:
     store = SimulatedStore(log(), max_rows=10)
     store.advance()
-    rows, outcomes = store.rows([3, 4], 0, 0)
+    rows, outcomes = store.rows([3, 4], RowQuery(0, 0))
     assert (rows.num_rows, outcomes) == (10, {3: "partial"})
-    a_rank = lazily(log()).rows([3], 0, 0).table.num_rows
+    a_rank = lazily(log()).rows([3], RowQuery(0, 0)).table.num_rows
     roomy = SimulatedStore(log(), max_rows=2 * a_rank + 1)
     roomy.advance()
-    assert roomy.rows([3, 4, 5], 0, 0).outcomes == {3: "complete", 4: "complete"}
-    assert roomy.rows([3, 4, 5], 0, 0).table.num_rows == 2 * a_rank
+    assert roomy.rows([3, 4, 5], RowQuery(0, 0)).outcomes == {3: "complete", 4: "complete"}
+    assert roomy.rows([3, 4, 5], RowQuery(0, 0)).table.num_rows == 2 * a_rank
 
 
 def test_logs_without_labels_are_numbered_by_their_agents() -> None:
-    rows = lazily(log(bare=True)).rows([3], 1, 2)[0]
+    rows = lazily(log(bare=True)).rows([3], RowQuery(1, 2))[0]
     assert set(rows.column("iteration").to_pylist()) == {1, 2}
     for name in ("phase", "microbatch", "end_ns"):
         assert rows.column(name).null_count == rows.num_rows

@@ -245,14 +245,21 @@ def test_a_part_that_is_missing_is_waited_for() -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"ranks": "0,x"}, {"part": "1", "parts": "1"}, {"part": "-1"}, {"parts": "many"}, {"schema": "comm_ops"}],
+    [
+        {"ranks": "0,x"},
+        {"outcome": "whole"},
+        {"part": "1", "parts": "1"},
+        {"part": "-1"},
+        {"parts": "many"},
+        {"schema": "comm_ops"},
+    ],
     ids=str,
 )
 def test_an_answer_that_does_not_say_what_it_is_is_poison(headers: dict[str, str]) -> None:
     one, good = fetch(0), answer([0], [(0, 5)])
     with pytest.raises(MessageError):
         one.take(replace(good, headers={**good.headers, **headers}))
-    with pytest.raises(MessageError, match="needs the headers ranks, part and parts"):
+    with pytest.raises(MessageError, match="needs the headers ranks, outcome, part and parts"):
         one.take(replace(good, headers={k: v for k, v in good.headers.items() if k != "ranks"}))
     assert (one.done, one.bytes) == (False, 0)
     one.take(good)

@@ -6,9 +6,11 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from producers.live.live_store import LiveStore
 from producers.live.registration import Registration, folders
 from producers.live.ring import TAIL_AT
 from producers.live.ring_reader import RingReader
+from producers.log_store import Rows
 from producers.spool import Spool
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS
 from schemas.message import Message, decode, encode
@@ -62,9 +65,9 @@ def rows(messages: list[Message], topic: Topic) -> list[dict[str, Any]]:
     return [row for m in messages if m.topic == topic.name for row in decode(m, topic).to_pylist()]
 
 
-def request(job: str = "job") -> Message:
+def request(job: str = "job", **asked: object) -> Message:
     row = {"request_id": "r", "ranks": [0, 1], "iteration_from": 0, "iteration_to": 0, "what": "rows"}
-    batch = LOG_REQUESTS.from_rows([{**row, "deadline_ns": 10**18}])
+    batch = LOG_REQUESTS.from_rows([{**row, "deadline_ns": 10**18, **asked}])
     return encode(LOG_REQUESTS, batch, job=job)
 
 
@@ -154,6 +157,81 @@ def test_what_is_kept_of_a_job_that_is_over_may_be_gone(tmp_path: Path, caplog: 
 def request_all() -> Message:
     row = {"request_id": "all", "ranks": [0, 1], "iteration_from": 0, "iteration_to": 1, "what": "rows"}
     return encode(LOG_REQUESTS, LOG_REQUESTS.from_rows([{**row, "deadline_ns": 10**18}]), job="job")
+
+
+def test_what_is_kept_of_a_job_that_is_over_is_only_read(tmp_path: Path) -> None:
+    """Another one of its name may have begun, and be writing there."""
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1)
+    step(host)
+    step(host)
+    [path] = tmp_path.rglob("*.frames")
+    with path.open("ab") as file:
+        file.write(b"being written")
+    before = path.read_bytes()
+    [answer] = host.process(request())
+    assert len(rows([answer], COMM_OPS)) == 2
+    assert path.read_bytes() == before
+
+
+def test_while_a_request_is_answered_iterations_are_closed_between_two_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, ranks = host_at(tmp_path), range(4)
+    look_up, asked = LiveStore.rows, threading.Event()
+    closed: list[int] = []
+    answers: list[Message] = []
+
+    def slowly(store: LiveStore, *told: Any, **more: Any) -> Rows:
+        if threading.current_thread() is answering:
+            closed.append(store.closed)
+            asked.set()
+            time.sleep(0.1)
+        return look_up(store, *told, **more)
+
+    def answer() -> None:
+        answers.extend(host.process(request(ranks=list(ranks))))
+
+    with ExitStack() as running:
+        logs = [running.enter_context(log_of(tmp_path, rank, world=len(ranks))) for rank in ranks]
+        for log in logs:
+            train(log, 0, 1)
+        step(host)
+        for log in logs:
+            train(log, 2)
+        monkeypatch.setattr(LiveStore, "rows", slowly)
+        answering = threading.Thread(target=answer)
+        answering.start()
+        asked.wait()
+        step(host)
+        answering.join()
+    assert (closed[0], closed[-1], len(closed)) == (0, 1, len(ranks))
+    [told] = answers
+    assert (told.headers["ranks"], told.headers["outcome"]) == ("0,1,2,3", "complete")
+
+
+def test_what_waits_for_an_iteration_is_answered_apart_from_what_is_told(tmp_path: Path) -> None:
+    """Whoever reads the rings works out no answer."""
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1)
+        step(host)
+        assert list(host.process(request(iteration_to=1))) == []
+        assert list(host.late()) == []
+        train(log, 2)
+        assert not any("request_id" in message.headers for message in step(host))
+        [answer] = host.late()
+        assert [row["iteration"] for row in rows([answer], COMM_OPS)] == [0, 0, 1, 1]
+        assert list(host.late()) == []
+        assert list(host.process(request(iteration_from=2, iteration_to=9))) == []
+    assert not any("request_id" in message.headers for message in step(host))
+    assert [host.ended] == [False]
+    [answer] = host.late()
+    assert [host.ended] == [True]
+    assert [row["iteration"] for row in rows([answer], COMM_OPS)] == [2, 2]
+    assert answer.headers["outcome"] == "partial"
+    assert list(host.late()) == []
 
 
 def test_a_job_on_several_hosts_waits_for_its_description(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,6 +23,7 @@ from producers.live.registration import folders
 from producers.live.ring_reader import RingReader
 from producers.log_index import LogIndex
 from producers.log_store import RecordingStore
+from producers.row_query import RowQuery
 from producers.segments import Segments
 from schemas.catalogue import COMM_OPS
 from schemas.errors import StoreError
@@ -60,7 +61,7 @@ def closing(store: LiveStore) -> list[int]:
 
 
 def seqs(store: LiveStore, first: int, last: int) -> tuple[list[int], str]:
-    rows, outcomes = store.rows([0], first, last)
+    rows, outcomes = store.rows([0], RowQuery(first, last))
     return rows.column("seq").to_pylist(), outcomes[0]
 
 
@@ -75,7 +76,7 @@ def test_an_iteration_closes_when_its_ranks_are_beyond_it(tmp_path: Path) -> Non
         assert [store.ended] == [False]
     assert closing(store) == [1]
     assert store.ended
-    assert [row["call_order"] for row in store.rows([1], 0, 1)[0].to_pylist()] == [0, 1, 2, 3, 4, 5]
+    assert [row["call_order"] for row in store.rows([1], RowQuery(0, 1))[0].to_pylist()] == [0, 1, 2, 3, 4, 5]
 
 
 def test_an_operator_that_has_not_ended_is_awaited_for_one_more_iteration(tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_an_operator_that_has_not_ended_is_awaited_for_one_more_iteration(tmp_pa
         assert closing(store) == []
         train(log, 3)
         assert closing(store) == [1, 2]
-        assert store.rows([0], 1, 1)[0].column("end_ns").null_count == 1
+        assert store.rows([0], RowQuery(1, 1))[0].column("end_ns").null_count == 1
 
 
 def test_a_rank_that_is_silent_is_not_awaited_for_ever(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_rank_that_is_silent_is_not_awaited_for_ever(tmp_path: Path) -> None:
         assert closing(store) == []
         train(zero, 3)
         assert closing(store) == [0]
-        rows, outcomes = store.rows([0, 1], 0, 0)
+        rows, outcomes = store.rows([0, 1], RowQuery(0, 0))
         assert rows.column("seq").to_pylist() == [0, 1, 2]
         assert outcomes == {0: "complete", 1: "partial"}
 
@@ -236,7 +237,7 @@ def test_an_agent_that_starts_again_knows_what_it_kept_and_misses_nothing(tmp_pa
         train(log, 4)
         assert closing(second) == [3]
         assert seqs(second, 0, 3) == (list(range(12)), "complete")
-        assert [row["call_order"] for row in second.rows([0], 0, 3)[0].to_pylist()] == list(range(12))
+        assert [row["call_order"] for row in second.rows([0], RowQuery(0, 3))[0].to_pylist()] == list(range(12))
         assert [span.tolist() for span in vars_of(second, 1)] == [span.tolist() for span in vars_of(first, 1)]
 
 
@@ -391,7 +392,7 @@ def test_rows_are_what_was_logged(tmp_path: Path) -> None:
     groups = tuple(Communicator(name, ranks) for name, ranks in Training(iterations=4).groups().items())
     store = live_store(Job("job", tuple(Place(rank) for rank in range(8)), groups), table, tmp_path)
     assert closing(store) == [0, 1, 2, 3]
-    rows, outcomes = store.rows(range(8), 0, 3)
+    rows, outcomes = store.rows(range(8), RowQuery(0, 3))
     assert outcomes == dict.fromkeys(range(8), "complete")
     assert rows.schema == COMM_OPS.schema
     for name in ("rank", "communicator", "seq", "op", "bytes", "peer", "iteration", "microbatch", "phase", "p2p_seq"):
@@ -411,7 +412,7 @@ def test_a_communicators_rows_tell_when_their_ranks_went_on_where_no_ends_were_l
     while recorded.advance():
         pass
     for communicator in ("tp0", None):
-        asked = ([0, 3], 1, 2, communicator)
+        asked = ([0, 3], RowQuery(1, 2, communicator))
         told = live.rows(*asked, next_calls=True)[0].column("next_call_ns").to_pylist()
         assert told == recorded.rows(*asked, next_calls=True)[0].column("next_call_ns").to_pylist()
         assert len([ns for ns in told if ns is not None]) >= len(told) - 2
@@ -426,5 +427,5 @@ def test_times_that_cannot_be_are_not_seen(tmp_path: Path) -> None:
         train(log, 1)
         store = opened(tmp_path)
         closing(store)
-        rows: pa.Table = store.rows([0], 0, 0)[0]
+        rows: pa.Table = store.rows([0], RowQuery(0, 0))[0]
         assert rows.column("end_ns").to_pylist() == rows.column("start_ns").to_pylist() == [None, None]
