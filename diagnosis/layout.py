@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from diagnosis.communicator_use import CommunicatorUse
-from diagnosis.job import Layout
+from diagnosis.job import MOST_RANKS, Layout
 
 TENSOR, CONTEXT, EXPERT, DATA, PIPELINE = "tp", "cp", "ep", "dp", "pp"
 EMBEDDING, MODEL_PARALLEL, WORLD = "embedding", "model_parallel", "world"
@@ -62,7 +62,9 @@ def check_layout(layout: Layout, pairs: Pairs, ranks: Sequence[int], uses: Colle
     shown = "layout " + ",".join(f"{name}={getattr(layout, name)}" for name in named)
     if not world:
         raise ValueError(f"{shown}: give tp, pp and dp")
-    remedy = "give degrees whose product is the number of ranks, or none to have them inferred"
+    remedy = "give degrees whose product is the number of the job's ranks, logged or not, or none to have them inferred"
+    if world > MOST_RANKS:
+        raise ValueError(f"{shown} has {world} ranks, and no job has more than {MOST_RANKS}; {remedy}")
     if highest >= world:
         raise ValueError(f"{shown} has {world} ranks, but there is a rank {highest}; {remedy}")
     if len(ranks) != world:

@@ -48,17 +48,22 @@ def infer_peers(table: pa.Table, chains: Mapping[str, Sequence[int]]) -> Peers:
     """The peers of sends and recvs on pipelines that name none.
 
     ``table`` has the columns of telemetry.comm_ops with iterations, sorted by rank and call order; ``chains`` are the
-    ranks of each pipeline's communicator in the order of the stages. Where the stages of a pipeline do not call what
-    their program says, or which lines an iteration lacks cannot be told, peers stay unknown.
+    ranks of each pipeline's communicator in the order of the stages, those without a log included. Where the stages of
+    a pipeline do not call what their program says, or which lines an iteration lacks cannot be told, peers stay
+    unknown.
     """
     log = _Log.of(table)
+    logged = set(np.unique(log.rank).tolist())
     peer, p2p_seq = log.peer.copy(), integers(table, "p2p_seq").copy()
     for name, chain in chains.items():
-        calls = {rank: log.calls(rank, name) for rank in chain}
-        microbatches = _usual_count(log.iteration[calls[chain[0]][SEND]])
+        calls = {rank: log.calls(rank, name) for rank in chain if rank in logged}
+        shown = next(iter(calls))
+        inner = shown not in {chain[0], chain[-1]}
+        microbatches = _usual_count(log.iteration[calls[shown][SEND]]) // (2 if inner else 1)
         plans = {
             (rank, kind): np.array([(chain[to], m) for what, to, m in planned if what == kind], dtype=np.int64)
             for stage, rank in enumerate(chain)
+            if rank in logged
             for planned in [list(program(stage, len(chain), microbatches))]
             for kind in (SEND, RECV)
         }

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from diagnosis.arrays import Ints
+from diagnosis.arrays import Bools, Floats, Ints
 
 _NEVER = 0.001
 """Added to the share of violations, so that steadiness still counts where there are none."""
@@ -97,28 +97,82 @@ def _shared(one: Calls, other: Calls) -> tuple[Calls, Calls] | None:
     return one.take(a), other.take(b)
 
 
-def block_size(calls: Sequence[Calls | None], sizes: Sequence[int]) -> int:
+def block_size(calls: Mapping[int, Calls | None], sizes: Sequence[int]) -> int:
     """The size of the groups that neighbours form: the least of ``sizes`` that tells near from far.
 
-    ``calls`` are those of each rank in the order of ranks (None: the rank has no such communicator). Where no size
-    does, all are one group, of the largest size.
+    ``calls`` are those of each place in the order of ranks (None: the rank has no such communicator); of what is not
+    there nothing is known. Where no size does, all are one group, of the largest size.
     """
-    to_next = np.array([np.inf if a is None or b is None else distance(a, b) for a, b in pairwise(calls)])
-    for size in sorted(sizes):
-        between = np.arange(1, len(calls)) % size == 0
-        inside, outside = to_next[~between], to_next[between]
-        if not len(inside) or not len(outside) or not np.isfinite(inside).all():
+    return next(iter(telling_sizes(calls, sizes)), max(sizes))
+
+
+def telling_sizes(calls: Mapping[int, Calls | None], sizes: Sequence[int]) -> list[int]:
+    """Which sizes of groups tell near from far, ascending."""
+    neighbours = _Neighbours.of(calls)
+    return [size for size in sorted(sizes) if neighbours.tells(size)]
+
+
+def clear_block_size(calls: Mapping[int, Calls]) -> int | None:
+    """The size of the groups that neighbours form where their number is not known; None where it is not clear.
+
+    Two groups at least show several members, and ranks of two groups go on before the other has called far more often
+    than members do.
+    """
+    neighbours, places = _Neighbours.of(calls), np.array(list(calls))
+    broken = np.array([violations(calls[a], calls[b]) for a, b in pairwise(calls)])
+    for size in range(2, len(calls)):
+        if not neighbours.tells(size) or (np.bincount(places // size) > 1).sum() < 2:
             continue
-        if np.quantile(outside, 0.1, method="lower") > _SEPARATE * np.quantile(inside, 0.9):
+        between = neighbours.between(size)
+        most = max(_TOLERATED, float(np.quantile(broken[~between], 0.9)))
+        if np.quantile(broken[between], 0.1, method="lower") > _SEPARATE * most:
             return size
-    return max(sizes)
+    return None
 
 
-def first_in_step(groupings: Sequence[Sequence[tuple[int, ...]]], calls: Mapping[int, Calls]) -> int:
-    """The first of several groupings of ranks whose members wait for each other, as far as the calls tell."""
+def shows_strangers(calls: Mapping[int, Calls], size: int) -> bool:
+    """Whether some neighbours in groups of a size go on before the other has called far more often than others do."""
+    pairs = [(a, b) for a, b in pairwise(calls) if a // size == b // size]
+    broken = [violations(calls[a], calls[b]) for a, b in pairs]
+    return bool(broken) and max(broken) > _SEPARATE * max(_TOLERATED, min(broken))
+
+
+@dataclass(frozen=True, slots=True)
+class _Neighbours:
+    """Places, and how far what is at one is from what is at the next one that is known."""
+
+    place: Ints
+    to_next: Floats
+
+    @classmethod
+    def of(cls, calls: Mapping[int, Calls | None]) -> _Neighbours:
+        known = pairwise(calls.values())
+        to_next = [np.inf if one is None or other is None else distance(one, other) for one, other in known]
+        return cls(np.array(list(calls)), np.array(to_next))
+
+    def between(self, size: int) -> Bools:
+        """Which neighbours are in different groups of a size."""
+        return np.diff(self.place // size) > 0
+
+    def tells(self, size: int) -> bool:
+        """Whether groups of a size have members that are near, and are far from each other."""
+        between = self.between(size)
+        inside, outside = self.to_next[~between], self.to_next[between]
+        if not len(inside) or not len(outside) or not np.isfinite(inside).all():
+            return False
+        return bool(np.quantile(outside, 0.1, method="lower") > _SEPARATE * np.quantile(inside, 0.9))
+
+
+def first_in_step(groupings: Sequence[Sequence[tuple[int, ...]]], calls: Mapping[int, Calls]) -> int | None:
+    """The first of several groupings of ranks whose members wait for each other, as far as the calls tell.
+
+    Members without ``calls`` are left out. None where of one of the groupings no group has two that are not.
+    """
     broken = []
     for groups in groupings:
-        pairs = [pair for group in groups for pair in pairwise(group)]
-        step = -(-len(pairs) // _MOST_PAIRS) or 1
-        broken.append(float(np.median([violations(calls[a], calls[b]) for a, b in pairs[::step]] or [1.0])))
+        pairs = [pair for group in groups for pair in pairwise(rank for rank in group if rank in calls)]
+        if not pairs:
+            return None
+        step = -(-len(pairs) // _MOST_PAIRS)
+        broken.append(float(np.median([violations(calls[a], calls[b]) for a, b in pairs[::step]])))
     return next(i for i, share in enumerate(broken) if share <= max(_TOLERATED, 2 * min(broken)))

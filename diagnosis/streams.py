@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from diagnosis.arrays import Bools, Ints
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.columns import codes, integers, sizes
 from diagnosis.communicator_use import CommunicatorUse, communicator_uses
 from diagnosis.iterations import looks
@@ -30,7 +30,8 @@ class Streams:
     """The streams of all ranks: those of one rank together, in the order in which it first used them.
 
     ``rank``, ``paired`` (sends and receives only), ``alone`` (its numbers stand still: one rank), ``look`` (a
-    number for what runs on it in an iteration) and ``load`` (elements an iteration) have an entry a stream.
+    number for what runs on it in an iteration), ``usual_calls`` (operators an iteration) and ``load`` (elements an
+    iteration) have an entry a stream.
     """
 
     ranks: tuple[int, ...]
@@ -39,6 +40,7 @@ class Streams:
     paired: Bools
     alone: Bools
     look: Ints
+    usual_calls: Floats
     load: Ints
     use: Mapping[int, CommunicatorUse]
     _began: Ints
@@ -80,6 +82,7 @@ class Streams:
             paired=np.array([bool(len(rows[d]) and between[rows[d]].all()) for d in range(len(names))]),
             alone=~numbered & bool(numbered.any()),
             look=_alike(usual),
+            usual_calls=np.array([what.calls for what in usual]),
             load=np.array([what.load for what in usual], dtype=np.int64),
             use={},
             _began=np.array([int(rows[d][0]) if len(rows[d]) else len(rank) for d in range(len(names))]),
@@ -125,6 +128,21 @@ class Streams:
             if rank not in best or use.calls > self.use[best[rank]].calls:
                 best[rank] = d
         return best
+
+    @property
+    def tensor_calls(self) -> dict[int, Calls]:
+        """The calls of each rank that has such a stream on it, in the order of ranks."""
+        return {rank: self.calls(stream) for rank, stream in sorted(self.tensor.items())}
+
+    @property
+    def heaviest_calls(self) -> dict[int, Calls]:
+        """The calls of each rank on the stream that moves most in the optimizer step, in the order of ranks."""
+        heaviest: dict[int, int] = {}
+        for d, use in self.use.items():
+            if use.in_step and not self.alone[d]:
+                rank = int(self.rank[d])
+                heaviest[rank] = max(heaviest.get(rank, d), d, key=self.load.__getitem__)
+        return {rank: self.calls(stream) for rank, stream in sorted(heaviest.items())}
 
     def first_of_each_rank(self, chosen: Bools) -> dict[int, int]:
         """The chosen stream of each rank that has one."""

@@ -2,8 +2,9 @@
 
 A stream of a rank is one of its communicators. What it is for shows in the rank's own log (what runs on it, and when in
 an iteration); which ranks share it is told from the order of ranks (Megatron's: tensor fastest, then context, data,
-pipeline) and from the calls: members call the same operators, at a steady distance from each other, and none goes on
-before all have called (rank_distance.py). What cannot be told stays a communicator of one rank.
+pipeline; layout_of_streams.py) and from the calls: members call the same operators, at a steady distance from each
+other, and none goes on before all have called (rank_distance.py). What cannot be told stays a communicator of one rank.
+Ranks without a log are members too: of what those that have one show to be there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 from diagnosis.communicator_use import CommunicatorUse
 from diagnosis.job import Layout
 from diagnosis.layout import CONTEXT, DATA, EMBEDDING, EXPERT, MODEL_PARALLEL, PIPELINE, TENSOR, WORLD
+from diagnosis.layout_of_streams import divisors, layout_of_streams, may_be
 from diagnosis.rank_distance import block_size, first_in_step
 from diagnosis.rank_grid import Groups, RankGrid
 from diagnosis.streams import SCALARS, Streams
@@ -24,9 +26,12 @@ from diagnosis.streams import SCALARS, Streams
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """The communicator that each stream belongs to, where that could be told, and the layout that it follows from."""
+    """The communicator that each stream belongs to, where that could be told, all ranks that are in it, ascending,
+    and the layout that both follow from.
+    """
 
     communicator: Mapping[str, str]
+    members: Mapping[str, tuple[int, ...]]
     layout: Layout | None
 
 
@@ -34,23 +39,26 @@ def match_streams(table: pa.Table, layout: Layout | None = None) -> Matched:
     """Find which streams of the ranks are one communicator.
 
     ``table`` has the columns of telemetry.comm_ops with iterations and positions, sorted by rank and call order; its
-    communicators are streams of single ranks. A ``layout`` that is given is taken instead of being told from the calls.
+    communicators are streams of single ranks. A ``layout`` that is given is taken instead of being told from the calls,
+    unless it has other ranks than those that logged and the calls contradict it.
     """
     streams = Streams.of(table)
     if layout is None:
-        layout = _layout(streams)
-    elif layout.world != len(streams.ranks) or streams.ranks != tuple(range(len(streams.ranks))):
+        layout = layout_of_streams(streams)
+    elif not may_be(layout, streams):
         layout = None
     if layout is None:
-        return Matched({}, None)
+        return Matched({}, {}, None)
     names: dict[str, str] = {}
+    members: dict[str, tuple[int, ...]] = {}
     numbers: Counter[str] = Counter()
     for matched in _matched(streams, layout):
         for group in matched.groups:
             name = f"{matched.kind}{numbers[matched.kind]}"
             numbers[matched.kind] += 1
-            names |= {streams.names[matched.stream[rank]]: name for rank in group}
-    return Matched(names, layout)
+            names |= {streams.names[matched.stream[rank]]: name for rank in group if rank in matched.stream}
+            members[name] = tuple(sorted(group))
+    return Matched(names, members, layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ def _matched(streams: Streams, layout: Layout) -> Iterator[_Class]:
     grid = RankGrid.of(layout)
     pipelined = streams.first_of_each_rank(streams.paired)
     if pipelined and grid.stages > 1:
-        yield _Class(PIPELINE, pipelined, [g for g in grid.pipelines() if set(g) <= set(pipelined)])
+        yield _Class(PIPELINE, pipelined, _shown(streams, grid.pipelines(), pipelined))
     tensor = streams.tensor
     for alike in streams.alike():
         use = streams.use[next(iter(alike.values()))]
@@ -78,15 +86,26 @@ def _matched(streams: Streams, layout: Layout) -> Iterator[_Class]:
         else:
             kind = EXPERT if "all_to_all" in use.ops else CONTEXT
             groups = _blocks(streams, alike, grid)
-        yield _Class(kind, alike, [group for group in groups if len(group) > 1 and set(group) <= set(alike)])
+        yield _Class(kind, alike, [group for group in _shown(streams, groups, alike) if len(group) > 1])
+
+
+def _shown(streams: Streams, groups: Groups, alike: Mapping[int, int]) -> Groups:
+    """The groups of which all members that logged have one of the streams, and some did."""
+    logged = set(streams.ranks)
+    return [group for group in groups if set() < logged & set(group) <= set(alike)]
 
 
 def _blocks(streams: Streams, alike: Mapping[int, int], grid: RankGrid) -> Groups:
     """Groups among the replicas of a stage: neighbours that are near."""
     lines = grid.data()
     order = [rank for line in lines for rank in line]
-    calls = [streams.calls(alike[rank]) if rank in alike else None for rank in order]
-    size = block_size(calls, _divisors(grid.replicas))
+    logged = set(streams.ranks)
+    calls = {
+        place: streams.calls(alike[rank]) if rank in alike else None
+        for place, rank in enumerate(order)
+        if rank in logged
+    }
+    size = block_size(calls, divisors(grid.replicas))
     return [line[i : i + size] for line in lines for i in range(0, len(line), size)]
 
 
@@ -96,7 +115,7 @@ def _of_step(streams: Streams, alike: Mapping[int, int], grid: RankGrid, use: Co
     """
     if "reduce_scatter" in use.ops or (grid.replicas > 1 and streams.heaviest_of_step(alike)):
         return DATA, grid.data()
-    covered = set(alike)
+    covered, logged = set(alike), set(streams.ranks)
     if grid.stages > 1 and use.largest_bytes > SCALARS and covered <= {r for ends in grid.ends() for r in ends}:
         return EMBEDDING, grid.ends()
     likely: list[tuple[str, Groups]] = [
@@ -108,37 +127,7 @@ def _of_step(streams: Streams, alike: Mapping[int, int], grid: RankGrid, use: Co
     ]
     if streams.first(alike):
         likely.insert(0, likely[1])
-    fitting = [(k, g) for k, g in likely if len(g[0]) > 1 and {r for group in g for r in group} == covered]
-    if not fitting:
-        return WORLD, []
+    fitting = [(k, g) for k, g in likely if len(g[0]) > 1 and logged & {r for group in g for r in group} == covered]
     calls = {rank: streams.calls(stream) for rank, stream in alike.items()}
-    return fitting[first_in_step([groups for _, groups in fitting], calls)]
-
-
-def _layout(streams: Streams) -> Layout | None:
-    """Degrees of parallelism: stages by which ranks begin an iteration with a send, tensor groups by who is near."""
-    world = len(streams.ranks)
-    if streams.ranks != tuple(range(world)):
-        return None
-    pp = _stages(streams)
-    if pp is None:
-        return None
-    tensor = streams.tensor
-    calls = [streams.calls(tensor[rank]) if rank in tensor else None for rank in streams.ranks]
-    tp = block_size(calls, _divisors(world // pp)) if len(tensor) == world else 1
-    return Layout(tp=tp, pp=pp, dp=world // (tp * pp), source="inferred")
-
-
-def _stages(streams: Streams) -> int | None:
-    """How many pipeline stages there are; None where pipelines are not as expected."""
-    pipelined = streams.first_of_each_rank(streams.paired)
-    if not pipelined:
-        return 1
-    world = len(streams.ranks)
-    first = sorted(rank for rank, stream in pipelined.items() if streams.begins_with_send(stream))
-    whole = len(pipelined) == world and first == list(range(len(first))) and first and world % len(first) == 0
-    return world // len(first) if whole and len(first) < world else None
-
-
-def _divisors(number: int) -> list[int]:
-    return [size for size in range(1, number + 1) if number % size == 0]
+    first = first_in_step([groups for _, groups in fitting], calls) if fitting else None
+    return (WORLD, []) if first is None else fitting[first]

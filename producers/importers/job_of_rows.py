@@ -15,7 +15,7 @@ import pyarrow as pa
 from diagnosis.arrays import Ints
 from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.communicator_use import communicator_uses, membership
-from diagnosis.job import Communicator, Job, Layout, Place
+from diagnosis.job import MOST_RANKS, Communicator, Job, Layout, Place
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout
 from diagnosis.unseen_members import in_doubt
 from producers.importers.files import common_folder
@@ -83,30 +83,37 @@ def job_of_row(row: Mapping[str, Any]) -> Job:
 
 
 def complete_job(
-    table: pa.Table, name: str, described: Job | None, layout: Layout | None, matched: Layout | None = None
+    table: pa.Table,
+    name: str,
+    described: Job | None,
+    layout: Layout | None,
+    matched: Layout | None = None,
+    told: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Job:
     """The job of rows, with what is given by hand and what is described of it taken first, the rest inferred.
 
-    Ranks are those that logged something or were met as peers, and what lacks between these; hosts come from the
-    description, else from the column ``host``, and are never made up. Who takes part in a communicator that a
-    missing rank may belong to is unknown. ``matched`` is the layout by which streams were matched. Raises
-    ``ValueError`` for a contradiction.
+    Ranks are those that logged something or were met as peers, and what lacks between these, or of the layout where the
+    job's ranks are not described; hosts come from the description, else from the column ``host``, and are never made
+    up. Who takes part in a communicator that a missing rank may belong to is unknown. ``matched`` is the layout by
+    which streams were matched, ``told`` the ranks of the communicators that this gave. Raises ``ValueError`` for a
+    contradiction.
     """
     rank, peer = integers(table, "rank"), integers(table, "peer")
     communicator, names = codes(table, "communicator")
     seen = {names[code]: ranks for code, ranks in membership(rank, communicator, peer).items()}
     job = described or Job(name, (), ())
-    members = _members(job, seen)
+    layout = layout or job.layout or matched
+    told = {} if told is None else dict(told)
+    members = _members(job, seen) | told
     uses = communicator_uses(table, members)
     pairs = _distinct(rank[peer >= 0], peer[peer >= 0])
     job = replace(
         job,
-        places=_places(job, table, rank, peer),
+        places=_places(job, table, rank, peer, layout),
         started_ns=job.started_ns if job.started_ns is not None else int(integers(table, "call_ns").min()),
     )
     logged = set(np.unique(rank).tolist())
     missing = set(job.ranks) - logged
-    layout = layout or job.layout or matched
     if layout is None:
         layout = infer_layout(uses, pairs, job.ranks)
     else:
@@ -114,7 +121,7 @@ def complete_job(
     kinds = {} if layout is None else communicator_kinds(uses, layout)
     described_kinds = {c.communicator: c.kind for c in job.communicators}
     doubtful = in_doubt(uses, logged, missing, layout)
-    doubtful -= {c.communicator for c in job.communicators if c.ranks}
+    doubtful -= {*told, *(c.communicator for c in job.communicators if c.ranks)}
     communicators = tuple(
         Communicator(of, () if of in doubtful else ranks, described_kinds.get(of) or kinds.get(of))
         for of, ranks in members.items()
@@ -132,8 +139,11 @@ def _members(job: Job, seen: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[i
     return members
 
 
-def _places(job: Job, table: pa.Table, rank: Ints, peer: Ints) -> tuple[Place, ...]:
+def _places(job: Job, table: pa.Table, rank: Ints, peer: Ints, layout: Layout | None) -> tuple[Place, ...]:
     places = dict(job.place)
+    world = 0 if layout is None else layout.world or 0
+    if not places and world <= MOST_RANKS:  # else it is refused
+        places = {of_rank: Place(of_rank) for of_rank in range(world)}
     met = np.unique(np.concatenate([rank, peer[peer >= 0]]))
     between = np.arange(met[0], met[-1] + 1)
     for of_rank in (between if len(between) < 2 * len(met) else met).tolist():

@@ -76,7 +76,7 @@ def load(
         given = layout or (None if described is None else described.layout)
         completed = complete(tidied.table, given, ends_with, said.iterations_source)
         rows = completed.labelled.table
-        job = complete_job(rows, folder.name or "recording", described, layout, completed.layout)
+        job = complete_job(rows, folder.name or "recording", described, layout, completed.layout, completed.members)
     except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error
     counted = 0 if said.iterations_source else tidied.lost_lines + completed.lost_lines  # else it is in what is said

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from diagnosis.columns import codes, integers, nullable
 from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Layout
 from diagnosis.pipeline_peers import infer_peers
-from diagnosis.unnamed_communicators import match_streams
+from diagnosis.unnamed_communicators import Matched, match_streams
 from producers.importers.counted import number_by_position
 from producers.labels import Labelled, label
 
@@ -40,12 +41,14 @@ def name_streams(table: pa.Table) -> pa.Table:
 class Completed:
     """``labelled`` rows with communicators and peers as far as they can be told.
 
-    ``layout`` is the one by which streams were matched; None: they were not. ``lost_lines`` are missing beyond what
-    holes in the recorded numbers show.
+    ``layout`` is the one by which streams were matched; None: they were not. ``members`` are the ranks of the
+    communicators that this told, those without a log included. ``lost_lines`` are missing beyond what holes in the
+    recorded numbers show.
     """
 
     labelled: Labelled
     layout: Layout | None = None
+    members: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lost_lines: int = 0
 
 
@@ -62,10 +65,9 @@ def complete(
         return label(rows, ends_with) if source is None or ends_with is not None else Labelled(rows, source)
 
     found, lost = labelled(table), 0
-    matched_by = None
+    matched = Matched({}, {}, None)
     if _streams_only(table):
         matched = match_streams(found.table, layout)
-        matched_by = matched.layout
         if matched.communicator:
             own, names = codes(table, "communicator")
             renamed = pa.array([matched.communicator.get(name, name) for name in names], pa.string())
@@ -73,7 +75,8 @@ def complete(
     rows = found.table
     if rows.column("seq").null_count:
         rows, lost = number_by_position(rows)
-    return Completed(Labelled(_with_peers(rows), found.iterations_source), matched_by, lost)
+    peered = Labelled(_with_peers(rows, matched.members), found.iterations_source)
+    return Completed(peered, matched.layout, matched.members, lost)
 
 
 def _streams_only(table: pa.Table) -> bool:
@@ -85,8 +88,11 @@ def _streams_only(table: pa.Table) -> bool:
     return all(names[own[i]] == f"{rank[i]}{_OWN}{streams[stream[i]]}" for i in first)
 
 
-def _with_peers(table: pa.Table) -> pa.Table:
-    """The table with the peers of sends and recvs, where their communicator's ranks tell them."""
+def _with_peers(table: pa.Table, members: Mapping[str, tuple[int, ...]]) -> pa.Table:
+    """The table with the peers of sends and recvs, where their communicator's ranks tell them.
+
+    These are ``members``, where they are known, else those that logged.
+    """
     between = pc.is_in(table.column("op").cast(pa.string()), pa.array(["send", "recv"]))
     if not pc.any(pc.and_(between, table.column("peer").is_null())).as_py():
         return table
@@ -95,7 +101,8 @@ def _with_peers(table: pa.Table) -> pa.Table:
     chains: dict[str, list[int]] = {}
     for code, of_rank in pairs.T.tolist():
         chains.setdefault(names[code], []).append(of_rank)
-    peers = infer_peers(table, {name: ranks for name, ranks in chains.items() if len(ranks) > 1})
+    whole = {name: members.get(name, ranks) for name, ranks in chains.items()}
+    peers = infer_peers(table, {name: ranks for name, ranks in whole.items() if len(ranks) > 1})
     for name, values in (("peer", peers.peer), ("p2p_seq", peers.p2p_seq)):
         table = _replaced(table, name, nullable(values, values >= 0, table.schema.field(name).type))
     return table

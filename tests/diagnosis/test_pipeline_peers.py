@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +57,17 @@ def test_peers_are_those_that_were_called(training: Training) -> None:
     found = infer_peers(blind(table), chains(training))
     for name, values in (("peer", found.peer), ("p2p_seq", found.p2p_seq)):
         assert pa.array(values, mask=values < 0).to_pylist() == table.column(name).to_pylist()
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_of_pipelines_that_lack_logs_the_others_peers_are_told(stages: int) -> None:
+    training = Training(tp=1, pp=stages, dp=1, microbatches=4)
+    for missing in range(stages):
+        table = training.table()
+        table = table.filter(pc.not_equal(table.column("rank"), missing))
+        found = infer_peers(blind(table), chains(training))
+        for name, values in (("peer", found.peer), ("p2p_seq", found.p2p_seq)):
+            assert pa.array(values, mask=values < 0).to_pylist() == table.column(name).to_pylist()
 
 
 def test_what_is_named_stays() -> None:

@@ -1,14 +1,19 @@
 """Which streams of the ranks are one communicator, told from simulated jobs whose communicators are known."""
 
+from collections.abc import Collection
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from diagnosis.columns import codes, integers
 from diagnosis.job import Layout
-from diagnosis.unnamed_communicators import match_streams
+from diagnosis.unnamed_communicators import Matched, match_streams
 from producers.labels import label
 from producers.simulation import Scenario, simulate
 
@@ -84,9 +89,9 @@ def test_lost_lines_do_not_change_it() -> None:
 
 def test_a_layout_given_by_hand_is_taken() -> None:
     table, truth = streams_of(simulated(4, 2, 2), numbered=True)
-    given = Layout(tp=2, pp=2, dp=4, source="given")
-    found = match_streams(table, given)
-    assert found.layout == given
+    layout = Layout(tp=2, pp=2, dp=4, source="given")
+    found = match_streams(table, layout)
+    assert found.layout == layout
     tensor = {frozenset(g) for s, g in groups(dict(found.communicator), truth).items() if "tp" in found.communicator[s]}
     assert tensor == {frozenset({r, r + 1}) for r in range(0, 16, 2)}
     assert match_streams(table, Layout(tp=4, pp=2, dp=2, source="given")).communicator.keys() == truth.keys()
@@ -98,7 +103,109 @@ def test_a_layout_of_other_ranks_matches_nothing() -> None:
     assert (found.communicator, found.layout) == ({}, None)
 
 
-def test_ranks_without_a_log_leave_streams_apart() -> None:
+def without(table: pa.Table, missing: Collection[int]) -> pa.Table:
+    return table.filter(pa.array(~np.isin(integers(table, "rank"), list(missing))))
+
+
+def members(found: Matched) -> dict[str, frozenset[int]]:
+    """All ranks of each stream's communicator."""
+    return {stream: frozenset(found.members[name]) for stream, name in found.communicator.items()}
+
+
+def of_those_there(groups: dict[str, frozenset[int]], missing: Collection[int]) -> dict[str, frozenset[int]]:
+    """What is left of groups without some ranks."""
+    return {stream: group for stream, group in groups.items() if int(stream.split("/")[0]) not in missing}
+
+
+def seems_to_end_earlier(shape: tuple[int, int, int, int], missing: int) -> bool:
+    """Whether the last rank is missing of ranks that are all one group: nothing shows that there was one more."""
+    tp, pp, dp, _ = shape
+    return missing == tp * pp * dp - 1 and sorted((tp, pp, dp))[1] == 1
+
+
+@pytest.mark.parametrize("numbered", [True, False], ids=["numbered", "unnumbered"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_without_a_rank_s_log_the_others_are_matched_all_the_same(
+    shape: tuple[int, int, int, int], numbered: bool
+) -> None:
+    table, _ = streams_of(simulated(*shape), numbered=numbered)
+    whole = match_streams(table)
+    world = shape[0] * shape[1] * shape[2]
+    layout = replace(whole.layout or Layout(), source="given")
+    for missing in range(world):
+        left = without(table, [missing])
+        expected = of_those_there(members(whole), [missing])
+        told = match_streams(left, layout)
+        assert (members(told), told.layout) == (expected, layout), missing
+        found = match_streams(left)
+        if seems_to_end_earlier(shape, missing):
+            expected = {stream: group - {missing} for stream, group in expected.items()}
+            assert found.layout != whole.layout
+        else:
+            assert found.layout == whole.layout, missing
+        assert members(found) == expected, missing
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.sampled_from([(2, 4, 1, 1), (1, 4, 2, 1), (2, 2, 2, 1), (1, 3, 3, 1), (4, 2, 2, 1), (8, 1, 2, 1)]),
+    numbered=st.booleans(),
+    data=st.data(),
+)
+def test_of_which_ranks_however_logs_are_missing_nothing_wrong_is_told(
+    shape: tuple[int, int, int, int], numbered: bool, data: st.DataObject
+) -> None:
+    world = shape[0] * shape[1] * shape[2]
+    missing = data.draw(st.sets(st.integers(0, world - 1), min_size=2, max_size=2))
+    table, _ = streams_of(simulated(*shape), numbered=numbered)
+    whole, left = match_streams(table), without(table, missing)
+    expected = of_those_there(members(whole), missing)
+    assert members(match_streams(left, whole.layout)) == expected
+    found = match_streams(left)
+    assert found.layout in (whole.layout, None)
+    assert members(found) == ({} if found.layout is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "missing"),
+    [
+        ((2, 4, 1, 1), (6, 7)),  # that there is a last stage shows, but not whether it is the only one
+        ((2, 4, 1, 1), (0, 1, 6, 7)),  # half of the ranks
+        ((2, 1, 3, 1), (3, 5)),  # one whole tensor group
+        ((2, 2, 2, 1), (2, 3)),  # four stages of two, or two of four
+    ],
+)
+def test_what_cannot_be_told_of_the_others_is_not_guessed(
+    shape: tuple[int, int, int, int], missing: tuple[int, ...]
+) -> None:
+    table, _ = streams_of(simulated(*shape), numbered=True)
+    found = match_streams(without(table, missing))
+    assert (found.communicator, found.members, found.layout) == ({}, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("layout", "fits"),
+    [
+        (Layout(tp=2, pp=4, dp=1), True),
+        (Layout(tp=1, pp=4, dp=2), True),
+        (Layout(tp=2, pp=5, dp=1), False),  # the last stage is another
+        (Layout(tp=2, pp=3, dp=2), False),  # the first stage is another
+        (Layout(tp=2, pp=1, dp=4), False),  # there are pipelines
+        (Layout(tp=2, pp=2, dp=1), False),  # rank 4 and more are there
+    ],
+)
+def test_of_a_given_layout_with_missing_ranks_the_ends_of_pipelines_must_be_right(layout: Layout, fits: bool) -> None:
     table, _ = streams_of(simulated(2, 4, 1), numbered=True)
-    found = match_streams(table.filter(pa.array(integers(table, "rank") != 3)))
-    assert (found.communicator, found.layout) == ({}, None)
+    found = match_streams(without(table, [3]), layout)
+    assert (found.layout, bool(found.communicator)) == ((layout, True) if fits else (None, False))
+
+
+def test_a_communicator_of_which_a_rank_that_logged_lacks_its_stream_is_not_believed() -> None:
+    table, truth = streams_of(simulated(2, 4, 1), numbered=True)
+    lacking = next(stream for stream in truth if stream.startswith("4/") and truth[stream] == {4, 5})
+    left = without(table, [3])
+    left = left.filter(pc.not_equal(left.column("communicator").cast(pa.string()), lacking))
+    found = match_streams(left, Layout(tp=2, pp=4, dp=1))
+    matched = {stream for stream in found.communicator if truth[stream] == {4, 5}}
+    assert not matched
+    assert {truth[stream] for stream in found.communicator} >= {frozenset({0, 1}), frozenset({2, 3}), frozenset({6, 7})}

@@ -223,6 +223,23 @@ def test_a_layout_given_by_hand_is_checked(tmp_path: Path) -> None:
         load([folder], layout=Layout(tp=8, pp=1, dp=1, source="given"))
 
 
+def test_a_layout_given_by_hand_tells_how_many_ranks_there_are(tmp_path: Path) -> None:
+    given = Layout(tp=2, pp=2, dp=2, source="given")
+    recording = load([written(tmp_path / "run", (row for row in ROWS if row["rank"] not in {0, 7}))], layout=given)
+    assert (recording.job.ranks, recording.layout) == (tuple(range(8)), given)
+    assert recording.job.members["tp1"] == (2, 3)
+    assert not recording.job.members.keys() & {"tp0", "tp3"}  # of which members are missing
+    with pytest.raises(InputError, match="layout tp=2048,pp=2,dp=512 has 2097152 ranks, and no job has more than"):
+        load([tmp_path / "run"], layout=Layout(tp=2048, pp=2, dp=512, source="given"))
+
+
+def test_a_layout_of_other_ranks_than_the_job_file_lists_is_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", ROWS)
+    (folder / "job.json").write_text(json.dumps(described().to_row()))
+    with pytest.raises(InputError, match="layout tp=2,pp=2,dp=4 has 16 ranks, but rank 8 is not in the log"):
+        load([folder], layout=Layout(tp=2, pp=2, dp=4, source="given"))
+
+
 def test_no_rows_are_no_recording(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no operator"):
         load([written(tmp_path / "run", [])])
