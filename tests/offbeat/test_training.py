@@ -40,10 +40,10 @@ def test_irregular_iterations_bear_the_truth_of_their_operators() -> None:
     of = run()
     parts = training.labelled(Log.of(of.job, of.table), truth(of))
     assert [part.iteration for part in parts] == list(FAULTY)
-    iteration = of.table.column("iteration").to_numpy()
+    iteration, rank = (of.table.column(name).to_numpy() for name in ("iteration", "rank"))
     for part in parts:
         assert part.abnormal.sum() == of.truth.abnormal[iteration == part.iteration].sum() > 0
-        assert len(part.samples) == (iteration == part.iteration).sum()
+        assert sorted(part.samples.rank) == sorted(rank[iteration == part.iteration])
         lost = part.samples.duration_ns - part.samples.mean
         assert np.nanmedian(lost[part.abnormal]) > 10 * abs(np.nanmedian(lost[~part.abnormal]))
 
