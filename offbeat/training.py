@@ -42,9 +42,6 @@ MOST_RANKS = 16_384
 LABEL_COLUMNS = ("rank", "communicator", "iteration", "position")
 """What names an operator in a file of labels."""
 
-WINDOW = 100
-"""Regular iterations before an irregular run that say what is usual, as many as log agents keep at least."""
-
 MOST_OF_A_RUN = 4
 """Irregular iterations of a run that are learned from: those of one fault look alike."""
 
@@ -105,7 +102,7 @@ class Log:
     duration_ns: Floats
     lengths_ns: Floats
     settings: MonitorSettings = field(default_factory=MonitorSettings)
-    _windows: dict[int, tuple[WindowStatistics, float]] = field(default_factory=dict, repr=False)
+    _windows: dict[tuple[int, ...], WindowStatistics] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, job: Job, table: pa.Table) -> Log:
@@ -115,11 +112,11 @@ class Log:
         return cls(job, operators, duration_ns, iteration_lengths(job, operators))
 
     @cached_property
-    def _judgements(self) -> list[Judgement]:
+    def _judgements(self) -> Mapping[int, Judgement]:
         """What the pipeline says of each iteration."""
         monitor, first = IterationMonitor(self.settings), self._first
         lengths = enumerate(self.lengths_ns[first:].tolist(), start=first)
-        return [monitor.judge(i, None if np.isnan(ns) else int(ns)) for i, ns in lengths]
+        return {at: monitor.judge(at, None if np.isnan(ns) else int(ns)) for at, ns in lengths}
 
     @property
     def _first(self) -> int:
@@ -130,34 +127,35 @@ class Log:
     @property
     def irregular(self) -> Mapping[int, int]:
         """Irregular iterations by number, each with the first one of its run."""
-        return {of.iteration: of.run.first for of in self._judgements if of.irregular and of.run is not None}
+        return {at: of.run.first for at, of in self._judgements.items() if of.irregular and of.run is not None}
 
     @cached_property
     def regular(self) -> Ints:
         """The other iterations, ascending; but for the job's first, which warm it up, and dips of a degradation."""
-        degraded = [of.run for of in self._judgements if of.run is not None and of.run.pattern == DEGRADATION]
+        degraded = [of.run for of in self._judgements.values() if of.run is not None and of.run.pattern == DEGRADATION]
         within = [iteration for run in degraded for iteration in range(run.first, run.last + 1)]
         warm = np.arange(self._first + self.settings.warm_up, len(self.lengths_ns))
         return np.setdiff1d(warm, [*self.irregular, *within])
-
-    def before(self, first: int) -> Ints:
-        """The last regular iterations before a run: they say what is usual."""
-        return self.regular[self.regular < first][-WINDOW:]
 
     def here(self, iteration: int) -> Bools:
         """Which operators are of an iteration; shape (n,)."""
         return np.asarray(self.operators.iteration == iteration, dtype=np.bool_)
 
-    def samples(self, iteration: int, first: int) -> Samples:
-        """The operators of an iteration beside what they usually lasted before its run."""
-        if first not in self._windows:
-            window = self.before(first)
+    def samples(self, iteration: int) -> Samples:
+        """The operators of an irregular iteration beside what a search of it has: how long the monitor expects it to
+        be, and what operators lasted in the iterations that its run is compared with.
+        """
+        judgement = self._judgements[iteration]
+        assert judgement.run is not None
+        assert judgement.expected_ns is not None
+        window = judgement.run.compared_with
+        if window not in self._windows:
             past = np.isin(self.operators.iteration, window)
             usual = WindowStatistics.of_operators(self.operators.take(past), self.duration_ns[past])
-            self._windows[first] = (usual, float(np.nanmean(self.lengths_ns[window])))
-        usual, usual_ns = self._windows[first]
-        here, length = self.here(iteration), Length(float(self.lengths_ns[iteration]), usual_ns)
-        return Samples.of(self.operators.take(here), self.duration_ns[here], usual, length, self.job.members)
+            self._windows[window] = usual
+        here, length = self.here(iteration), Length(float(self.lengths_ns[iteration]), float(judgement.expected_ns))
+        now = self.operators.take(here), self.duration_ns[here]
+        return Samples.of(*now, self._windows[window], length, self.job.members)
 
     def levels(self) -> Levels | None:
         """Where the features of the job stand: what operators of the pivots last in its regular iterations.
@@ -175,10 +173,7 @@ def labelled(log: Log, labels: pa.Table) -> list[Labelled]:
     What is irregular is told as the pipeline tells it, from the pivots.
     """
     abnormal = _are(log.operators, labels)
-    return [
-        Labelled(iteration, log.samples(iteration, first), abnormal[log.here(iteration)])
-        for iteration, first in log.irregular.items()
-    ]
+    return [Labelled(iteration, log.samples(iteration), abnormal[log.here(iteration)]) for iteration in log.irregular]
 
 
 @dataclass(frozen=True)

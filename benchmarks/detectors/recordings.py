@@ -58,13 +58,13 @@ def labelled(log: Log) -> list[Labelled]:
                 here = log.operators.take(log.here(iteration))
                 names = here.communicators
                 rows = lasting.rows(here.rank, here.communicator, here.position, names)
-                parts.append(Labelled(iteration, log.samples(iteration, first), rows != UNKNOWN))
+                parts.append(Labelled(iteration, log.samples(iteration), rows != UNKNOWN))
     return parts
 
 
 def _lasting(log: Log, run: Sequence[int], first: int) -> WindowStatistics:
     """The operators that the run makes longer."""
-    window = log.before(first).tolist()
+    window = log.regular[log.regular < first].tolist()
     before, during = (_averages(log, iterations) for iterations in (window, run))
     rows = before.rows(during.rank, during.communicator, during.position, during.communicators)
     lost_ns = np.nanmean(log.lengths_ns[list(run)]) - np.nanmean(log.lengths_ns[window])

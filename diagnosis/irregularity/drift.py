@@ -22,8 +22,6 @@ Statistic = Literal["mean", "p75", "p99"]
 
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 
-WEEK_NS = 7 * 86_400 * 10**9
-
 
 @dataclass(frozen=True, slots=True)
 class Levels:

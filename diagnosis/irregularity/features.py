@@ -4,8 +4,9 @@ Those in ns are the paper's. The scale-free ones say the same relative to the it
 holds on another, and next month, when everything takes longer. ``excess_share`` is the question itself: how much
 of what the iteration lost did this operator lose?
 
-A rank's own number is not a feature. A forest would learn which rank was slow in the logs that it was trained on,
-and in another job the number means something else; the rank's place in its communicator is one (``place``).
+The paper looks at a rank's own number as well, the scale-free list does not. A forest learns by it which rank was slow
+in the logs that it was trained on, and in another job the number means something else; the rank's place in its
+communicator takes its place (``place``).
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ VERSION = 1
 IN_NS = ("elapsed", "mean", "std", "q1", "q2", "q3", "iqr", "iteration", "iteration_mean")
 """What drifts with the job, and what tuning shifts."""
 
-FIXED = ("size", "pattern", "phase", "place")
-
 SCALE_FREE = (
     "z_score",
     "excess_share",
@@ -43,10 +42,10 @@ SCALE_FREE = (
     "place",
 )
 
-AS_PUBLISHED = (*IN_NS, "z_score", *FIXED)
-"""The paper's list (4.2.2), but that phase and place stand for its rank."""
+AS_PUBLISHED = ("elapsed", "mean", "std", "z_score", "q1", "q2", "q3", "iqr", "iteration", "rank", "size", "pattern")
+"""The paper's list (4.2.2), with what its text adds: the operator's own duration, and the iteration's."""
 
-EVERY = (*AS_PUBLISHED, *(name for name in SCALE_FREE if name not in AS_PUBLISHED))
+EVERY = tuple(dict.fromkeys((*AS_PUBLISHED, *IN_NS, *SCALE_FREE)))
 
 LISTS: Mapping[str, tuple[str, ...]] = {"scale_free": SCALE_FREE, "published": AS_PUBLISHED, "every": EVERY}
 """The lists by name."""
@@ -100,6 +99,7 @@ _COLUMNS: dict[str, Callable[[Samples], npt.NDArray[np.generic]]] = {
     "iqr": lambda s: s.q3 - s.q1,
     "iteration": lambda s: s.iteration_ns,
     "iteration_mean": lambda s: s.usual_iteration_ns,
+    "rank": lambda s: s.rank,
     "size": lambda s: s.size,
     "pattern": lambda s: s.pattern,
     "phase": lambda s: s.phase,

@@ -41,7 +41,7 @@ class Samples:
     """A row an operator; every array has shape (n,).
 
     Durations are in ns, NaN where not known; so are the statistics of an operator whose window is empty (``count``
-    0). ``place`` is where the rank stands in its communicator, from 0 to 1; NaN: the communicator is not known.
+    0). ``place`` is where its ``rank`` stands in its communicator, from 0 to 1; NaN: the communicator is not known.
     ``pattern`` and ``phase`` are places in ``PATTERNS`` and ``PHASES``; they and ``size`` (bytes) are ``UNKNOWN``
     where the log does not say.
     """
@@ -55,6 +55,7 @@ class Samples:
     q3: Floats
     iteration_ns: Floats
     usual_iteration_ns: Floats
+    rank: Ints
     size: Ints
     pattern: Ints
     phase: Ints
@@ -93,6 +94,7 @@ class Samples:
             q3=beside(usual.q3),
             iteration_ns=np.full(len(rows), float(length.iteration_ns)),
             usual_iteration_ns=np.full(len(rows), float(length.usual_ns)),
+            rank=operators.rank,
             size=operators.size,
             pattern=_places(operators.op, operators.ops, PATTERNS),
             phase=_places(operators.phase, operators.phases, PHASES),

@@ -30,6 +30,7 @@ def drawn(count: int = 3000, seed: int = 1, scale: float = 1.0) -> tuple[Samples
         q3=scale * (mean + 0.67 * std),
         iteration_ns=scale * (ITERATION_NS + excess),
         usual_iteration_ns=np.full(count, scale * ITERATION_NS),
+        rank=np.arange(count) % 64,
         size=draws.integers(1, 1 << 30, count),
         pattern=draws.integers(0, len(PATTERNS), count),
         phase=draws.integers(-1, 4, count),

@@ -33,6 +33,7 @@ def samples(windows: list[list[float]], now: list[float], length: Length | None 
         **{name: beside(getattr(past, name)) for name in ("mean", "std", "q1", "q2", "q3")},
         "iteration_ns": np.full(len(windows), length.iteration_ns),
         "usual_iteration_ns": np.full(len(windows), length.usual_ns),
+        "rank": zeros,
         "size": np.full(len(windows), 1 << 20),
         "pattern": zeros,
         "phase": zeros,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diagnosis.irregularity import baselines
-from diagnosis.irregularity.features import AS_PUBLISHED, EVERY, SCALE_FREE
+from diagnosis.irregularity.features import AS_PUBLISHED, EVERY, SCALE_FREE, matrix
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.irregularity.operator_detector import LEAST_SAMPLES, OperatorDetector, SigmaDetector
 from tests.diagnosis.irregularity.drawn_samples import drawn, f1
@@ -111,3 +111,12 @@ def test_the_ratio_is_not_what_counts(name: str) -> None:
     detector: Any = DETECTORS[name]
     assert detector.fit(*drawn()).predict(both).tolist() == [False, True]
     assert SigmaDetector().predict(both).tolist() == [True, True]
+
+
+def test_the_published_features_are_the_papers_list_with_the_rank() -> None:
+    """Holmes 4.2.2: mean and deviation, z-score, quartiles, IQR, rank, size, pattern; by its text both durations."""
+    of_window = {"mean", "std", "z_score", "q1", "q2", "q3", "iqr"}
+    assert set(AS_PUBLISHED) == {"elapsed", "iteration", *of_window, "rank", "size", "pattern"}
+    assert "rank" not in SCALE_FREE
+    samples, _ = drawn(200)
+    assert matrix(samples, ("rank",))[:, 0].tolist() == samples.rank.tolist()

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from diagnosis.irregularity.drift import STATISTICS, WEEK_NS, Levels, Statistic
+from diagnosis.irregularity.drift import STATISTICS, Levels, Statistic
 from diagnosis.irregularity.features import AS_PUBLISHED, IN_NS, SCALE_FREE, matrix
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.irregularity.operator_detector import SigmaDetector
-from diagnosis.irregularity.tuning import TunedForest, TuningSettings, tuned_to
+from diagnosis.irregularity.tuning import tuned_to
 from diagnosis.irregularity.window import WindowStatistics
 from tests.diagnosis.irregularity.drawn_samples import drawn
 
@@ -53,21 +53,6 @@ def test_scale_free_features_need_no_tuning() -> None:
     assert np.abs(forest.probability(now) - forest.probability(then)).max() < 0.2
     assert (forest.predict(now) != forest.predict(then)).mean() < 0.002
     assert forest.tuned(Levels.of(now)).predict(now).tolist() == forest.predict(now).tolist()
-
-
-def test_a_forest_is_tuned_once_in_an_interval() -> None:
-    forest = fitted(AS_PUBLISHED)
-    following = TunedForest(forest, tuned_ns=5 * WEEK_NS)
-    later, latest = (Levels.of(drawn(200, scale=scale)[0]) for scale in (1.05, 1.1))
-    assert following.at(6 * WEEK_NS - 1, later) is forest
-    tuned = following.at(6 * WEEK_NS, later)
-    assert tuned.levels == later
-    assert following.at(6 * WEEK_NS + 1, latest) is tuned
-    assert following.at(7 * WEEK_NS, latest).levels == latest
-    by_tail = TunedForest(forest, 0, TuningSettings("p99", interval_ns=0)).at(0, later)
-    assert by_tail.trees is not None
-    assert tuned.trees is not None
-    assert by_tail.trees.threshold.tolist() != tuned.trees.threshold.tolist()
 
 
 def test_levels_of_what_is_usual_need_no_samples() -> None:
