@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import struct
 import threading
 import time
 import weakref
@@ -97,8 +98,9 @@ class OperatorLog:
         self._known: dict[str, tuple[int, Iterator[int]]] = {}
         self._point_to_point: dict[tuple[str, int], Iterator[int]] = {}
         self._iteration = -1
-        self._told_stride = False
-        self._silent = self._refused = False
+        self._ahead = 0
+        self._warned: set[str] = set()
+        self._silent = False
         self._presence: Presence | None = None
         rings = folder or Path(os.environ.get(FOLDER_VARIABLE, DEFAULT_FOLDER))
         try:
@@ -116,12 +118,15 @@ class OperatorLog:
         """Tell of a communicator: its members in its own order, and what it is for (``tensor``, ``data`` ...).
 
         The name must be the same on all members and no other communicator's. One that was not told of becomes known
-        with its first operator; who its members are is then inferred. Raises ``ValueError`` for an empty name, and
-        for a rank that is listed twice.
+        with its first operator; who its members are is then inferred. Raises ``ValueError`` for an empty name, for a
+        rank that is none, and for one that is listed twice.
         """
+        try:
+            group = Group(name, tuple(int(rank) for rank in ranks), kind or None)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the ranks of communicator {name!r} are {ranks!r}; give a list of numbers") from error
         with self._growing:
             groups = list(self._registration.groups)
-            group = Group(name, tuple(int(rank) for rank in ranks), kind or None)
             if name not in self._known:
                 groups.append(group)
             elif ranks and not self._silent:
@@ -132,18 +137,19 @@ class OperatorLog:
     def iteration(self, number: int) -> None:
         """Begin a training iteration: the operators that follow, of all threads, are its.
 
-        Numbers rise by one; those of a job that goes back to a checkpoint go on rising. Raises ``ValueError`` where
-        they do not rise. Where they leave numbers out, of which agents cannot know that nothing is to come, that is
-        told once.
+        Numbers rise by one; the same one again changes nothing. Where they fall, as in a job that goes back to a
+        checkpoint, they go on rising in the log: from then on its numbers are so many ahead. Where they leave numbers
+        out, agents cannot know that nothing is to come of these. Both are told once, as warnings.
         """
-        if number <= self._iteration:
-            raise ValueError(f"iteration {number} follows {self._iteration}: numbers must rise")
-        if number > self._iteration + 1 and self._iteration >= 0 and not self._told_stride:
-            self._told_stride = True
-            log.warning(
-                "iteration %d follows %d: number them one by one, or slow ones are missed", number, self._iteration
-            )
-        self._iteration = number
+        last = self._iteration - self._ahead
+        if number == last:
+            return
+        if number < last:
+            self._ahead = self._iteration + 1 - number
+            self._warn("iteration %d follows %d: in the log it is %d, and so on", number, last, self._iteration + 1)
+        elif number > last + 1 and last >= 0:
+            self._warn("iteration %d follows %d: number them one by one, or slow ones are missed", number, last)
+        self._iteration = number + self._ahead
 
     def begin(
         self,
@@ -159,8 +165,8 @@ class OperatorLog:
 
         ``op`` is one of all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, barrier, send, recv;
         ``nbytes`` the size of the full buffer; ``peer`` the global rank at the other end of a send or recv; ``phase``
-        one of forward, backward, gradient, other. What is left out is not known.
-        Raises ``ValueError`` for another op or phase.
+        one of forward, backward, gradient, other. What is left out is not known. An operator with another op or phase,
+        or with what is no number, is not logged; the first time a warning says so.
         """
         try:
             ring = self._thread.ring
@@ -171,13 +177,17 @@ class OperatorLog:
             kind, part = _OPS[op], _PHASES[phase]
         except KeyError:
             code, seqs = self._first_use(communicator, op, phase)
-            kind, part = _OPS[op], _PHASES[phase]
+            kind, part = _OPS.get(op, -1), _PHASES.get(phase, -1)
         if ring is None or code < 0:
             return None
-        p2p_seq = -1 if peer < 0 else self._next_between(op, peer)
-        number = ring.append(
-            time.time_ns(), nbytes, next(seqs), p2p_seq, code, kind, part, self._iteration, peer, microbatch
-        )
+        try:
+            p2p_seq = -1 if peer < 0 else self._next_between(op, peer)
+            number = ring.append(
+                time.time_ns(), nbytes, next(seqs), p2p_seq, code, kind, part, self._iteration, peer, microbatch
+            )
+        except (TypeError, struct.error) as error:
+            self._warn("an operator of %s is not logged: %s", communicator, error)
+            return None
         return None if number < 0 else (ring, number)
 
     def end(self, ticket: Ticket, *, start_ns: int = 0, end_ns: int | None = None) -> None:
@@ -224,21 +234,29 @@ class OperatorLog:
             return next(self._point_to_point.setdefault((op, peer), count()))
 
     def _first_use(self, communicator: str, op: str, phase: str | None) -> tuple[int, Iterator[int]]:
+        """The number of a communicator, below 0 where the operator cannot be logged, and the next numbers on it."""
         if op not in _OPS:
-            raise ValueError(f"op is {op!r}; known are {', '.join(OPS)}")
+            self._warn("operators are not logged whose op is %r; known are %s", op, ", ".join(OPS))
+            return -1, count()
         if phase not in _PHASES:
-            raise ValueError(f"phase is {phase!r}; known are {', '.join(PHASES)}")
+            self._warn("operators are not logged whose phase is %r; known are %s", phase, ", ".join(PHASES))
+            return -1, count()
         if communicator not in self._known:
             if len(self._known) >= MAX_COMMUNICATORS:
-                self._refuse(communicator)
+                self._warn("%s and what follows is not logged: names of communicators must be stable", communicator)
                 return -1, count()
-            self.communicator(communicator)
+            try:
+                self.communicator(communicator)
+            except ValueError as error:
+                self._warn("operators of %r are not logged: %s", communicator, error)
+                return -1, count()
         return self._known[communicator]
 
-    def _refuse(self, communicator: str) -> None:
-        if not self._refused:
-            self._refused = True
-            log.warning("%s and what follows is not logged: names of communicators must be stable", communicator)
+    def _warn(self, message: str, *values: object) -> None:
+        """Warn, once of each kind: an operator comes thousands of times an iteration."""
+        if message not in self._warned:
+            self._warned.add(message)
+            log.warning(message, *values)
 
     def _register(self, groups: Sequence[Group]) -> None:
         said = Registration(**{**vars(self._registration), "groups": tuple(groups)})

@@ -73,7 +73,6 @@ class RingWriter:
         if number >= self._limit and not self._has_room():
             return -1
         at = HEADER_BYTES + number % self._capacity * RECORD_BYTES
-        self.appended = number + 1
         _pack_called(
             self._buffer,
             at,
@@ -89,6 +88,7 @@ class RingWriter:
             microbatch,
             number + 1,
         )
+        self.appended = number + 1  # not before: values that do not fit leave no hole, at which a reader would wait
         return number
 
     def done(self, number: int, start_ns: int, end_ns: int) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,15 +180,34 @@ def test_communicators_are_registered_before_their_first_operator(log: OperatorL
 
 
 @pytest.mark.parametrize(("op", "phase"), [("gather", None), ("send", "F")])
-def test_what_is_not_known_is_refused(log: OperatorLog, op: str, phase: str | None) -> None:
-    with pytest.raises(ValueError, match="known are"):
-        log.begin("tp", op, phase=phase)
+def test_what_is_not_known_is_told_once_and_not_logged(
+    log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, op: str, phase: str | None
+) -> None:
+    for _ in range(3):
+        assert log.begin("tp", op, phase=phase) is None
+    assert [record.message.partition("known are")[1] for record in caplog.records] == ["known are"]
+    log.begin("tp", "all_reduce")
+    assert len(rings(tmp_path)[0]) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"nbytes": 3.5}, {"nbytes": 2**70}, {"peer": "3"}, {"microbatch": None}])
+def test_what_is_no_number_is_told_once_and_leaves_no_hole_in_the_ring(
+    log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: dict[str, Any]
+) -> None:
+    for _ in range(2):
+        assert log.begin("tp", "send", **wrong) is None
+    log.end(log.begin("tp", "send", 3))
+    assert len(caplog.records) == 1
+    assert rings(tmp_path)[0]["bytes"].tolist() == [3]
 
 
 def test_names_that_cannot_be_are_refused_and_forgotten(log: OperatorLog, tmp_path: Path) -> None:
     for name, ranks in (("", [0]), ("tp", [-1]), ("tp", [0, 1, 0])):
         with pytest.raises(ValueError, match=r"is not text|is not a whole number|lists a rank twice"):
             log.communicator(name, ranks)
+    with pytest.raises(ValueError, match=r"the ranks of communicator 'tp' are '0,1'; give a list of numbers"):
+        log.communicator("tp", "0,1")  # type: ignore[arg-type]
+    assert log.begin("", "all_reduce") is None
     log.begin("tp", "all_reduce")
     assert registration(tmp_path).groups == (Group("tp"),)
     with pytest.raises(ValueError, match="empty"):
@@ -205,10 +225,14 @@ def test_numbers_that_leave_some_out_are_told_of_once(log: OperatorLog, caplog: 
     ]
 
 
-def test_iterations_must_rise(log: OperatorLog) -> None:
-    log.iteration(4)
-    with pytest.raises(ValueError, match="iteration 4 follows 4"):
-        log.iteration(4)
+def test_a_job_that_goes_back_to_a_checkpoint_goes_on_rising_in_the_log(
+    log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (4, 5, 5, 6, 3, 4, 5, 1, 2):
+        log.iteration(number)
+        log.begin("tp", "all_reduce")
+    assert rings(tmp_path)[0]["iteration"].tolist() == [4, 5, 5, 6, 7, 8, 9, 10, 11]
+    assert [record.message for record in caplog.records] == ["iteration 3 follows 6: in the log it is 7, and so on"]
 
 
 def test_too_many_communicators_are_not_logged(
