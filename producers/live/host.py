@@ -194,7 +194,15 @@ class LiveJob:
 
     def _end(self, agent: LogAgent) -> None:
         """Let go of the memory and of what the processes left; what was closed stays on disk for whoever still asks."""
-        self._over = _Over(self._folder, self._keep_bytes, agent.ranks, agent.host, self.figures())
+        self._over = over = _Over(self._folder, self._keep_bytes, agent.ranks, agent.host, self.figures())
+        told, lost = over.figures.operators, over.figures.dropped
+        log.info(
+            "%s: over after iteration %d; %d operators logged here, %d dropped",
+            self.name,
+            over.figures.closed,
+            told,
+            lost,
+        )
         self.unanswered = agent.due()
         self._store, self._agent, self._source = None, None, None
         self._let_go()
@@ -235,6 +243,13 @@ class LiveJob:
         for rank_log in self.logs:
             self._store.add(rank_log)
         self._describe(job)
+        log.info(
+            "%s: %d of %d ranks log here, from iteration %d on",
+            self.name,
+            len(here),
+            len(job.ranks),
+            self._store.closed + 1,
+        )
         self._agent = LogAgent(self._store, name, pivots(job), logs=SharedLogs(self._store, self._turns))
         if job.ranks and job.ranks[0] in self._store.ranks:  # of all agents one tells of the job itself
             self._source = JobSource(job, [self._agent])

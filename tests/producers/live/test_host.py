@@ -71,7 +71,8 @@ def request(job: str = "job", **asked: object) -> Message:
     return encode(LOG_REQUESTS, batch, job=job)
 
 
-def test_a_job_of_this_host_alone_is_described_told_and_ended(tmp_path: Path) -> None:
+def test_a_job_of_this_host_alone_is_described_told_and_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, world=2, gpu=0, host="h0") as zero, log_of(tmp_path, 1, world=2, gpu=1, host="h0") as one:
         zero.communicator("tensor", [0, 1], "tp")
@@ -99,6 +100,10 @@ def test_a_job_of_this_host_alone_is_described_told_and_ended(tmp_path: Path) ->
     [job] = rows(messages, JOBS)
     assert job["ended_ns"] == max(row["end_ns"] for row in rows(list(host.process(request_all())), COMM_OPS))
     assert host.ended
+    assert [record.getMessage() for record in caplog.records] == [
+        "job: 2 of 2 ranks log here, from iteration 0 on",
+        "job: over after iteration 1; 8 operators logged here, 0 dropped",
+    ]
     assert list(folders(tmp_path / "rings")) == []
     assert step(host) == []
 
