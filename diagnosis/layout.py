@@ -74,7 +74,8 @@ def check_layout(layout: Layout, pairs: Pairs, ranks: Sequence[int], uses: Colle
         a, b = _Place.of(one, layout), _Place.of(other, layout)
         if a.stage == b.stage or (a.tensor, a.replica) != (b.tensor, b.replica):
             raise ValueError(
-                f"{shown} puts ranks {one} and {other} into no common pipeline, but they send to each other"
+                f"{shown} puts ranks {one} and {other} into no common pipeline, but they send to each other, "
+                f"and has {world} ranks; {remedy}"
             )
     for use in uses:
         if not use.point_to_point and not _fits(use, layout):

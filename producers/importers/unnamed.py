@@ -91,7 +91,7 @@ def _streams_only(table: pa.Table) -> bool:
 def _with_peers(table: pa.Table, members: Mapping[str, tuple[int, ...]]) -> pa.Table:
     """The table with the peers of sends and recvs, where their communicator's ranks tell them.
 
-    These are ``members``, where they are known, else those that logged.
+    These are ``members``, where they are known, else those that logged, unless one without a log may be among them.
     """
     between = pc.is_in(table.column("op").cast(pa.string()), pa.array(["send", "recv"]))
     if not pc.any(pc.and_(between, table.column("peer").is_null())).as_py():
@@ -101,11 +101,22 @@ def _with_peers(table: pa.Table, members: Mapping[str, tuple[int, ...]]) -> pa.T
     chains: dict[str, list[int]] = {}
     for code, of_rank in pairs.T.tolist():
         chains.setdefault(names[code], []).append(of_rank)
-    whole = {name: members.get(name, ranks) for name, ranks in chains.items()}
+    logged = np.unique(rank)
+    believed = chains if len(logged) > logged[-1] else _without_gaps(chains)
+    whole = believed | {name: list(members[name]) for name in chains.keys() & members.keys()}
     peers = infer_peers(table, {name: ranks for name, ranks in whole.items() if len(ranks) > 1})
     for name, values in (("peer", peers.peer), ("p2p_seq", peers.p2p_seq)):
         table = _replaced(table, name, nullable(values, values >= 0, table.schema.field(name).type))
     return table
+
+
+def _without_gaps(chains: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """The pipelines that are as long as any, and whose stages are all as far from each other.
+
+    One that lacks a stage would pass for a shorter one, and who meets whom there would be mistaken.
+    """
+    longest = max(map(len, chains.values()), default=0)
+    return {name: ranks for name, ranks in chains.items() if len(ranks) == longest and len({*np.diff(ranks)}) == 1}
 
 
 def _replaced(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:

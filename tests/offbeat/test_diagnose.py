@@ -234,7 +234,11 @@ def test_a_layout_that_cannot_be_is_said() -> None:
         "--layout tp=2: pp is missing; give tp, pp and dp"
     )
     assert refusal(offbeat("diagnose", EXAMPLE, "--layout", "")).startswith("--layout : tp is missing")
-    assert "12" in refusal(offbeat("diagnose", EXAMPLE, "--layout", "tp=3,pp=2,dp=2"))
+    assert refusal(offbeat("diagnose", EXAMPLE, "--layout", "tp=3,pp=2,dp=2")) == (
+        f"{EXAMPLE}: layout tp=3,pp=2,dp=2 puts ranks 0 and 4 into no common pipeline, but they send to each other, "
+        "and has 12 ranks; give degrees whose product is the number of the job's ranks, logged or not, or none to have "
+        "them inferred"
+    )
 
 
 def test_a_wrong_setting_is_said() -> None:

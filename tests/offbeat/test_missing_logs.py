@@ -15,7 +15,7 @@ from offbeat.settings import Settings
 from producers.importers.recording import load
 from producers.simulation import Fault, Kind, Scenario, simulate
 from tests.offbeat.command_line import EXAMPLE, offbeat, refusal, run_offbeat
-from tests.producers.importers.megatrace_log import COUNTED, PLAIN, write
+from tests.producers.importers.megatrace_log import COUNTED, HASHED, PLAIN, write
 from tests.recordings import sample
 
 
@@ -64,6 +64,14 @@ def test_communicators_without_names_survive_it_too(
     assert (told["coverage"]["ranks_seen"], told["coverage"]["ranks_expected"]) == (8 - len(missing), 8)
 
 
+def simulated(folder: Path, shape: tuple[int, int, int], culprit: int, variant: str) -> Path:
+    """The logs of a simulated job of which a GPU is slow in iterations 12 to 18."""
+    tp, pp, dp = shape
+    fault = Fault(kind=Kind.GPU_SLOW, rank=culprit, iterations=tuple(range(12, 19)), slowdown=1.5)
+    scenario = Scenario(seed=5, tp=tp, pp=pp, dp=dp, iterations=21, microbatches=4, layers=2 * pp, faults=(fault,))
+    return write(folder, simulate(scenario).table, variant)
+
+
 @pytest.mark.parametrize(
     ("shape", "culprit", "variant"), [((2, 4, 1), 5, COUNTED), ((1, 4, 2), 2, PLAIN), ((4, 1, 2), 6, COUNTED)]
 )
@@ -71,9 +79,7 @@ def test_in_no_simulated_job_is_a_healthy_rank_named(
     tmp_path: Path, shape: tuple[int, int, int], culprit: int, variant: str
 ) -> None:
     tp, pp, dp = shape
-    fault = Fault(kind=Kind.GPU_SLOW, rank=culprit, iterations=tuple(range(12, 19)), slowdown=1.5)
-    scenario = Scenario(seed=5, tp=tp, pp=pp, dp=dp, iterations=21, microbatches=4, layers=2 * pp, faults=(fault,))
-    folder = write(tmp_path / "run", simulate(scenario).table, variant)
+    folder = simulated(tmp_path / "run", shape, culprit, variant)
     for missing, slow in ((0, [culprit]), (culprit, []), (7, [culprit])):
         hidden = (folder / f"rank_{missing}.log").rename(tmp_path / "hidden")
         told = told_of(folder)
@@ -81,6 +87,20 @@ def test_in_no_simulated_job_is_a_healthy_rank_named(
         assert named(told) in ([], slow) if missing // tp == culprit // tp else named(told) == slow
         assert told["layout"] == {"tp": tp, "pp": pp, "dp": dp, "source": "inferred"}
         assert told["coverage"]["ranks_expected"] == 8
+
+
+@pytest.mark.parametrize(
+    ("shape", "culprit", "missing"), [((2, 4, 1), 5, 5), ((2, 4, 1), 5, 4), ((1, 4, 2), 2, 2), ((1, 4, 2), 2, 4)]
+)
+def test_a_pipeline_with_a_name_that_lacks_a_stage_does_not_pass_for_a_shorter_one(
+    tmp_path: Path, shape: tuple[int, int, int], culprit: int, missing: int
+) -> None:
+    tp, pp, dp = shape
+    folder = simulated(tmp_path / "run", shape, culprit, HASHED)
+    hide(folder, [missing])
+    told = told_of(folder)
+    assert named(told) in ([], [culprit])
+    assert told["layout"] == {"tp": tp, "pp": pp, "dp": dp, "source": "inferred"}
 
 
 def eight_gpus(folder: Path, missing: Collection[int], variant: str) -> Path:
