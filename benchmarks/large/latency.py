@@ -22,6 +22,7 @@ from diagnosis.job import pivots
 from offbeat import wiring
 from offbeat.settings import Settings
 from producers.job_source import JobSource
+from producers.live.live_store import WANTED_ITERATIONS
 from producers.simulated_store import simulated_agents
 from producers.simulation import LazyRun
 from schemas import catalogue
@@ -124,7 +125,7 @@ def measure(run: LazyRun, settings: Settings, simulate_s: float = 0.0) -> Measur
     """Move a run through the pipeline and time its searches; ``simulate_s`` is what simulating took so far."""
     log = TimedLog(run)
     watched = pivots(run.job, settings.pivots)
-    hosts = simulated_agents(log, watched)
+    hosts = simulated_agents(log, watched, keep_iterations=WANTED_ITERATIONS)
     jobs, watch, counted = Jobs(), Stopwatch(log), TelemetryBytes()
     with _chdb(settings) as sink:
         stored = StoredFindings(sink, watch)

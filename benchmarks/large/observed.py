@@ -15,6 +15,7 @@ import pyarrow as pa
 from benchmarks.simulated.detection import Detection, detect_from
 from diagnosis.job import pivots
 from offbeat.settings import Settings
+from producers.live.live_store import WANTED_ITERATIONS
 from producers.simulated_store import simulated_agents
 from producers.simulation import LazyLog, LazyRun
 from producers.simulation.lazy_log import Span, Wanted
@@ -70,9 +71,11 @@ class TimedLog(LazyLog):
 
 
 def observe(log: TimedLog, settings: Settings, readers: Sequence[Processor] = ()) -> Detection:
-    """What the pipeline says of a run; ``readers`` hear what it publishes.
+    """What the pipeline says of a run, whose agents keep no more than deployed ones promise; ``readers`` hear what it
+    publishes.
 
     Raises ``RuntimeError`` where a message was refused.
     """
     job = log.run.job
-    return detect_from(job, simulated_agents(log, pivots(job, settings.pivots)), settings, readers)
+    agents = simulated_agents(log, pivots(job, settings.pivots), keep_iterations=WANTED_ITERATIONS)
+    return detect_from(job, agents, settings, readers)

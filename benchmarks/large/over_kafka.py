@@ -23,6 +23,7 @@ from offbeat import wiring
 from offbeat.produce import Desk
 from offbeat.settings import Settings
 from producers.job_source import JobSource
+from producers.live.live_store import WANTED_ITERATIONS
 from producers.publisher import Publisher
 from producers.simulated_store import simulated_agents
 from producers.simulation import LazyRun
@@ -57,7 +58,7 @@ def measure(run: LazyRun, settings: Settings, running: Deployment) -> list[float
     """
     kafka = running.reached_by(settings.kafka)
     log = TimedLog(run)
-    agents = simulated_agents(log, pivots(run.job, settings.pivots))
+    agents = simulated_agents(log, pivots(run.job, settings.pivots), keep_iterations=WANTED_ITERATIONS)
     job = JobSource(run.job, agents)
     publisher = wiring.publisher(kafka, "log-agents")
     since_ns = time.time_ns()
