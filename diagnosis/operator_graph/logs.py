@@ -162,6 +162,7 @@ class Logs:
 
     def _learn_from_rows(self) -> None:
         self.iterations, self.window = tuple(sorted({*self.iterations, *self.window})), ()
+        self._typical = _Typical()  # it counts by the iterations that were asked for
         self._whole.clear()
         self._partly.clear()
         self._places.clear()
