@@ -92,9 +92,10 @@ def run_traffic_in_process(
 
 
 def bus(settings: KafkaSettings) -> Bus:
-    """How to reach Kafka."""
+    """How to reach Kafka. Raises ``SettingsError`` where the file of its password holds none."""
     plain = settings.model_dump(exclude={"password", "password_file", "replication_factor"})
-    return Bus(**plain, password=None if settings.password is None else settings.password.get_secret_value())
+    password = settings.with_secrets().password
+    return Bus(**plain, password=None if password is None else password.get_secret_value())
 
 
 def publisher(settings: KafkaSettings, name: str) -> Publisher:
@@ -105,12 +106,15 @@ def publisher(settings: KafkaSettings, name: str) -> Publisher:
 
 
 def server_address(settings: StoreSettings) -> ServerAddress:
-    """Where the ClickHouse server is, and who asks."""
+    """Where the ClickHouse server is, and who asks.
+
+    Raises ``SettingsError`` where the file of its password holds none.
+    """
     from sinks.clickhouse.driver import ServerAddress
 
     plain = settings.model_dump(exclude={"engine", "path", "port", "password", "password_file", "comm_ops"})
     port = settings.port or (9440 if settings.secure else 9000)
-    return ServerAddress(**plain, port=port, password=settings.password.get_secret_value())
+    return ServerAddress(**plain, port=port, password=settings.with_secrets().password.get_secret_value())
 
 
 def migrating(settings: StoreSettings) -> str:
