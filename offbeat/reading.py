@@ -90,7 +90,7 @@ def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) ->
         described = beside if recording is None else _with(recording.job, beside)
         job, placed = traffic_job.complete(sent, folder.name or "recording", described, reading.layout)
     not_read = (f"{told}; those of hosts are named host=NAME" for path in paths if (told := _not_read(path)))
-    untold = (*traffic_job.untold(job, placed), *not_read)
+    untold = (*placed.gone, *traffic_job.untold(job, placed), *not_read)
     for line in untold:
         terminal.note(line)
     return Recorded(job, recording, placed, untold)
