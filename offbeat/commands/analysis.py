@@ -39,15 +39,20 @@ def diagnose(
     data_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep what is found in this chDB folder as well.")
     ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the job is called, instead of the folder's name.")
+    ] = None,
 ) -> None:
     """Name what makes a recorded run slow, and why."""
     from offbeat import options, report
     from offbeat.diagnose import diagnose as run
     from offbeat.reading import Reading
 
+    if job == "":
+        raise typer.BadParameter("give a name", param_hint="--job")
     settings = settings_with()
     reading = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
-    diagnosis = run(paths, reading, settings, data_dir)
+    diagnosis = run(paths, reading, settings, data_dir, job)
     for line in report.refusals(diagnosis.refused):
         terminal.note(line)
     if as_json:

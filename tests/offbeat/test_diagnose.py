@@ -221,6 +221,27 @@ def test_a_layout_that_cannot_be_is_said() -> None:
     assert "12" in refusal(offbeat("diagnose", EXAMPLE, "--layout", "tp=3,pp=2,dp=2"))
 
 
+def test_two_runs_of_one_name_are_told_apart_by_job(tmp_path: Path) -> None:
+    for seed, folder in ((1, "a"), (2, "b")):
+        scenario = f"seed={seed},tp=1,pp=1,dp=4,iterations=12"
+        assert offbeat("simulate", "--out", tmp_path / folder / "logs", "--scenario", scenario).exit_code == 0
+        (tmp_path / folder / "logs" / "job.json").unlink()
+    store = tmp_path / "store"
+
+    def diagnosed(folder: str, *options: str) -> str:
+        result = offbeat("diagnose", tmp_path / folder / "logs", "--data-dir", store, *options)
+        assert result.exit_code == 0, result.output
+        return result.stderr
+
+    for _ in range(2):  # the same run again replaces only itself
+        assert "another run" not in diagnosed("a")
+    assert "another run" not in diagnosed("b", "--job", "b")
+    said = f"{store} holds another run of logs, of "
+    assert said in diagnosed("b")
+    rows = offbeat("sql", "--data-dir", store, "SELECT DISTINCT job FROM iterations ORDER BY job", "--json")
+    assert json.loads(rows.stdout) == [{"job": "b"}, {"job": "logs"}]
+
+
 def test_a_wrong_setting_is_said() -> None:
     result = offbeat("diagnose", EXAMPLE, settings={"OFFBEAT_PIVOTS": "many"})
     assert refusal(result).startswith("OFFBEAT_PIVOTS: input should be a valid integer")
