@@ -182,6 +182,7 @@ def convert(
     format_name: FormatName = None,
     layout: LayoutText = None,
     iteration_op: IterationOp = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a recorded run as Parquet, with what was inferred."""
@@ -189,10 +190,14 @@ def convert(
     from offbeat.reading import Reading, read
     from producers.importers import parquet
     from producers.importers.recording import write
+    from producers.simulation.recording import require_writable
     from schemas.errors import SettingsError
 
     if out.suffix != parquet.SUFFIX:
         raise SettingsError(f"{out}: give a file whose name ends in {parquet.SUFFIX}")
+    require_writable(out)
+    if out.exists() and not force:
+        raise SettingsError(f"{out} is there already; give another file, or replace it with --force")
     given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
     recording = read(paths, given)
     if out.resolve() in {file.resolve() for file in recording.files}:
