@@ -124,16 +124,17 @@ def migrating(settings: StoreSettings) -> str:
 
 @contextmanager
 def opened(settings: StoreSettings, *, existing: bool = False, retry_for_s: float = 0.0) -> Iterator[Store]:
-    """The store; with ``existing`` a chDB folder is not made where it is missing, but a ``StoreError`` raised.
+    """The store; with ``existing`` none is made where a chDB folder is missing or holds none: ``StoreError``.
 
     ``retry_for_s`` is how long a server that does not answer is tried again.
     """
     if settings.engine == "chdb":
-        from sinks.clickhouse.chdb import ChdbStore
+        from sinks.clickhouse.chdb import ChdbStore, holds_store
 
-        if existing and not settings.path.is_dir():
+        if existing and not holds_store(settings.path):
+            what = "holds no store" if settings.path.is_dir() else "no such chDB folder"
             raise StoreError(
-                f"{settings.path}: no such chDB folder; name one with --data-dir, make it with "
+                f"{settings.path}: {what}; name one with --data-dir, make it with "
                 f"`{migrating(settings)}`, or reach a ClickHouse server with OFFBEAT_STORE__ENGINE=clickhouse and "
                 "OFFBEAT_STORE__HOST"
             )
