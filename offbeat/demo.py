@@ -72,7 +72,14 @@ def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, pag
             ranking = tables.rows_of(tables.device_ranking(store, RankingSettings(), simulated.job.job))
     verdicts = Verdicts.of(settings.monitor, settings.incidents)
     lost_lines = tidy(simulated.table).lost_lines
-    answer = as_json(simulated.job, gathered, verdicts, ranks_seen=simulated.job.ranks, lost_lines=lost_lines)
+    answer = as_json(
+        simulated.job,
+        gathered,
+        verdicts,
+        ranks_seen=simulated.job.ranks,
+        lines_read=simulated.table.num_rows,
+        lost_lines=lost_lines,
+    )
     whole = {**answer, "injected": _injected(simulated), "ranking": ranking, "data_dir": str(folder)}
     return Demonstrated(whole, next((page.failure for page in pages), None))
 

@@ -53,6 +53,7 @@ def diagnose(
         gathered,
         verdicts,
         ranks_seen=recorded.ranks_seen,
+        lines_read=recorded.lines_read,
         lost_lines=recorded.lost_lines,
         untold=recorded.untold,
         silent_ns=silent_ns if silent_ns is not None and silent_ns >= settings.compare.course.hang_ns else None,

@@ -53,6 +53,12 @@ class Recorded:
         return None if self.traffic is None or self.job.ended_ns is not None else self.traffic.silent_ns
 
     @property
+    def lines_read(self) -> int:
+        """Operators and calls that were read."""
+        of_operators = 0 if self.operators is None else self.operators.table.num_rows
+        return of_operators + (0 if self.traffic is None else self.traffic.op_calls.num_rows)
+
+    @property
     def lost_lines(self) -> int:
         """Operators and calls that are known to be missing."""
         of_operators = 0 if self.operators is None else self.operators.lost_lines

@@ -59,7 +59,13 @@ def test_the_answer_is_whole(answer: dict[str, Any]) -> None:
     assert (answer["iterations"]["count"], answer["iterations"]["judged"]) == (60, 50)
     assert answer["iterations"]["irregular"] == list(range(30, 60))
     assert 900 < answer["iterations"]["median_ms"] < 1300
-    assert answer["coverage"] == {"ranks_seen": 8, "ranks_expected": 8, "lost_lines": 0, "untold": []}
+    assert answer["coverage"] == {
+        "ranks_seen": 8,
+        "ranks_expected": 8,
+        "lines_read": 20880,
+        "lost_lines": 0,
+        "untold": [],
+    }
     assert {name: type(value) for name, value in answer["incidents"][0].items()} == {
         "id": str,
         "cause": str,
