@@ -136,6 +136,7 @@ def as_json(
     verdicts: Verdicts,
     *,
     ranks_seen: Collection[int],
+    lines_read: int,
     lost_lines: int,
     untold: Sequence[str] = (),
     silent_ns: int | None = None,
@@ -144,11 +145,12 @@ def as_json(
     """The answer as one JSON object; what is not known is null.
 
     ``notes`` say why nothing was found although something may be wrong: without incidents and without notes nothing
-    is. ``untold``: what hosts did not record, a line each. What is a hang unless the job was over: ``silent_ns``, for
-    how long nothing was called in the end, and ``stands``, whom all ranks wait for there.
+    is. ``lines_read`` counts the operators and calls that were read. ``untold``: what hosts did not record, a line
+    each. What is a hang unless the job was over: ``silent_ns``, for how long nothing was called in the end, and
+    ``stands``, whom all ranks wait for there.
     """
     seen = {"ranks_seen": len(ranks_seen), "ranks_expected": len(job.ranks)}
-    coverage = {**seen, "lost_lines": lost_lines, "untold": list(untold)}
+    coverage = {**seen, "lines_read": lines_read, "lost_lines": lost_lines, "untold": list(untold)}
     of_operators = verdicts.regular_before is not None
     notes = _notes(gathered, verdicts, world=len(job.ranks), missing=set(job.ranks).difference(ranks_seen))
     if silent_ns is not None and not gathered.incidents:

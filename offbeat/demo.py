@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import random
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,8 +18,9 @@ from offbeat.answer import Gathered, Row, Verdicts, as_json, incident_json
 from offbeat.settings import Settings, WebhookSettings
 from producers.importers.tidy import tidy
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
+from schemas.catalogue import INCIDENTS
 from schemas.errors import MessageError, ReceiverError, SettingsError
-from schemas.message import Message
+from schemas.message import Message, decode, encode
 from schemas.processor import Processor, Sink
 from schemas.topic import Topic
 
@@ -35,6 +37,7 @@ SLOWDOWNS = (1.15, 1.5)
 _GPUS_PER_HOST = 8
 _STAGES = 4
 _PAGING_PATIENCE_S = 15.0
+_TIMES = ("opened_ns", "updated_ns", "resolved_ns")
 _LOOK_FURTHER = (
     "SELECT * FROM time_lost_by_device ORDER BY job, lost_gpu_seconds DESC",
     "SELECT * FROM iteration_history WHERE irregular ORDER BY job, iteration",
@@ -58,16 +61,25 @@ def run(settings: Settings, *, ranks: int, seed: int, data_dir: Path | None, pag
     With ``page`` the receiver that is set hears of them as well. Raises ``OffbeatError``.
     """
     scenario = demo_scenario(seed, ranks)
-    with terminal.progress(f"simulating {ranks} GPUs on {ranks // _GPUS_PER_HOST} hosts, {ITERATIONS} iterations"):
-        simulated = simulate(scenario)
-    folder = data_dir or Path(tempfile.mkdtemp(prefix="offbeat-demo-"))
-    of_folder = settings.store.in_folder(folder)
-    with wiring.opened(of_folder) as store, _paging(settings.webhook, simulated, page=page) as pages:
-        gathered = _watched(simulated, settings, [wiring.store_sink(store, of_folder), *pages])
-        ranking = tables.rows_of(tables.device_ranking(store, RankingSettings(), simulated.job.job))
+    with _paging(settings.webhook, page=page) as pages_of:
+        with terminal.progress(f"simulating {ranks} GPUs on {ranks // _GPUS_PER_HOST} hosts, {ITERATIONS} iterations"):
+            simulated = simulate(scenario)
+        pages = pages_of(simulated)
+        folder = data_dir or Path(tempfile.mkdtemp(prefix="offbeat-demo-"))
+        of_folder = settings.store.in_folder(folder)
+        with wiring.opened(of_folder) as store:
+            gathered = _watched(simulated, settings, [wiring.store_sink(store, of_folder), *pages])
+            ranking = tables.rows_of(tables.device_ranking(store, RankingSettings(), simulated.job.job))
     verdicts = Verdicts.of(settings.monitor, settings.incidents)
     lost_lines = tidy(simulated.table).lost_lines
-    answer = as_json(simulated.job, gathered, verdicts, ranks_seen=simulated.job.ranks, lost_lines=lost_lines)
+    answer = as_json(
+        simulated.job,
+        gathered,
+        verdicts,
+        ranks_seen=simulated.job.ranks,
+        lines_read=simulated.table.num_rows,
+        lost_lines=lost_lines,
+    )
     whole = {**answer, "injected": _injected(simulated), "ranking": ranking, "data_dir": str(folder)}
     return Demonstrated(whole, next((page.failure for page in pages), None))
 
@@ -149,15 +161,22 @@ def _injected(simulated: SimulatedRun) -> list[dict[str, Any]]:
 
 
 class _Pages:
-    """Pages until the receiver fails: the diagnosis goes on without it, and ``failure`` tells why at its end."""
+    """Pages until the receiver fails: the diagnosis goes on without it, and ``failure`` tells why at its end.
 
-    def __init__(self, sink: Sink) -> None:
+    Incidents are delivered as they come, or a receiver would hear of their ends alone; and ``later_ns`` after they
+    were simulated, or it would take them for long past.
+    """
+
+    def __init__(self, sink: Sink, later_ns: int) -> None:
         self.name, self.reads, self.writes = sink.name, sink.reads, sink.writes
         self.failure: ReceiverError | None = None
         self._sink = sink
+        self._later_ns = later_ns
 
     def process(self, message: Message) -> Iterable[Message]:
-        return self._sink.process(message)
+        told = self._sink.process(_later(message, self._later_ns))
+        self.flush()
+        return told
 
     def tick(self, now_ns: int) -> Iterable[Message]:
         return self._sink.tick(now_ns)
@@ -178,10 +197,11 @@ class _Pages:
 
 
 @contextmanager
-def _paging(webhook: WebhookSettings, simulated: SimulatedRun, *, page: bool) -> Iterator[list[_Pages]]:
-    """The sink that pages the receiver that is set; none unasked: who is on call must not hear of a simulation."""
+def _paging(webhook: WebhookSettings, *, page: bool) -> Iterator[Callable[[SimulatedRun], list[_Pages]]]:
+    """Makes the sink that pages the receiver that is set as if the run had ended just now; none unasked: who is on call
+    must not hear of a simulation."""
     if not page:
-        yield []
+        yield lambda _: []
         return
     from prometheus_client import CollectorRegistry
 
@@ -190,7 +210,20 @@ def _paging(webhook: WebhookSettings, simulated: SimulatedRun, *, page: bool) ->
 
     policy = RetryPolicy(patience_s=_PAGING_PATIENCE_S, flush_s=math.inf)
     with paging(webhook, _refused, CollectorRegistry(), policy=policy) as make:
-        yield [_Pages(make({simulated.job.job: simulated.job}))]
+
+        def pages_of(simulated: SimulatedRun) -> list[_Pages]:
+            job = simulated.job
+            assert job.ended_ns is not None  # no simulated run is left open
+            return [_Pages(make({job.job: job}), time.time_ns() - job.ended_ns)]
+
+        yield pages_of
+
+
+def _later(message: Message, by_ns: int) -> Message:
+    """A record of incidents as if all of it had happened later."""
+    rows = decode(message, INCIDENTS).to_pylist()
+    moved = [{**row, **{name: row[name] + by_ns for name in _TIMES if row[name] is not None}} for row in rows]
+    return replace(message, value=encode(INCIDENTS, INCIDENTS.from_rows(moved), job=message.job).value)
 
 
 def _refused(_: Message, error: MessageError) -> NoReturn:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.operators import Operators
 from diagnosis.standstill import standstill
-from offbeat import terminal, wiring
+from offbeat import tables, terminal, wiring
 from offbeat.answer import Gathered, Verdicts, as_json
 from offbeat.reading import Reading, Recorded, read_all
 from offbeat.settings import Settings
@@ -28,19 +30,24 @@ class Diagnosis:
     refused: tuple[str, ...]
 
 
-def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_dir: Path | None = None) -> Diagnosis:
+def diagnose(
+    paths: Sequence[Path], reading: Reading, settings: Settings, data_dir: Path | None = None, name: str | None = None
+) -> Diagnosis:
     """Read a recording and diagnose it; what is found is kept in the chDB folder ``data_dir`` as well.
 
-    What it holds tells which way evidence goes: operators through the search, NIC traffic through the comparison.
+    ``name`` is what the job is called, instead of what the recording tells. What that holds tells which way evidence
+    goes: operators through the search, NIC traffic through the comparison.
     Raises ``InputError`` where the recording cannot be read.
     """
     read = read_all(paths, reading)
     recorded, silent_ns = read.ended(settings.segment.late_ns), read.silent_ns
+    if name is not None:
+        recorded = replace(recorded, job=replace(recorded.job, job=name))
     job, operators = recorded.job, recorded.operators
     iterations = None if operators is None else pc.count_distinct(operators.table.column("iteration")).as_py()
     with terminal.progress(f"diagnosing {job.job}, {_extent(recorded)}", iterations) as shown:
         gathered = Gathered(on_iteration=shown.advance)
-        with _stored_in(data_dir, settings) as sinks:
+        with _stored_in(data_dir, settings, recorded) as sinks:
             run(recorded, settings, [gathered, *sinks])
     verdicts = Verdicts.of(settings.monitor, settings.incidents, of_operators=operators is not None)
     answer = as_json(
@@ -48,6 +55,7 @@ def diagnose(paths: Sequence[Path], reading: Reading, settings: Settings, data_d
         gathered,
         verdicts,
         ranks_seen=recorded.ranks_seen,
+        lines_read=recorded.lines_read,
         lost_lines=recorded.lost_lines,
         untold=recorded.untold,
         stands=None if operators is None else standstill(Operators.from_arrow(operators.table), job),
@@ -76,10 +84,27 @@ def run(recorded: Recorded, settings: Settings, readers: Sequence[Processor]) ->
 
 
 @contextmanager
-def _stored_in(folder: Path | None, settings: Settings) -> Iterator[list[Processor]]:
+def _stored_in(folder: Path | None, settings: Settings, recorded: Recorded) -> Iterator[list[Processor]]:
     if folder is None:
         yield []
         return
     of_folder = settings.store.in_folder(folder)
     with wiring.opened(of_folder) as store:
-        yield [wiring.store_sink(store, of_folder)]
+        sink = wiring.store_sink(store, of_folder)
+        _warn_of_another_run(folder, tables.stored_span_ns(store, recorded.job.job), recorded)
+        yield [sink]
+
+
+def _warn_of_another_run(folder: Path, stored: tuple[int, int] | None, recorded: Recorded) -> None:
+    """Say that what is stored of a job is of another time: of two runs under one name rows replace each other."""
+    calls = [] if recorded.operators is None else [recorded.operators.table]
+    calls += [] if recorded.traffic is None else [recorded.traffic.op_calls]
+    chunks = [chunk for table in calls for chunk in table.column("call_ns").chunks]
+    called = pc.min_max(pa.chunked_array(chunks, pa.int64())).as_py()
+    if stored is None or called["min"] is None or (stored[0] <= called["max"] and called["min"] <= stored[1]):
+        return
+    since = f"{datetime.fromtimestamp(stored[0] // 10**9, UTC):%Y-%m-%d %H:%M} UTC"
+    terminal.note(
+        f"{folder} holds another run of {recorded.job.job}, of {since}: this one replaces what is stored of it; give "
+        "it a name of its own with --job"
+    )

@@ -37,7 +37,7 @@ def paging(
     """Makes sinks that page the configured receiver; ``refusal`` takes what it will never accept.
 
     ``silences`` are those that last at a time (ns since the epoch). Raises ``SettingsError`` where a setting of the
-    receiver is missing or cannot be.
+    receiver is missing or cannot be, or the file of a secret holds none.
     """
     from sinks.webhook.cluster import Cluster
     from sinks.webhook.delivery import Delivery
@@ -45,6 +45,7 @@ def paging(
     from sinks.webhook.sink import WebhookSink
     from sinks.webhook.verdicts import RateLimit
 
+    webhook = webhook.with_secrets()
     receiver, urls = _receiver(webhook)
     secrets = [secret for secret in webhook.secrets.get_secret_value().split(",") if secret]
     headers = {} if webhook.authorization is None else {"Authorization": webhook.authorization.get_secret_value()}

@@ -53,6 +53,12 @@ class Recorded:
         return None if self.traffic is None or self.job.ended_ns is not None else self.traffic.silent_ns
 
     @property
+    def lines_read(self) -> int:
+        """Operators and calls that were read."""
+        of_operators = 0 if self.operators is None else self.operators.table.num_rows
+        return of_operators + (0 if self.traffic is None else self.traffic.op_calls.num_rows)
+
+    @property
     def lost_lines(self) -> int:
         """Operators and calls that are known to be missing."""
         of_operators = 0 if self.operators is None else self.operators.lost_lines
@@ -90,7 +96,7 @@ def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) ->
         described = beside if recording is None else _with(recording.job, beside)
         job, placed = traffic_job.complete(sent, folder.name or "recording", described, reading.layout)
     not_read = (f"{told}; those of hosts are named host=NAME" for path in paths if (told := _not_read(path)))
-    untold = (*traffic_job.untold(job, placed), *not_read)
+    untold = (*placed.gone, *traffic_job.untold(job, placed), *not_read)
     for line in untold:
         terminal.note(line)
     return Recorded(job, recording, placed, untold)

@@ -26,10 +26,8 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
     passed = "" if iterations["count"] is None else f", {counted(iterations['count'], 'iteration')}"
     out.print(f"{answer['job']}: {_ranks(answer)}{passed}{took}")
     out.print(f"irregular iterations: {_irregular(answer)}")
-    lost = coverage["lost_lines"]
     out.print(
-        f"telemetry: {coverage['ranks_seen']} of {counted(coverage['ranks_expected'], 'rank')}, "
-        f"{counted(lost, 'lost line') if lost else 'no lost lines'}"
+        f"telemetry: {coverage['ranks_seen']} of {counted(coverage['ranks_expected'], 'rank')}, {_lost(coverage)}"
     )
     incidents = answer["incidents"]
     for note in answer["notes"]:
@@ -55,6 +53,14 @@ def headline(incident: Mapping[str, Any]) -> str:
     named = " or ".join(ranges(some) for some in candidates) if len(candidates) > 1 else ranges(ranks)
     devices = names(incident["devices"])
     return f"{incident['cause']}: rank{'s' if len(ranks) > 1 else ''} {named}" + (f" ({devices})" if devices else "")
+
+
+def _lost(coverage: Mapping[str, Any]) -> str:
+    lost = coverage["lost_lines"]
+    if not lost:
+        return "no lost lines"
+    share = lost / (lost + coverage["lines_read"])
+    return f"{counted(lost, 'lost line')} ({'less than 0.1%' if share < 0.001 else f'{share:.1%}'})"
 
 
 def _facts(incident: Mapping[str, Any]) -> list[str]:

@@ -6,9 +6,7 @@ process inherits and which ``docker inspect`` shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from schemas.errors import SettingsError
 
@@ -19,24 +17,11 @@ SECRETS = frozenset({"password", "url", "secrets", "authorization", "routing_key
 _MOST_BYTES = 64 << 10
 
 
-def with_secrets(given: Mapping[str, Any], variable: Callable[[str], str]) -> dict[str, Any]:
-    """A group's settings with those that files hold; ``variable`` names the environment variable of a field.
+def secret(path: Path, variable: str) -> str:
+    """What the file that a ``variable`` names holds, without the end of its last line.
 
-    Raises ``SettingsError`` where a secret is given twice, or its file cannot be read or holds none; what is in the
-    file is never told.
+    Raises ``SettingsError`` where it cannot be read or holds no secret; what is in it is never told.
     """
-    held = dict(given)
-    for name in sorted(SECRETS):
-        if not (path := given.get(name + SUFFIX)):
-            continue
-        if given.get(name):
-            raise SettingsError(f"{variable(name)} and {variable(name + SUFFIX)} are both set: give one of them")
-        held[name] = _secret(Path(path), variable(name + SUFFIX))
-    return held
-
-
-def _secret(path: Path, variable: str) -> str:
-    """What a file holds, without the end of its last line."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)

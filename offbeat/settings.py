@@ -11,11 +11,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as Unreadable
@@ -24,7 +32,7 @@ from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.like_ranks import LikeRanksSettings
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.traffic.host import StepRules
-from offbeat.secret_files import with_secrets
+from offbeat.secret_files import SECRETS, SUFFIX, secret
 from producers.live.registration import DEFAULT_FOLDER
 from schemas.errors import SettingsError
 from streams.bus import GROUP_PREFIX, SaslMechanism, SecurityProtocol
@@ -79,18 +87,49 @@ def _named(database: str) -> str:
 
 
 DatabaseName = Annotated[str, AfterValidator(_named)]
+SecretFile = Annotated[Path | None, BeforeValidator(lambda path: path or None)]
+"""One that is set to nothing is not set."""
 
 
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class KafkaSettings(_Group):
+class _Secretive(_Group):
+    """A group whose secrets may be in files: those are read where the service is used, so that what needs it not does
+    without them."""
+
+    group: ClassVar[str]
+
+    @model_validator(mode="after")
+    def _given_once(self) -> Self:
+        for name in self._in_files():
+            if getattr(self, name):
+                given = _variable(self.group, name)
+                raise SettingsError(f"{given} and {given + SUFFIX.upper()} are both set: give one of them")
+        return self
+
+    def with_secrets(self) -> Self:
+        """The same settings with the secrets that files hold; raises ``SettingsError`` for a file that holds none."""
+        held = {
+            name: SecretStr(secret(path, _variable(self.group, name + SUFFIX)))
+            for name, path in self._in_files().items()
+        }
+        return self.model_copy(update=held)
+
+    def _in_files(self) -> dict[str, Path]:
+        named = {name: getattr(self, name + SUFFIX, None) for name in sorted(SECRETS)}
+        return {name: path for name, path in named.items() if path is not None}
+
+
+class KafkaSettings(_Secretive):
     """The brokers and how to be let in; certificates and keys are in PEM form.
 
     ``password_file`` holds the password, instead of ``password``.
     ``replication_factor`` is that of topics to be created; None: the broker's default.
     """
+
+    group: ClassVar[str] = "kafka"
 
     bootstrap_servers: str = "127.0.0.1:9092"
     security_protocol: SecurityProtocol = "PLAINTEXT"
@@ -100,16 +139,18 @@ class KafkaSettings(_Group):
     sasl_mechanism: SaslMechanism | None = None
     username: str | None = None
     password: SecretStr | None = None
-    password_file: Path | None = None
+    password_file: SecretFile = None
     replication_factor: int | None = Field(None, ge=1)
 
 
-class StoreSettings(_Group):
+class StoreSettings(_Secretive):
     """``chdb``: the engine in this process over the folder ``path``; ``clickhouse``: a server, native TCP.
 
     ``password_file`` holds the password, instead of ``password``. ``comm_ops`` says whether the operator rows that
     travel are kept as well: most of what is stored.
     """
+
+    group: ClassVar[str] = "store"
 
     engine: Literal["chdb", "clickhouse"] = "chdb"
     path: Path = DATA_DIR
@@ -118,7 +159,7 @@ class StoreSettings(_Group):
     database: DatabaseName = "default"
     user: str = "default"
     password: SecretStr = SecretStr("")
-    password_file: Path | None = None
+    password_file: SecretFile = None
     secure: bool = False
     verify: bool = True
     ca_certificates: Path | None = None
@@ -132,7 +173,7 @@ class StoreSettings(_Group):
         return self.model_copy(update={"engine": "chdb", "path": path})
 
 
-class WebhookSettings(_Group):
+class WebhookSettings(_Secretive):
     """Whom incidents are paged to: ``receiver`` says how it is spoken to. docs/paging.md goes through it.
 
     The URL counts as a secret: many services put the credential into it. PagerDuty has a URL of its own unless one
@@ -143,15 +184,17 @@ class WebhookSettings(_Group):
     most ``pages_per_job`` incidents get a page of their own in ``window_s``; one summary tells of the others.
     """
 
+    group: ClassVar[str] = "webhook"
+
     receiver: Literal["webhook", "alertmanager", "pagerduty", "slack"] = "webhook"
     url: SecretStr | None = None
-    url_file: Path | None = None
+    url_file: SecretFile = None
     secrets: SecretStr = SecretStr("")
-    secrets_file: Path | None = None
+    secrets_file: SecretFile = None
     authorization: SecretStr | None = None
-    authorization_file: Path | None = None
+    authorization_file: SecretFile = None
     routing_key: SecretStr | None = None
-    routing_key_file: Path | None = None
+    routing_key_file: SecretFile = None
     severity: str = "critical"
     external_url: str = ""
     pages_per_job: int = Field(5, ge=1)
@@ -245,16 +288,6 @@ class Settings(BaseSettings):
     model: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _secrets_of_files(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return {
-            group: with_secrets(given[group], partial(_variable, group))
-            if isinstance(given[group], dict)
-            else given[group]
-            for group in given
-        }
-
     @model_validator(mode="after")
     def _possible(self) -> Self:
         for group in DECISIVE:
@@ -303,7 +336,7 @@ def _check_protocol(kafka: KafkaSettings) -> None:
         if given and not used:
             raise ValueError(f"{_variable('kafka', given[0])} is set, but {said}: set that to {kind}")
     for name in ("sasl_mechanism", "username", "password"):
-        if authenticated and getattr(kafka, name) is None:
+        if authenticated and getattr(kafka, name) is None and getattr(kafka, name + SUFFIX, None) is None:
             raise ValueError(f"{said}: set {_variable('kafka', name)} as well")
 
 

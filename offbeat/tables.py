@@ -36,6 +36,14 @@ WHERE {job:String} = '' OR job = {job:String}
 ORDER BY job, place, device_ranking.score DESC, device
 """
 
+_SPAN = """
+SELECT count() AS rows, toUnixTimestamp64Nano(min(at)) AS first, toUnixTimestamp64Nano(max(at)) AS last
+FROM (
+    SELECT start_at AS at FROM iterations WHERE job = {job:String}
+    UNION ALL SELECT call_at AS at FROM traffic_metrics WHERE job = {job:String}
+)
+"""
+
 
 def device_ranking(
     store: Store,
@@ -53,6 +61,12 @@ def knows(store: Store, job: str) -> bool:
     """Whether anything at all is stored of a job; raises ``StoreError``."""
     asked = " OR ".join(f"EXISTS (SELECT 1 FROM {name} WHERE job = {{job:String}})" for name in TABLES)
     return bool(ask(store, f"SELECT {asked} AS known", {"job": job}).rows.column("known")[0].as_py())
+
+
+def stored_span_ns(store: Store, job: str) -> tuple[int, int] | None:
+    """The first and the last time that is stored of a job, ns since the epoch; raises ``StoreError``."""
+    [span] = ask(store, _SPAN, {"job": job}).rows.to_pylist()
+    return (span["first"], span["last"]) if span["rows"] else None
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:

@@ -92,9 +92,10 @@ def run_traffic_in_process(
 
 
 def bus(settings: KafkaSettings) -> Bus:
-    """How to reach Kafka."""
+    """How to reach Kafka. Raises ``SettingsError`` where the file of its password holds none."""
     plain = settings.model_dump(exclude={"password", "password_file", "replication_factor"})
-    return Bus(**plain, password=None if settings.password is None else settings.password.get_secret_value())
+    password = settings.with_secrets().password
+    return Bus(**plain, password=None if password is None else password.get_secret_value())
 
 
 def publisher(settings: KafkaSettings, name: str) -> Publisher:
@@ -105,12 +106,15 @@ def publisher(settings: KafkaSettings, name: str) -> Publisher:
 
 
 def server_address(settings: StoreSettings) -> ServerAddress:
-    """Where the ClickHouse server is, and who asks."""
+    """Where the ClickHouse server is, and who asks.
+
+    Raises ``SettingsError`` where the file of its password holds none.
+    """
     from sinks.clickhouse.driver import ServerAddress
 
     plain = settings.model_dump(exclude={"engine", "path", "port", "password", "password_file", "comm_ops"})
     port = settings.port or (9440 if settings.secure else 9000)
-    return ServerAddress(**plain, port=port, password=settings.password.get_secret_value())
+    return ServerAddress(**plain, port=port, password=settings.with_secrets().password.get_secret_value())
 
 
 def migrating(settings: StoreSettings) -> str:
@@ -120,16 +124,17 @@ def migrating(settings: StoreSettings) -> str:
 
 @contextmanager
 def opened(settings: StoreSettings, *, existing: bool = False, retry_for_s: float = 0.0) -> Iterator[Store]:
-    """The store; with ``existing`` a chDB folder is not made where it is missing, but a ``StoreError`` raised.
+    """The store; with ``existing`` none is made where a chDB folder is missing or holds none: ``StoreError``.
 
     ``retry_for_s`` is how long a server that does not answer is tried again.
     """
     if settings.engine == "chdb":
-        from sinks.clickhouse.chdb import ChdbStore
+        from sinks.clickhouse.chdb import ChdbStore, holds_store
 
-        if existing and not settings.path.is_dir():
+        if existing and not holds_store(settings.path):
+            what = "holds no store" if settings.path.is_dir() else "no such chDB folder"
             raise StoreError(
-                f"{settings.path}: no such chDB folder; name one with --data-dir, make it with "
+                f"{settings.path}: {what}; name one with --data-dir, make it with "
                 f"`{migrating(settings)}`, or reach a ClickHouse server with OFFBEAT_STORE__ENGINE=clickhouse and "
                 "OFFBEAT_STORE__HOST"
             )

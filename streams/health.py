@@ -111,9 +111,13 @@ def serve(port: int, registry: CollectorRegistry, progress: Progress, *, host: s
     metrics = make_wsgi_app(registry)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") != "/live":
+        path = environ.get("PATH_INFO")
+        if path == "/metrics":
             page: Iterable[bytes] = metrics(environ, start_response)
             return page
+        if path != "/live":
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"there are /metrics and /live\n"]
         stuck = progress.stuck()
         start_response("503 Service Unavailable" if stuck else "200 OK", [("Content-Type", "text/plain")])
         return [f"{stuck or 'ok'}\n".encode()]

@@ -42,7 +42,7 @@ def exports(server: LocalClickHouse, password_file: Path | None) -> str:
     if password_file is None:
         settings["PASSWORD"] = server.password
     else:
-        settings["PASSWORD_FILE"] = str(password_file)
+        settings["PASSWORD_FILE"] = str(password_file.absolute())
     return "\n".join(f"export OFFBEAT_STORE__{name}={shlex.quote(value)}" for name, value in settings.items())
 
 

@@ -39,15 +39,20 @@ def diagnose(
     data_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep what is found in this chDB folder as well.")
     ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the job is called, instead of the folder's name.")
+    ] = None,
 ) -> None:
     """Name what makes a recorded run slow, and why."""
     from offbeat import options, report
     from offbeat.diagnose import diagnose as run
     from offbeat.reading import Reading
 
+    if job == "":
+        raise typer.BadParameter("give a name", param_hint="--job")
     settings = settings_with()
     reading = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
-    diagnosis = run(paths, reading, settings, data_dir)
+    diagnosis = run(paths, reading, settings, data_dir, job)
     for line in report.refusals(diagnosis.refused):
         terminal.note(line)
     if as_json:
@@ -177,6 +182,7 @@ def convert(
     format_name: FormatName = None,
     layout: LayoutText = None,
     iteration_op: IterationOp = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a recorded run as Parquet, with what was inferred."""
@@ -184,10 +190,14 @@ def convert(
     from offbeat.reading import Reading, read
     from producers.importers import parquet
     from producers.importers.recording import write
+    from producers.simulation.recording import require_writable
     from schemas.errors import SettingsError
 
     if out.suffix != parquet.SUFFIX:
         raise SettingsError(f"{out}: give a file whose name ends in {parquet.SUFFIX}")
+    require_writable(out)
+    if out.exists() and not force:
+        raise SettingsError(f"{out} is there already; give another file, or replace it with --force")
     given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
     recording = read(paths, given)
     if out.resolve() in {file.resolve() for file in recording.files}:

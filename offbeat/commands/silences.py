@@ -35,6 +35,9 @@ def add(
     ] = None,
     hours: Annotated[float, typer.Option(metavar="HOURS", help="For how long.")] = 4.0,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever reads the list.")] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Silence a device as well whose name is none that Offbeat gives.")
+    ] = False,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
@@ -46,11 +49,11 @@ def add(
         raise SettingsError(f"--hours {hours:g}: give more than 0 and at most {_LONGEST_HOURS:g}")
     if not job and not device:
         raise SettingsError("nothing would be silenced: give a --job or a --device, or both")
-    if device and not _may_be_a_kind(device):
-        terminal.note(
+    if device and not force and not _may_be_a_kind(device):
+        raise SettingsError(
             f"--device {device} is the name of no device that Offbeat names itself, so that nothing may be silenced: "
             f"these begin with their kind, {', '.join(f'{kind}:' for kind in BAD_DEVICES)} as gpu:host7/3; "
-            "'*:host7/*' is a whole host"
+            "'*:host7/*' is a whole host; give such a name, or --force where the job's description names it so"
         )
     settings = settings_with(bootstrap=bootstrap)
     now_ns = time.time_ns()

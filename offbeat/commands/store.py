@@ -28,11 +28,12 @@ def migrate(
 ) -> None:
     """Bring the store to the schema of this build; the second time nothing changes."""
     from offbeat import wiring
+    from sinks.clickhouse.chdb import holds_store
     from sinks.clickhouse.migrate import known_migrations
     from sinks.clickhouse.migrate import migrate as run
 
     settings = settings_with(data_dir=data_dir).store
-    if dry_run and settings.engine == "chdb" and not settings.path.exists():
+    if dry_run and settings.engine == "chdb" and not (settings.path.is_file() or holds_store(settings.path)):
         terminal.note(f"the chDB folder {settings.path.absolute()} would be made")
         migrations = known_migrations()
     else:

@@ -63,6 +63,7 @@ def train(
     from diagnosis.irregularity.features import LISTS
     from diagnosis.irregularity.forest import ForestSettings
     from offbeat import models, options, training
+    from producers.simulation.recording import require_writable
     from schemas.errors import SettingsError
 
     if sum((bool(paths), simulated, default)) != 1 or bool(paths) != (labels is not None):
@@ -73,6 +74,8 @@ def train(
         raise SettingsError(f"--criterion {criterion}: give gini or entropy")
     if features not in LISTS:
         raise SettingsError(f"--features {features}: give one of {', '.join(LISTS)}")
+    path = out or models.default_path()
+    require_writable(path)
     settings = ForestSettings(features=LISTS[features], criterion="entropy" if criterion == "entropy" else "gini")
     levels: Levels | None
     if paths and labels is not None:
@@ -89,7 +92,6 @@ def train(
         source = f"{terminal.counted(len(learned), 'simulated run')} of {about}"
     with terminal.progress("training"):
         model = training.train(learned, source, settings, levels)
-    path = out or models.default_path()
     models.save(model, path)
     figures = {"model": str(path), "bytes": path.stat().st_size, "source": source, **model.figures}
     if as_json:

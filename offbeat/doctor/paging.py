@@ -26,7 +26,7 @@ def examine(webhook: WebhookSettings) -> Iterator[Checked]:
     except SettingsError as error:
         yield refused(what, error)
         return
-    if webhook.receiver == "webhook" and not webhook.secrets.get_secret_value():
+    if webhook.receiver == "webhook" and not webhook.with_secrets().secrets.get_secret_value():
         yield warning(
             "signature of pages",
             "pages are not signed: who can reach the receiver can page as well",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, Self, TypeVar
 from urllib.parse import unquote
 
 from schemas.errors import InputError
@@ -36,23 +36,25 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Block:
     """Whole lines of a file; ``line`` is the number of the first, from 1. What follows the last end of a line is a
-    block of its own, and comes with the line ``before`` it.
+    block of its own, and comes with the line ``before`` it; ``torn``: the compressed data ended within it.
     """
 
     path: Path
     line: int
     data: bytes
     before: bytes = b""
+    torn: bool = False
 
 
-def line_blocks(files: Sequence[Path], limits: Limits) -> Iterator[Block]:
+def line_blocks(files: Sequence[Path], limits: Limits, cut: list[str]) -> Iterator[Block]:
     """The lines of files, in blocks of about ``limits.line_bytes``; decompressed where a name ends in ``.gz``.
 
-    Raises ``InputError`` for what cannot be read, is damaged, or is larger than the limits.
+    Compressed data that ends early, as a killed job leaves it, is read as far as it goes, and ``cut`` is told, a line
+    for each such file. Raises ``InputError`` for what cannot be read, is damaged, or is larger than the limits.
     """
     left = limits.decoded_bytes
     for path in files:
-        for block in _blocks_of(path, limits):
+        for block in _blocks_of(path, limits, cut):
             left -= len(block.data)
             if left < 0:
                 raise InputError(
@@ -83,47 +85,74 @@ def first_lines(path: Path, limits: Limits | None = None) -> list[str]:
     limits = limits or Limits()
     try:
         with _open(path, limits) as file:
-            head = _read(file, _HEAD_BYTES, path)
+            head = file.read(_HEAD_BYTES)
     except InputError:
         return []
     return [line.strip() for line in head.decode(errors="replace").splitlines() if line.strip()]
 
 
-def _blocks_of(path: Path, limits: Limits) -> Iterator[Block]:
+def _blocks_of(path: Path, limits: Limits, cut: list[str]) -> Iterator[Block]:
     line, carried, before = 1, b"", b""
     with _open(path, limits) as file:
-        while chunk := _read(file, limits.line_bytes, path):
+        while chunk := file.read(limits.line_bytes):
             first = chunk.find(b"\n")
             if len(carried) + (first if first >= 0 else len(chunk)) > limits.line_bytes:
                 raise InputError(f"{path}:{line}: a line of more than {limits.line_bytes} bytes")
-            cut = chunk.rfind(b"\n") + 1
-            if not cut:
+            end = chunk.rfind(b"\n") + 1
+            if not end:
                 carried += chunk
                 continue
-            data = carried + chunk[:cut]
+            data = carried + chunk[:end]
             yield Block(path, line, data)
             before = data[data.rfind(b"\n", 0, -1) + 1 :]
             line += chunk.count(b"\n")
-            carried = chunk[cut:]
+            carried = chunk[end:]
+        if file.cut:
+            cut.append(f"{path}: the compressed data ends early, in line {line}; what follows is lost")
     if carried:
-        yield Block(path, line, carried, before)
+        yield Block(path, line, carried, before, file.cut)
 
 
-def _open(path: Path, limits: Limits) -> BinaryIO:
+class _File:
+    """A file, decompressed where its name ends in ``.gz``; ``cut``: the compressed data ended before its end.
+
+    Raises ``OSError`` where it cannot be opened, ``InputError`` where it cannot be read or is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.cut = False
+        self._path = path
+        self._file = gzip.GzipFile(path) if path.suffix == ".gz" else path.open("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        """The next ``size`` bytes, fewer only at the end."""
+        parts = []
+        try:
+            while size and (part := self._file.read1(size)):  # read would lose what precedes an early end
+                parts.append(part)
+                size -= len(part)
+        except EOFError:
+            self.cut = True
+        except (gzip.BadGzipFile, zlib.error) as error:
+            at = f"at or after byte {self._file.tell()} of what it holds"
+            raise InputError(f"{self._path}: the compressed data is damaged {at}: {error}") from error
+        except OSError as error:
+            raise InputError(f"{self._path}: {error.strerror or error}") from error
+        return b"".join(parts)
+
+
+def _open(path: Path, limits: Limits) -> _File:
     try:
         size = path.stat().st_size
         if size > limits.file_bytes:
             raise InputError(f"{path}: {size} bytes, at most {limits.file_bytes} are read; split it")
-        return cast("BinaryIO", gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-
-
-def _read(file: BinaryIO, size: int, path: Path) -> bytes:
-    try:
-        return file.read(size)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path}: the compressed data is damaged or cut short: {error}") from error
+        return _File(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
 

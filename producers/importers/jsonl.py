@@ -56,11 +56,12 @@ class JsonLines:
 
         Raises ``InputError`` that names file, line and field.
         """
-        tables, partial = [SCHEMA.empty_table()], 0
-        for table, ends_within in in_order(_columns_of, line_blocks(files, limits)):
+        tables, partial, cut = [SCHEMA.empty_table()], 0, list[str]()
+        for table, ends_within in in_order(_columns_of, line_blocks(files, limits, cut)):
             tables.append(table)
             partial += ends_within
-        return described(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), About(lost_lines=partial))
+        what = About(lost_lines=partial, gone=cut)
+        return described(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), what)
 
 
 def _columns_of(block: Block) -> tuple[pa.Table, bool]:
@@ -68,7 +69,7 @@ def _columns_of(block: Block) -> tuple[pa.Table, bool]:
     text = block.data.strip()
     if not text:
         return SCHEMA.empty_table(), False
-    if block.before and not block.data.endswith(b"\n") and _is_torn(text):
+    if block.torn or (block.before and not block.data.endswith(b"\n") and _is_torn(text)):
         return SCHEMA.empty_table(), True
     try:
         if not text.startswith(b"{"):  # Arrow 26 crashes on a block that starts with null

@@ -81,19 +81,22 @@ class Kept:
 def folders(paths: Sequence[Path]) -> list[Path]:
     """The folders of one job within others: an agent's, those with what was copied from several hosts, or the rings.
 
-    A folder itself where there are none. Of several jobs in one it is that which the others are of. Raises
-    ``InputError`` where that does not tell.
+    A folder itself where there are none. Of the jobs in one it is that which the others are of: those first that hold
+    the logs of a job themselves. Raises ``InputError`` where that does not tell.
     """
     found = [(path, folders_by_job(path)) for path in paths]
-    certain = {job for _, jobs in found if len(jobs) == 1 for job in jobs}
+    named = {job for path, jobs in found if holds_any(path) for job in jobs}
+    certain = named or {job for _, jobs in found if len(jobs) == 1 for job in jobs}
     return [folder for path, jobs in found for folder in _of_one(path, jobs, certain)]
 
 
 def _of_one(path: Path, jobs: Mapping[str, list[Path]], certain: Collection[str]) -> list[Path]:
-    if len(jobs) < 2:
-        return next(iter(jobs.values()), [path])
+    if not jobs or holds_any(path):
+        return [path]
     if len(certain) == 1:
         return next((own for job, own in jobs.items() if job in certain), [])
+    if len(jobs) == 1:
+        return next(iter(jobs.values()))
     names, [example, *_] = ", ".join(sorted(jobs)[:MOST_TOLD]), next(iter(jobs.values()))
     raise InputError(f"{path}: holds logs of several jobs ({names}); name the folders of one, as {example}")
 

@@ -65,8 +65,8 @@ class Megatrace:
 
         Raises ``InputError`` that names file, line and field.
         """
-        tables, partial = [RAW.empty_table()], 0
-        for table, ends_within in in_order(_columns_of, line_blocks(files, limits)):
+        tables, partial, cut = [RAW.empty_table()], 0, list[str]()
+        for table, ends_within in in_order(_columns_of, line_blocks(files, limits, cut)):
             tables.append(table)
             partial += ends_within
         lines = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
@@ -76,12 +76,14 @@ class Megatrace:
             raise InputError(f"{files[0].parent}: {error}") from error
         batch = conform(calls.columns, calls.rows)
         check(batch, unnamed=True)
-        what = About(lost_lines=calls.lost_lines + partial, duplicates=calls.duplicates)
+        what = About(lost_lines=calls.lost_lines + partial, duplicates=calls.duplicates, gone=cut)
         return described(pa.Table.from_batches([batch], SCHEMA), what)
 
 
 def _columns_of(block: Block) -> tuple[pa.Table, bool]:
     """The block's lines, and whether it ends within one: the file was still written, or its writer died."""
+    if block.torn:
+        return RAW.empty_table(), True
     try:
         text = block.data.decode()
         lines = text.split("\n")

@@ -31,6 +31,9 @@ ROWS_A_GROUP = 1 << 17
 MOST_ROWS = 16 << 20
 """Rows of a row group that is read."""
 
+_MOST_NAMES = 30
+"""Columns that a message lists."""
+
 _MAGIC = b"PAR1"
 
 _DAMAGED = (OSError, pa.ArrowException, UnicodeDecodeError)
@@ -142,6 +145,7 @@ def _groups(file: pq.ParquetFile, path: Path, left: int) -> Iterator[pa.RecordBa
         name, times = Counter(names).most_common(1)[0]
         raise InputError(f"{path}: field {name}: {times} columns bear this name, expected one")
     fixed = {name: value for name, value in partitions(path).items() if name in _BY_NAME and name not in names}
+    _require_columns(file, path, {*names, *fixed})
     row = 0
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
@@ -160,6 +164,15 @@ def _groups(file: pq.ParquetFile, path: Path, left: int) -> Iterator[pa.RecordBa
             raise InputError(f"{path}: row group {number}: {known}; copy or write the file anew") from error
         yield _conformed(raw, fixed, path, row)
         row += group.num_rows
+
+
+def _require_columns(file: pq.ParquetFile, path: Path, known: set[str]) -> None:
+    """Raise ``InputError`` where columns are missing that no row can do without; ``communicator`` can be inferred."""
+    there = {_BY_NAME[name].name for name in known}
+    needed = (column.name for column in COLUMNS if not column.nullable and column.name != "communicator")
+    if missing := ", ".join(name for name in needed if name not in there):
+        held = ", ".join(file.schema_arrow.names[:_MOST_NAMES]) or "none"
+        raise InputError(f"{path}: columns are missing: {missing}; it has {held}")
 
 
 def _conformed(raw: pa.Table, fixed: Mapping[str, str], path: Path, first: int) -> pa.RecordBatch:

@@ -21,6 +21,7 @@ import pyarrow.json as pj
 from producers.collectors import epoch_dump
 from producers.collectors.nic_clock import NicClock
 from producers.collectors.poll import rows_of
+from producers.importers.about import About, about, described
 from producers.importers.columns import ALIASES, plain
 from producers.importers.files import Block, Limits, expand, first_lines, in_order, line_blocks, partitions
 from schemas.catalogue import NIC_EPOCHS, OP_CALLS, QUEUE_PAIRS
@@ -67,12 +68,16 @@ class TopicLines:
     def read(self, files: Sequence[Path], limits: Limits) -> pa.Table:
         """All rows of the files, in the files' order, in the topic's columns and ``host``.
 
-        Raises ``InputError`` that names file, line and field.
+        What is gone of them is in the metadata (about.py). Raises ``InputError`` that names file, line and field.
         """
-        tables = list(in_order(self._rows_of_block, line_blocks(files, limits)))
-        return pa.concat_tables([self.schema.empty_table(), *tables]).unify_dictionaries().combine_chunks()
+        cut: list[str] = []
+        tables = list(in_order(self._rows_of_block, line_blocks(files, limits, cut)))
+        rows = pa.concat_tables([self.schema.empty_table(), *tables]).unify_dictionaries().combine_chunks()
+        return described(rows, About(gone=cut))
 
     def _rows_of_block(self, block: Block) -> pa.Table:
+        if block.torn:
+            return self.schema.empty_table()
         try:
             return self._rows(block.data, _host_of(block.path))
         except (pa.ArrowException, UnicodeDecodeError, ImpossibleValue) as error:
@@ -191,19 +196,23 @@ TRAFFIC = {
 
 @dataclass(frozen=True)
 class Traffic:
-    """What was recorded of NIC traffic: rows of the three topics, each with a column ``host``; ``files``: where."""
+    """What was recorded of NIC traffic: rows of the three topics, each with a column ``host``.
+
+    ``files``: where; ``gone``: what is missing of them, in words.
+    """
 
     op_calls: pa.Table
     queue_pairs: pa.Table
     nic_epochs: pa.Table
     files: tuple[Path, ...] = ()
+    gone: tuple[str, ...] = ()
 
     def place_of(self, topic: Topic, **values: Any) -> str:
         """The first line whose row holds these values, as ``file:line: ``; empty where no line does, as of a dump."""
         format_ = TRAFFIC[f"{topic.name.partition('.')[2]}.jsonl"]
-        for block in line_blocks([path for path in self.files if format_.matches(path)], LIMITS):
+        for block in line_blocks([path for path in self.files if format_.matches(path)], LIMITS, []):
             for number, line in enumerate(block.data.split(b"\n"), start=block.line):
-                row = json.loads(line) if line.strip() else {}
+                row = json.loads(line) if line.strip() and not block.torn else {}
                 row[HOST.name] = row.get(HOST.name) or _host_of(block.path)
                 if all(row.get(name) == value for name, value in values.items()):
                     return f"{block.path}:{number}: "
@@ -260,12 +269,13 @@ def load(paths: Sequence[Path], limits: Limits | None = None) -> Traffic:
     if not any(tables.values()):
         known = "; ".join(format_.what for format_ in TRAFFIC.values())
         raise InputError(f"{paths[0] if paths else 'nothing'}: no NIC traffic; known are {known}")
+    gone = tuple(line for read in tables.values() for table in read for line in about(table.schema).gone)
     calls, pairs, epochs = (
         pa.concat_tables([TRAFFIC[f"{topic.name.partition('.')[2]}.jsonl"].schema.empty_table(), *tables[topic.name]])
         for topic in (OP_CALLS, QUEUE_PAIRS, NIC_EPOCHS)
     )
     calls, pairs, epochs = (table.unify_dictionaries().combine_chunks() for table in (calls, pairs, epochs))
-    return Traffic(calls, pairs, epochs, found)
+    return Traffic(calls, pairs, epochs, found, gone)
 
 
 def _last_of(host: pa.ChunkedArray, at_ns: pa.ChunkedArray) -> dict[str, int]:

@@ -93,16 +93,19 @@ def require_room(folder: Path, truth_file: Path | None = None, *, replace: bool 
     if refused := _unwritable(there):
         raise SettingsError(f"{there}: {refused}; give a folder to write to")
     if truth_file is not None:
-        if truth_file.is_dir():
-            raise SettingsError(f"{truth_file}: {os.strerror(errno.EISDIR)}; give a file to write")
-        if refused := _unwritable(truth_file.parent, truth_file):
-            raise SettingsError(f"{truth_file}: {refused}; give a file to write")
+        require_writable(truth_file)
     held = _held(folder)
     others = [path for path in held if not _OURS.fullmatch(path.name)]
     if others:
         raise SettingsError(f"{folder} holds {others[0].name}, which is no part of a simulation; give another folder")
     if held and not replace:
         raise SettingsError(f"{folder} holds a recording already; give another folder, or replace it with --force")
+
+
+def require_writable(file: Path) -> None:
+    """Raise ``SettingsError`` where a file cannot be written, to be known before there is anything to write."""
+    if refused := os.strerror(errno.EISDIR) if file.is_dir() else _unwritable(file.parent, file):
+        raise SettingsError(f"{file}: {refused}; give a file to write")
 
 
 def _unwritable(folder: Path, file: Path | None = None) -> str:

@@ -35,6 +35,11 @@ SELECT '{_FAILED_INSERTS}', toInt64(sum(value)) FROM system.events WHERE event =
 """
 
 
+def holds_store(folder: Path) -> bool:
+    """Whether tables were ever made in a chDB folder: the engine itself makes a store of any folder that it opens."""
+    return (folder / "metadata").is_dir()
+
+
 class ChdbStore:
     """A chDB folder, made where it is missing. Open until ``close``; one a process.
 

@@ -24,7 +24,7 @@ from diagnosis.irregularity.drift import Levels
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.iterations import OperatorPattern
 from offbeat import labels, models, options
-from offbeat.secret_files import with_secrets
+from offbeat.secret_files import secret
 from offbeat.settings import Settings
 from producers.importers.about import About, described
 from producers.importers.files import Limits
@@ -289,7 +289,7 @@ def _secret(folder: Path) -> Trial:
 
     def feed(data: bytes) -> None:
         path.write_bytes(data)
-        with_secrets({"password_file": str(path)}, str.upper)
+        secret(path, "OFFBEAT_KAFKA__PASSWORD_FILE")
 
     return Trial([b"hunter2\n", "pässword".encode()], feed)
 

@@ -67,7 +67,8 @@ def incident(**changes: Any) -> Message:
 def as_json(
     job: Job, told: Gathered, *, ranks_seen: int, lost_lines: int, stands: Standstill | None = None
 ) -> dict[str, Any]:
-    return answered(job, told, VERDICTS, ranks_seen=range(ranks_seen), lost_lines=lost_lines, stands=stands)
+    seen = range(ranks_seen)
+    return answered(job, told, VERDICTS, ranks_seen=seen, lines_read=90, lost_lines=lost_lines, stands=stands)
 
 
 def gathered(*messages: Message) -> Gathered:
@@ -83,7 +84,7 @@ def test_the_answer_has_the_documented_shape() -> None:
         "job": "j",
         "layout": {"tp": 2, "pp": 2, "dp": 1, "source": "inferred"},
         "iterations": {"count": 2, "judged": 2, "median_ms": 20.5, "irregular": [1]},
-        "coverage": {"ranks_seen": 3, "ranks_expected": 4, "lost_lines": 7, "untold": []},
+        "coverage": {"ranks_seen": 3, "ranks_expected": 4, "lines_read": 90, "lost_lines": 7, "untold": []},
         "incidents": [
             {
                 "id": "i1",
@@ -176,7 +177,9 @@ def test_the_rule_that_held_an_incident_back_is_named(joining: JoiningSettings, 
     run = simulate(Scenario(3, tp=2, pp=1, dp=2, layers=2, microbatches=2, iterations=26, faults=(fault,)))
     told = Gathered()
     wiring.run_in_process(run.job, run.table, Settings(incidents=joining), [told])
-    answer = answered(run.job, told, Verdicts.of(MonitorSettings(), joining), ranks_seen=range(4), lost_lines=0)
+    answer = answered(
+        run.job, told, Verdicts.of(MonitorSettings(), joining), ranks_seen=range(4), lines_read=0, lost_lines=0
+    )
     assert answer["notes"] == [f"slow at times, and nobody could be named: {said}"]
 
 

@@ -64,5 +64,15 @@ def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
     before = own.read_bytes()
     for path in (own, own.parent):
         said = f"{own} is a part of what shall be converted; give another file"
-        assert refusal(offbeat("convert", path, "--out", own)) == said
+        assert refusal(offbeat("convert", path, "--out", own, "--force")) == said
     assert own.read_bytes() == before
+
+
+def test_a_file_that_is_there_is_replaced_by_force_alone(tmp_path: Path) -> None:
+    out = tmp_path / "run.parquet"
+    out.write_text("precious")
+    said = f"{out} is there already; give another file, or replace it with --force"
+    assert refusal(offbeat("convert", EXAMPLE, "--out", out)) == said
+    assert out.read_text() == "precious"
+    assert offbeat("convert", EXAMPLE, "--out", out, "--force").exit_code == 0
+    assert answer(out) == answer(EXAMPLE)

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from pydantic import SecretStr
@@ -74,11 +76,43 @@ def test_how_to_look_further_works(shown: Result) -> None:
         assert json.loads(result.stdout)
 
 
-def test_every_incident_was_paged(shown: Result, receiver: LocalReceiver) -> None:
+def test_every_incident_was_paged_as_it_opened_and_as_it_ended(shown: Result, receiver: LocalReceiver) -> None:
     assert shown.exit_code == 0
-    told = [(page.json["status"], page.json["groupLabels"]["incident"]) for page in receiver.received]
-    assert {incident for _, incident in told} == {incident for status, incident in told if status == "resolved"}
-    assert len({incident for _, incident in told}) == 2
+    told: dict[str, list[str]] = {}
+    for page in receiver.received:
+        told.setdefault(page.json["groupLabels"]["incident"], []).append(page.json["status"])
+    assert len(told) == 2
+    for statuses in told.values():
+        assert statuses[0] == "firing"
+        assert statuses[-1] == "resolved"
+        assert set(statuses[:-1]) == {"firing"}
+
+
+def test_pages_tell_of_a_run_that_ended_just_now(shown: Result, receiver: LocalReceiver) -> None:
+    assert shown.exit_code == 0
+    now = datetime.now(UTC)
+    for page in receiver.received:
+        [alert] = page.json["alerts"]
+        times = [alert["startsAt"]] + [alert["endsAt"]] * (page.json["status"] == "resolved")
+        assert all(now - timedelta(minutes=30) < _read(time) <= now for time in times)
+
+
+def test_alertmanager_is_told_of_alerts_that_last_and_then_of_their_end(tmp_path: Path) -> None:
+    receiver = LocalReceiver()
+    configured = {"OFFBEAT_WEBHOOK__URL": receiver.url, "OFFBEAT_WEBHOOK__RECEIVER": "alertmanager"}
+    result = offbeat("demo", "--ranks", 16, "--data-dir", tmp_path / "data", "--page", settings=configured)
+    receiver.away()
+    assert result.exit_code == 0, result.output
+    now = datetime.now(UTC)
+    lasts: dict[str, list[bool]] = {}
+    for page in receiver.received:
+        [alert] = json.loads(page.body)
+        assert _read(alert["startsAt"]) < _read(alert["endsAt"])
+        lasts.setdefault(alert["labels"]["incident"], []).append(_read(alert["endsAt"]) > now)
+    assert lasts
+    for firing in lasts.values():
+        assert firing[0]
+        assert not firing[-1]
 
 
 def test_a_seed_places_the_faults() -> None:
@@ -120,12 +154,21 @@ def test_a_receiver_that_is_away_costs_only_the_pages(monkeypatch: pytest.Monkey
 def test_without_page_a_receiver_that_is_set_hears_nothing() -> None:
     webhook = WebhookSettings(url=SecretStr("http://127.0.0.1:1/hook"))
     simulated = simulate(Scenario(1, tp=2, pp=1, dp=1, layers=1, microbatches=1, iterations=2))
-    with _paging(webhook, simulated, page=False) as pages:
-        assert pages == []
-    with _paging(webhook, simulated, page=True) as pages:
-        assert len(pages) == 1
+    with _paging(webhook, page=False) as pages_of:
+        assert pages_of(simulated) == []
+    with _paging(webhook, page=True) as pages_of:
+        assert len(pages_of(simulated)) == 1
 
 
-def test_paging_nobody_is_refused(tmp_path: Path) -> None:
+def test_paging_nobody_is_refused_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("offbeat.demo.simulate", _unexpected)
     line = refusal(offbeat("demo", "--ranks", 16, "--data-dir", tmp_path / "data", "--page"))
     assert line == "OFFBEAT_WEBHOOK__URL is not set: it names who is told of incidents"
+
+
+def _unexpected(_: Scenario) -> NoReturn:
+    raise AssertionError("simulated in vain")
+
+
+def _read(time: str) -> datetime:
+    return datetime.fromisoformat(f"{time[:26]}+00:00")

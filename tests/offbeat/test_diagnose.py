@@ -59,7 +59,13 @@ def test_the_answer_is_whole(answer: dict[str, Any]) -> None:
     assert (answer["iterations"]["count"], answer["iterations"]["judged"]) == (60, 50)
     assert answer["iterations"]["irregular"] == list(range(30, 60))
     assert 900 < answer["iterations"]["median_ms"] < 1300
-    assert answer["coverage"] == {"ranks_seen": 8, "ranks_expected": 8, "lost_lines": 0, "untold": []}
+    assert answer["coverage"] == {
+        "ranks_seen": 8,
+        "ranks_expected": 8,
+        "lines_read": 20880,
+        "lost_lines": 0,
+        "untold": [],
+    }
     assert {name: type(value) for name, value in answer["incidents"][0].items()} == {
         "id": str,
         "cause": str,
@@ -239,6 +245,27 @@ def test_a_layout_that_cannot_be_is_said() -> None:
         "and has 12 ranks; give degrees whose product is the number of the job's ranks, logged or not, or none to have "
         "them inferred"
     )
+
+
+def test_two_runs_of_one_name_are_told_apart_by_job(tmp_path: Path) -> None:
+    for seed, folder in ((1, "a"), (2, "b")):
+        scenario = f"seed={seed},tp=1,pp=1,dp=4,iterations=12"
+        assert offbeat("simulate", "--out", tmp_path / folder / "logs", "--scenario", scenario).exit_code == 0
+        (tmp_path / folder / "logs" / "job.json").unlink()
+    store = tmp_path / "store"
+
+    def diagnosed(folder: str, *options: str) -> str:
+        result = offbeat("diagnose", tmp_path / folder / "logs", "--data-dir", store, *options)
+        assert result.exit_code == 0, result.output
+        return result.stderr
+
+    for _ in range(2):  # the same run again replaces only itself
+        assert "another run" not in diagnosed("a")
+    assert "another run" not in diagnosed("b", "--job", "b")
+    said = f"{store} holds another run of logs, of "
+    assert said in diagnosed("b")
+    rows = offbeat("sql", "--data-dir", store, "SELECT DISTINCT job FROM iterations ORDER BY job", "--json")
+    assert json.loads(rows.stdout) == [{"job": "b"}, {"job": "logs"}]
 
 
 def test_a_wrong_setting_is_said() -> None:

@@ -316,6 +316,7 @@ def test_where_there_is_no_terminal_a_check_is_a_line_with_nothing_behind_it(mon
 
 
 def test_a_folder_that_a_sink_fills_is_left_to_it(tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir()
     (tmp_path / "status").touch()
     holding = (
         "import fcntl, sys; f = open(sys.argv[1], 'rb'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"

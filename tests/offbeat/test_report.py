@@ -33,7 +33,7 @@ def read(width: int = 200, **changes: Any) -> str:
         "job": "j",
         "layout": {"tp": 2, "pp": 4, "dp": 1, "source": "inferred"},
         "iterations": {"count": 40, "judged": 30, "median_ms": 2210.0, "irregular": [14, 15, 16, 19]},
-        "coverage": {"ranks_seen": 7, "ranks_expected": 8, "lost_lines": 1},
+        "coverage": {"ranks_seen": 7, "ranks_expected": 8, "lines_read": 3999, "lost_lines": 1},
         "incidents": [],
         "notes": [],
     }
@@ -46,7 +46,7 @@ def test_nothing_wrong_is_said_as_such() -> None:
     assert read() == (
         "j: 8 ranks (tp=2 pp=4 dp=1, inferred), 40 iterations, median 2.21 s\n"
         "irregular iterations: 14-16, 19\n"
-        "telemetry: 7 of 8 ranks, 1 lost line\n"
+        "telemetry: 7 of 8 ranks, 1 lost line (less than 0.1%)\n"
         "\n"
         "nothing wrong\n"
     )
@@ -54,24 +54,24 @@ def test_nothing_wrong_is_said_as_such() -> None:
 
 def test_what_could_not_be_told_is_not_called_well() -> None:
     told = read(notes=["too few iterations", "too few logs"])
-    assert told.endswith("1 lost line\n\ntoo few iterations\n\ntoo few logs\n")
+    assert told.endswith("1 lost line (less than 0.1%)\n\ntoo few iterations\n\ntoo few logs\n")
 
 
 def test_one_is_not_told_as_several() -> None:
     single = read(
         layout=None,
         iterations={"count": 1, "judged": 0, "median_ms": None, "irregular": []},
-        coverage={"ranks_seen": 1, "ranks_expected": 1, "lost_lines": 2},
+        coverage={"ranks_seen": 1, "ranks_expected": 1, "lines_read": 14, "lost_lines": 2},
     )
     assert single.startswith("j: 1 rank, 1 iteration\n")
-    assert "telemetry: 1 of 1 rank, 2 lost lines\n" in single
+    assert "telemetry: 1 of 1 rank, 2 lost lines (12.5%)\n" in single
 
 
 def test_what_is_not_known_is_left_out() -> None:
     unknown = read(
         layout=None,
         iterations={"count": 0, "judged": 0, "median_ms": None, "irregular": []},
-        coverage={"ranks_seen": 8, "ranks_expected": 8, "lost_lines": 0},
+        coverage={"ranks_seen": 8, "ranks_expected": 8, "lines_read": 0, "lost_lines": 0},
     )
     assert unknown.startswith(
         "j: 8 ranks, 0 iterations\nirregular iterations: none\ntelemetry: 8 of 8 ranks, no lost lines\n"

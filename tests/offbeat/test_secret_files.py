@@ -12,6 +12,7 @@ from offbeat import wiring
 from offbeat.secret_files import SECRETS, SUFFIX
 from offbeat.settings import Settings
 from schemas.errors import SettingsError
+from tests.offbeat.command_line import offbeat
 
 HUSH = "hush-hush"
 FIELDS = [
@@ -50,10 +51,18 @@ def test_a_file_holds_a_secret(
     (tmp_path / "secret").write_bytes(f"{HUSH}{end}".encode())
     monkeypatch.setenv(variable(group, name), str(tmp_path / "secret"))
     settings = Settings.load()
-    held = getattr(getattr(settings, group), name)
+    whole = getattr(settings, group).with_secrets()
+    held = getattr(whole, name)
     assert isinstance(held, SecretStr)
     assert held.get_secret_value() == HUSH
-    assert HUSH not in f"{settings!r}{settings}{settings.model_dump_json()}"
+    assert HUSH not in f"{whole!r}{whole}{whole.model_dump_json()}"
+
+
+@pytest.mark.parametrize(("group", "name"), FIELDS)
+def test_a_file_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.MonkeyPatch, group: str, name: str) -> None:
+    monkeypatch.setenv(variable(group, name), "")
+    settings = getattr(Settings.load(), group)
+    assert settings.with_secrets() == settings
 
 
 def test_clients_get_the_password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -74,19 +83,37 @@ def test_what_holds_no_secret_is_named_and_not_shown(
     file.write_bytes(content)
     monkeypatch.setenv("OFFBEAT_STORE__PASSWORD_FILE", str(file))
     with pytest.raises(SettingsError, match=f"^OFFBEAT_STORE__PASSWORD_FILE: .*{said}"):
-        Settings.load()
+        Settings.load().store.with_secrets()
 
 
 def test_an_endless_file_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OFFBEAT_STORE__PASSWORD_FILE", "/dev/zero")
     with pytest.raises(SettingsError, match="does not hold one line"):
-        Settings.load()
+        Settings.load().store.with_secrets()
 
 
 def test_a_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OFFBEAT_WEBHOOK__URL_FILE", str(tmp_path / "url"))
     with pytest.raises(SettingsError, match=r"^OFFBEAT_WEBHOOK__URL_FILE: .*/url: no such file or directory; give a"):
-        Settings.load()
+        Settings.load().webhook.with_secrets()
+
+
+@pytest.mark.parametrize("group", ["kafka", "store", "webhook"])
+def test_who_does_not_use_a_service_needs_no_file_of_it(group: str, tmp_path: Path) -> None:
+    names = [name for its, name in FIELDS if its == group]
+    gone = {variable(group, name): str(tmp_path / "gone") for name in names}
+    result = offbeat("simulate", "--out", tmp_path / "run", "--scenario", "tp=1,pp=1,dp=4,iterations=5", settings=gone)
+    assert result.exit_code == 0, result.output
+    result = offbeat("diagnose", tmp_path / "run", settings=gone)
+    assert result.exit_code == 0, result.output
+
+
+def test_a_password_in_a_file_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in (("SECURITY_PROTOCOL", "SASL_SSL"), ("SASL_MECHANISM", "PLAIN"), ("USERNAME", "me")):
+        monkeypatch.setenv(f"OFFBEAT_KAFKA__{name}", value)
+    monkeypatch.setenv("OFFBEAT_KAFKA__PASSWORD_FILE", str(tmp_path / "secret"))
+    (tmp_path / "secret").write_text(HUSH)
+    assert wiring.bus(Settings.load().kafka).password == HUSH
 
 
 def test_a_secret_is_given_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

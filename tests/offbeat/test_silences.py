@@ -29,7 +29,7 @@ def test_what_cannot_be_silenced_is_one_line(arguments: tuple[object, ...], said
 
 
 @pytest.mark.parametrize(
-    ("device", "warned"),
+    ("device", "refused"),
     [
         ("host7", True),
         ("host7/3", True),
@@ -42,14 +42,18 @@ def test_what_cannot_be_silenced_is_one_line(arguments: tuple[object, ...], said
         ("?pu:host7/3", False),
     ],
 )
-def test_a_device_that_no_name_of_ours_is_like_is_warned_of(
-    device: str, *, warned: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_device_that_no_name_of_ours_is_like_is_refused_unless_forced(
+    device: str, *, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("offbeat.commands.silences._WITHIN_S", 0.1)  # no broker is there to wait for
-    told = offbeat("silences", "add", "--device", device, "--bootstrap", "127.0.0.1:1").stderr
+    adding = ("silences", "add", "--device", device, "--bootstrap", "127.0.0.1:1")
     said = f"--device {device} is the name of no device that Offbeat names itself, so that nothing may be silenced: "
-    assert told.startswith(f"{said}these begin with their kind, gpu:, nic:, ") == warned
-    assert (said in told) == warned
+    told = offbeat(*adding).stderr
+    assert told.startswith(f"{said}these begin with their kind, gpu:, nic:, ") == refused
+    assert ("127.0.0.1:1" in told) == (not refused)
+    forced = offbeat(*adding, "--force").stderr
+    assert "127.0.0.1:1" in forced
+    assert said not in forced
 
 
 @pytest.mark.kafka

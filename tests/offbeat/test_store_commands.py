@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sinks.clickhouse.chdb import ChdbStore
 from tests.offbeat.command_line import EXAMPLE, offbeat, refusal
 
 
@@ -35,6 +36,17 @@ def test_what_was_diagnosed_is_stored(folder: Path) -> None:
     }
     [count] = rows(folder, "SELECT count() AS iterations, countIf(irregular) AS irregular FROM iteration_history")
     assert count == {"iterations": 60, "irregular": 30}
+
+
+def test_a_folder_that_holds_no_store_is_left_as_it_is(tmp_path: Path) -> None:
+    recording = tmp_path / "logs"
+    recording.mkdir()
+    (recording / "rank0.jsonl").touch()
+    for asking in (("sql", "SELECT 1"), ("rank",), ("sink",)):
+        said = refusal(offbeat(*asking, "--data-dir", recording))
+        assert said.startswith(f"{recording}: holds no store; name one with --data-dir, make it with `offbeat store ")
+    assert offbeat("store", "migrate", "--dry-run", "--data-dir", recording).exit_code == 0
+    assert [path.name for path in recording.iterdir()] == ["rank0.jsonl"]
 
 
 def test_a_second_diagnosis_changes_nothing(folder: Path) -> None:
@@ -156,7 +168,8 @@ def test_the_sink_says_how_its_folder_is_migrated(tmp_path: Path) -> None:
     assert f"no such chDB folder; name one with --data-dir, make it with {remedy}" in refusal(
         offbeat("sink", "--data-dir", folder)
     )
-    folder.mkdir()
+    ChdbStore(folder).close()
+    (folder / "metadata").mkdir(exist_ok=True)
     line = refusal(offbeat("sink", "--data-dir", folder))
     assert line == f"the store lacks migration 0001_tables; run {remedy}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -101,3 +102,13 @@ def test_a_model_of_other_features_is_refused(of_a_job: Path, recording: Path, t
 def test_features_are_one_of_the_lists() -> None:
     said = refusal(offbeat("train", "--default", "--features", "all"))
     assert "--features all: give one of scale_free, published, every" in said
+
+
+def test_where_no_model_can_be_written_nothing_is_simulated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def simulated(*_: object) -> NoReturn:
+        raise AssertionError("simulated in vain")
+
+    monkeypatch.setattr("offbeat.training.simulated_run", simulated)
+    for out, why in ((tmp_path / "none" / "m.skops", "No such file or directory"), (tmp_path, "Is a directory")):
+        line = refusal(offbeat("train", "--simulated", "--scenario", JOB, "--runs", 2, "--out", out))
+        assert line == f"{out}: {why}; give a file to write"

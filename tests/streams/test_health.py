@@ -118,6 +118,8 @@ def test_the_page_shows_metrics_and_life() -> None:
     assert 'offbeat_lag_seconds{processor="monitor",topic="numbers"} 1.5' in page
     assert 'offbeat_uncommitted_messages{processor="monitor",topic="numbers"} 3.0' in page
     assert httpx.get(f"{address}/live").status_code == 200
+    for other in ("/", "/nope", "/metrics/more"):
+        assert httpx.get(f"{address}{other}").status_code == 404
     clock.now = 11
     answer = httpx.get(f"{address}/live")
     assert (answer.status_code, answer.text) == (503, "nothing delivered or committed for 11 s\n")

@@ -114,6 +114,13 @@ def test_logs_of_several_jobs_are_not_mixed(collected: Path) -> None:
         read([other, next(path for path in collected.rglob("sim%2F7"))], Reading())
 
 
+def test_of_folders_that_hold_one_other_job_alone_nothing_is_read(collected: Path, tmp_path: Path) -> None:
+    (one, _) = sorted(path.parent for path in collected.rglob("job.json"))
+    kept_log.write(tmp_path / "rings" / "other", RUN.table)
+    assert {file.parent for file in read([one, tmp_path / "rings"], Reading()).files} == {one}
+    assert {file.parent for file in read([tmp_path / "rings"], Reading()).files} == {tmp_path / "rings" / "other"}
+
+
 def test_a_pipe_holds_nobody_up(collected: Path) -> None:
     [folder, _] = sorted(path.parent for path in collected.rglob("job.json"))
     os.mkfifo(folder / "1.frames")

@@ -105,6 +105,18 @@ def test_a_last_line_that_was_still_being_written_is_lost(tmp_path: Path) -> Non
     assert (len(read(whole)), lost(whole)) == (2, 0)
 
 
+def test_compressed_data_that_ends_early_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, *(line(n * 7919 % 10_007 / 8 + n * 2000, op_count=n) for n in range(3000)), name="rank_0.log.gz"
+    )
+    path.write_bytes(path.read_bytes()[:-1000])
+    table = Megatrace().read([path], Limits())
+    assert 100 < table.num_rows < 3000
+    assert about(table.schema).gone == [
+        f"{path}: the compressed data ends early, in line {table.num_rows + 1}; what follows is lost"
+    ]
+
+
 def test_a_last_line_that_fits_the_format_by_chance_is_lost(tmp_path: Path) -> None:
     """Cut within its last number or pointer: a line that ends there would be another operator, or of another stream."""
     before = [line(at, op_count=102 + at, stream="0x5591") for at in range(2)]

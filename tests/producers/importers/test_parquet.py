@@ -41,6 +41,13 @@ def refusal(path: Path, **limits: int) -> str:
     return str(caught.value)
 
 
+def test_all_columns_that_are_missing_are_told_with_those_that_are_there(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", {"op": "send", "ts": 7, "comm": "c"})
+    assert refusal(path) == f"{path}: columns are missing: rank, call_ns; it has op, ts, comm"
+    placed = written(tmp_path / "rank=3" / "a.parquet", {"op": "send", "ts": 7})
+    assert refusal(placed) == f"{placed}: columns are missing: call_ns; it has op, ts"
+
+
 @pytest.mark.parametrize(
     "types",
     [

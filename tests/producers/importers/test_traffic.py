@@ -52,6 +52,16 @@ def test_a_folder_holds_the_traffic_of_several_hosts_and_other_things(tmp_path: 
     assert [path.name for path in recognise([tmp_path]).files] == ["rank9.jsonl"]
 
 
+def test_compressed_data_that_ends_early_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    calls = [{**first_row(OP_CALLS), "host": "h1", "call_id": number * 7919 % 10_007} for number in range(3000)]
+    path = written(tmp_path, "rank9.op_calls.jsonl.gz", *calls)
+    path.write_bytes(path.read_bytes()[:-1000])
+    traffic = load([path])
+    read = traffic.op_calls.num_rows
+    assert 100 < read < 3000
+    assert traffic.gone == (f"{path}: the compressed data ends early, in line {read + 1}; what follows is lost",)
+
+
 def test_a_folder_tells_the_host_of_what_lies_in_it(tmp_path: Path) -> None:
     """NICs of several hosts have one name, and a dump does not say whose it is."""
     for host in ("h1", "h2"):
