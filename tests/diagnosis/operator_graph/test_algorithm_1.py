@@ -589,7 +589,7 @@ def test_whose_rows_there_is_no_room_for_is_unknown(most_rows: int) -> None:
 def test_rows_asked_for_instead_of_statistics_are_bounded_too() -> None:
     """Without ends the rows of all iterations are asked for: many times those of the irregular one."""
     last: list[Step] = [Compute(), Collective("g")] * 5
-    training = Training({rank: last for rank in range(40)}, {"g": tuple(range(40))}, iterations=12)
+    training = Training(dict.fromkeys(range(40), last), {"g": tuple(range(40))}, iterations=12)
     table = without_ends(training.table())
     logs = Logs(training.job(), (training.irregular,), training.baseline, most_rows=len(table) // 4)
     one = Search(logs, training.irregular, training.baseline)
