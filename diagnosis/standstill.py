@@ -1,6 +1,8 @@
-"""A log that ends while every rank waits: who is awaited, and in which operator.
+"""A log that ends while every rank waits for some that have not called: who these are, and in which operator.
 
-Whoever logs no operator's end tells nothing of this, and neither does a log in which some rank goes on.
+It may be of a hang, and looks the same where it was copied, or the job stopped, just then. Whoever logs no operator's
+end tells nothing of this, and neither does a log in which some rank goes on. Where all have called what has not ended,
+its end may only not have been logged yet.
 """
 
 from __future__ import annotations
@@ -19,11 +21,10 @@ LEAST_ENDED = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """``waiting`` ranks are in operators that have not ended, ``awaited`` ones have logged all that they called, and
-    not one of these. None of them is in both.
+    """``waiting`` ranks are in operators that have not ended, ``awaited`` ones in none; one of those they have not
+    called.
 
-    ``operator`` is the first one that an awaited rank has not called, by a rank that waits in it; where nobody is
-    awaited, the first that has not ended.
+    ``operator`` is the first one that an awaited rank has not called, by a rank that waits in it.
     """
 
     iteration: int
@@ -34,20 +35,19 @@ class Standstill:
 
 def standstill(operators: Operators, job: Job) -> Standstill | None:
     """Where the log of a job ends with each rank that logs either waiting or awaited by one that waits; None: it does
-    not, or that is not known.
+    not, the job was over by then, or that is not known.
     """
-    if not len(operators) or operators.ended.mean() < LEAST_ENDED:
+    if job.ended_ns is not None or not len(operators) or operators.ended.mean() < LEAST_ENDED:
         return None
     is_last = np.r_[operators.rank[1:] != operators.rank[:-1], True]
     waiting = set(operators.rank[is_last & ~operators.ended].tolist())
     idle = set(operators.rank[is_last & operators.ended].tolist())
     lacking = _lacking(operators, job)
     awaited = {rank for _, ranks in lacking for rank in ranks}
-    if not lacking or not waiting or not idle <= awaited:
-        return None
     roots = awaited & idle
-    of_roots = [row for row, ranks in lacking if not roots or ranks & roots]
-    row = min(of_roots, key=lambda row: int(operators.call_ns[row]))
+    if not roots or not waiting or not idle <= awaited:
+        return None
+    row = min((row for row, ranks in lacking if ranks & roots), key=lambda row: int(operators.call_ns[row]))
     operator = reference(operators, row)
     return Standstill(int(operators.iteration[row]), tuple(sorted(waiting)), tuple(sorted(roots)), operator)
 

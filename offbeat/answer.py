@@ -213,13 +213,12 @@ def _silent(silent_ns: int, untold: Sequence[str]) -> str:
 
 def _standing(stands: Standstill) -> str:
     operator, wait = stands.operator, counted(len(stands.waiting), "rank")
-    what = f"{operator.op} of {operator.communicator} in iteration {stands.iteration}"
-    if stands.awaited:
-        whom = f"{'rank' if len(stands.awaited) == 1 else 'ranks'} {ranges(stands.awaited)}"
-        told = f"{wait} wait for {whom}, not known to have called the {what} that rank {operator.rank} called"
-    else:
-        told = f"{wait} wait: the {what} that rank {operator.rank} called has not ended"
-    return f"the log ends while {told}; the job hung, unless it was stopped there"
+    whom = f"{'rank' if len(stands.awaited) == 1 else 'ranks'} {ranges(stands.awaited)}"
+    return (
+        f"the log ends while {wait} wait for {whom}, not known to have called the {operator.op} of "
+        f"{operator.communicator} in iteration {stands.iteration} that rank {operator.rank} called: a hang, unless the "
+        "log was copied or the job stopped just then"
+    )
 
 
 def _few_iterations(gathered: Gathered, regular_before: int | None, *, nobody: bool) -> str | None:

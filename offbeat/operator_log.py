@@ -17,6 +17,7 @@ Importing this needs the standard library alone.
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import secrets
 import struct
@@ -98,7 +99,7 @@ class OperatorLog:
         self._known: dict[str, tuple[int, Iterator[int]]] = {}
         self._point_to_point: dict[tuple[str, int], Iterator[int]] = {}
         self._iteration = -1
-        self._ahead = 0
+        self._behind = False
         self._warned: set[str] = set()
         self._silent = False
         self._presence: Presence | None = None
@@ -135,21 +136,31 @@ class OperatorLog:
             self._known.setdefault(name, (-1 if self._silent else len(groups) - 1, count()))
 
     def iteration(self, number: int) -> None:
-        """Begin a training iteration: the operators that follow, of all threads, are its.
+        """Begin a training iteration: the operators that follow, of all threads, are its. One thread says so.
 
         Numbers rise by one; the same one again changes nothing. Where they fall, as in a job that goes back to a
-        checkpoint, they go on rising in the log: from then on its numbers are so many ahead. Where they leave numbers
-        out, agents cannot know that nothing is to come of these. Both are told once, as warnings.
+        checkpoint, nothing is logged until they are beyond the last: all ranks must mean the same by a number. Where
+        they leave numbers out, agents cannot know that nothing is to come of these. Both are told once, as warnings,
+        and so is what is no whole number, which changes nothing.
         """
-        last = self._iteration - self._ahead
-        if number == last:
+        try:
+            number = operator.index(number)
+        except TypeError:
+            self._warn("iteration %r is passed over: give a whole number", number)
             return
-        if number < last:
-            self._ahead = self._iteration + 1 - number
-            self._warn("iteration %d follows %d: in the log it is %d, and so on", number, last, self._iteration + 1)
-        elif number > last + 1 and last >= 0:
-            self._warn("iteration %d follows %d: number them one by one, or slow ones are missed", number, last)
-        self._iteration = number + self._ahead
+        if number <= self._iteration:
+            if number < self._iteration:
+                self._behind = True
+                self._warn(
+                    "iteration %d follows %d: nothing is logged until numbers are beyond", number, self._iteration
+                )
+            return
+        self._behind = False
+        if number > self._iteration + 1 and self._iteration >= 0:
+            self._warn(
+                "iteration %d follows %d: number them one by one, or slow ones are missed", number, self._iteration
+            )
+        self._iteration = number
 
     def begin(
         self,
@@ -175,17 +186,21 @@ class OperatorLog:
         try:
             code, seqs = self._known[communicator]
             kind, part = _OPS[op], _PHASES[phase]
-        except KeyError:
+        except (KeyError, TypeError):
             code, seqs = self._first_use(communicator, op, phase)
-            kind, part = _OPS.get(op, -1), _PHASES.get(phase, -1)
+            if code < 0:
+                return None
+            kind, part = _OPS[op], _PHASES[phase]
         if ring is None or code < 0:
             return None
         try:
-            p2p_seq = -1 if peer < 0 else self._next_between(op, peer)
+            seq, p2p_seq = next(seqs), -1 if peer < 0 else self._next_between(op, peer)
+            if self._behind:  # numbered all the same: other ranks may be beyond already
+                return None
             number = ring.append(
-                time.time_ns(), nbytes, next(seqs), p2p_seq, code, kind, part, self._iteration, peer, microbatch
+                time.time_ns(), nbytes, seq, p2p_seq, code, kind, part, self._iteration, peer, microbatch
             )
-        except (TypeError, struct.error) as error:
+        except (TypeError, ValueError, struct.error) as error:
             self._warn("an operator of %s is not logged: %s", communicator, error)
             return None
         return None if number < 0 else (ring, number)
@@ -196,8 +211,12 @@ class OperatorLog:
         Any thread may say it, in any order. ``start_ns`` is when the library began with it. Times are nanoseconds
         since the epoch on this host's clock.
         """
-        if ticket is not None:
+        if ticket is None:
+            return
+        try:
             ticket[0].done(ticket[1], start_ns, time.time_ns() if end_ns is None else end_ns)
+        except struct.error as error:
+            self._warn("the end of an operator is not logged: %s", error)
 
     def operator(
         self,
@@ -233,13 +252,16 @@ class OperatorLog:
         except KeyError:
             return next(self._point_to_point.setdefault((op, peer), count()))
 
-    def _first_use(self, communicator: str, op: str, phase: str | None) -> tuple[int, Iterator[int]]:
+    def _first_use(self, communicator: object, op: object, phase: object) -> tuple[int, Iterator[int]]:
         """The number of a communicator, below 0 where the operator cannot be logged, and the next numbers on it."""
-        if op not in _OPS:
+        if not isinstance(op, str) or op not in _OPS:
             self._warn("operators are not logged whose op is %r; known are %s", op, ", ".join(OPS))
             return -1, count()
-        if phase not in _PHASES:
+        if not isinstance(phase, str | None) or phase not in _PHASES:
             self._warn("operators are not logged whose phase is %r; known are %s", phase, ", ".join(PHASES))
+            return -1, count()
+        if not isinstance(communicator, str):
+            self._warn("operators of %r are not logged: give the name of a communicator", communicator)
             return -1, count()
         if communicator not in self._known:
             if len(self._known) >= MAX_COMMUNICATORS:
@@ -250,7 +272,7 @@ class OperatorLog:
             except ValueError as error:
                 self._warn("operators of %r are not logged: %s", communicator, error)
                 return -1, count()
-        return self._known[communicator]
+        return self._known.get(communicator, (-1, count()))  # gone where the log was closed meanwhile
 
     def _warn(self, message: str, *values: object) -> None:
         """Warn, once of each kind: an operator comes thousands of times an iteration."""
@@ -262,9 +284,10 @@ class OperatorLog:
         said = Registration(**{**vars(self._registration), "groups": tuple(groups)})
         said.check()
         self._registration = said
-        if self._presence is not None and not self._silent:
+        presence = self._presence  # another thread may close the log
+        if presence is not None and not self._silent:
             try:
-                self._registration.write(self._presence.folder)
+                self._registration.write(presence.folder)
             except OSError as error:
                 self._cannot(error)
 

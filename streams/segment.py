@@ -25,11 +25,7 @@ from streams.over import forget_retired
 FORMAT = "segment/3"
 SAVE_EVERY_NS = 10_000_000_000
 _GONE_NS = 600_000_000_000
-"""A host of which neither epochs nor calls have come for as long is forgotten, and of one of which no epochs have what
-its NICs were at: they would hold offsets for ever."""
-
-_GOING_ON = (catalogue.NIC_EPOCHS.name, catalogue.OP_CALLS.name)
-"""Inputs that bring something for as long as a host goes on."""
+"""A host of which no epoch has come for as long is forgotten: it would hold offsets for ever."""
 
 
 @dataclass
@@ -37,8 +33,7 @@ class _Followed:
     """One host of a job.
 
     ``needed``: the first offset that a restart needs of each input of which it needs any, as was last saved. ``held``:
-    messages of each input that are still needed, by offset, with the newest time that each tells of. ``heard_ns``: when
-    the last message of each input came.
+    messages of each input that are still needed, by offset, with the newest time that each tells of.
     """
 
     traffic: HostTraffic
@@ -46,39 +41,25 @@ class _Followed:
     held: dict[str, dict[int, int]] = field(default_factory=dict)
     following: dict[str, int] = field(default_factory=dict)
     saved_ns: int = 0
-    heard_ns: dict[str, int] = field(default_factory=dict)
+    heard_ns: int = 0
 
     def hold(self, message: Message, newest_ns: int | None) -> None:
         """Note a message, and up to when it is needed; None: it is saved."""
         self.needed.setdefault(message.topic, message.offset)
         self.following[message.topic] = message.offset + 1
-        self.heard_ns[message.topic] = message.timestamp_ns
+        if message.topic == catalogue.NIC_EPOCHS.name:  # nothing is told of calls alone
+            self.heard_ns = message.timestamp_ns
         if newest_ns is not None:
             self.held.setdefault(message.topic, {})[message.offset] = newest_ns
 
-    @property
-    def reached_ns(self) -> int:
-        """How far the host's time has come."""
-        return self.traffic.called_ns if self.traffic.at_ns is None else self.traffic.at_ns
-
-    def silent(self, now_ns: Mapping[str, int]) -> set[str]:
-        """The inputs that have brought nothing for long by their times, since the first look after a restart."""
-        return {topic for topic, now in now_ns.items() if self.heard_ns.setdefault(topic, now) < now - _GONE_NS}
-
-    def forget_nics(self) -> None:
-        """Let go of what NICs were at of which nothing comes any more."""
-        self.traffic.forget_nics()
-        self.held.pop(catalogue.NIC_EPOCHS.name, None)
-
-    def save(self) -> SavedState:
+    def save(self, until_ns: int) -> SavedState:
         """The state, with the offsets from which on what is not in it is to be read again."""
         for topic, held in self.held.items():
             of_calls = topic == catalogue.OP_CALLS.name
             before = self.traffic.calls_needed_from_ns if of_calls else self.traffic.needed_from_ns
             self.held[topic] = {offset: newest for offset, newest in held.items() if newest >= before}
         offsets = {topic: min(self.held.get(topic, {}), default=next_) for topic, next_ in self.following.items()}
-        self.needed = {topic: min(held) for topic, held in self.held.items() if held}
-        self.saved_ns = self.reached_ns
+        self.needed, self.saved_ns = {topic: min(held) for topic, held in self.held.items() if held}, until_ns
         return SavedState(offsets, FORMAT, json.dumps(self.traffic.to_state()).encode())
 
 
@@ -99,7 +80,6 @@ class Segment:
         self._rules = rules or StepRules()
         self._hosts: dict[str, _Followed] = {}
         self._ended: dict[str, set[str]] = {}
-        self._now_ns: dict[str, int] = {}
         self._changed: dict[str, SavedState | None] = {}
 
     def process(self, message: Message) -> Iterable[Message]:
@@ -126,9 +106,9 @@ class Segment:
             if until_ns == traffic.ended_ns(job):
                 self._end(message.key, message.job, host)
                 return
-        if followed.reached_ns - followed.saved_ns >= self._save_every_ns:
-            self._changed[message.key] = followed.save()
-        self._forget_silent(message)
+        if traffic.at_ns is not None and traffic.at_ns - followed.saved_ns >= self._save_every_ns:
+            self._changed[message.key] = followed.save(traffic.at_ns)
+            self._forget_silent(message.timestamp_ns)
 
     def tune(self, rules: StepRules) -> None:
         """Step by other rules; what is open on a NIC ends as it began."""
@@ -165,18 +145,10 @@ class Segment:
         del self._hosts[key]
         self._changed[key] = None
 
-    def _forget_silent(self, message: Message) -> None:
-        """Now and then, let go of hosts of which nothing comes. Each input has a time of its own: where there is a
-        backlog, one is read far ahead of another."""
-        topic, now_ns = message.topic, message.timestamp_ns
-        if topic not in _GOING_ON or now_ns - self._now_ns.get(topic, 0) < self._save_every_ns:
-            return
-        self._now_ns[topic] = now_ns
-        for key, followed in list(self._hosts.items()):
-            silent = followed.silent(self._now_ns)
-            if silent == self._now_ns.keys():
-                del self._hosts[key]
-                self._changed[key] = None
-            elif catalogue.NIC_EPOCHS.name in silent and followed.traffic.windows:
-                followed.forget_nics()
-                self._changed[key] = followed.save()
+    def _forget_silent(self, now_ns: int) -> None:
+        for followed in self._hosts.values():
+            followed.heard_ns = followed.heard_ns or now_ns  # restored, and not heard since
+        gone = [key for key, followed in self._hosts.items() if followed.heard_ns < now_ns - _GONE_NS]
+        for key in gone:
+            del self._hosts[key]
+            self._changed[key] = None

@@ -181,10 +181,11 @@ class Search:
 
     def _within_bound(self, normal: list[Call]) -> list[Call]:
         """Those whose logs the search may still ask for."""
-        ranks = dict.fromkeys((*self._ranks, *(other.rank for other in normal)))
-        self.bounded |= len(ranks) > MOST_VISITED
-        self._ranks = dict.fromkeys(islice(ranks, MOST_VISITED))
-        return [other for other in normal if other.rank in self._ranks]
+        new = dict.fromkeys(other.rank for other in normal if other.rank not in self._ranks)
+        self._ranks |= dict.fromkeys(islice(new, max(0, MOST_VISITED - len(self._ranks))))
+        within = [other for other in normal if other.rank in self._ranks]
+        self.bounded |= len(within) < len(normal)
+        return within
 
     def _fetch_part(self, view: Verdicts, call: Call, members: Sequence[int]) -> Generator[Needs, Answer, None]:
         """What the members did in an operator: of a collective just that one, where statistics tell what is usual.

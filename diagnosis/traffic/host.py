@@ -41,9 +41,6 @@ _PAIRS = pa.schema(
 _MOST_LET_GO = 100_000
 """Communicators of ranks whose last call is remembered."""
 
-ALONE_NS = 600_000_000_000
-"""How long calls are kept while no NIC is polled, and polls while no call is told: of either alone nothing is told."""
-
 
 @dataclass(frozen=True, slots=True)
 class StepRules:
@@ -83,8 +80,7 @@ class HostTraffic:
     @property
     def needed_from_ns(self) -> int:
         """Since when telemetry is kept."""
-        alone_from_ns = max(0, self.called_ns - ALONE_NS)
-        return min((window.from_ns for window in self.windows.values()), default=alone_from_ns)
+        return min((window.from_ns for window in self.windows.values()), default=0)
 
     @property
     def calls_needed_from_ns(self) -> int:
@@ -129,11 +125,7 @@ class HostTraffic:
             newest = max(newest, *(host_ns(poll, poll.to_ns) for poll in polls))
             if self.at_ns is None:
                 began = min(host_ns(poll, poll.from_ns) for poll in polls)
-                self.at_ns = self._step_at(began)
-        if self.at_ns is not None and not self.called_ns:
-            for window in self.windows.values():
-                window.forget(newest - ALONE_NS)
-            self.at_ns = max(self.at_ns, self._step_at(newest - ALONE_NS))
+                self.at_ns = began // self.rules.step_ns * self.rules.step_ns
         return newest
 
     def take_calls(self, table: pa.RecordBatch, told_ns: int) -> int:
@@ -143,9 +135,6 @@ class HostTraffic:
             self.calls.append(pa.Table.from_batches([table]))
             self.serving.take(self.calls[-1])
             self._known_calls = None
-        if not self.windows:
-            self._forget()
-            self.serving.forget(self.needed_from_ns)
         return _newest(table)
 
     def take_pairs(self, table: pa.RecordBatch) -> None:
@@ -155,10 +144,6 @@ class HostTraffic:
                 self.windows[row["nic"]].remapped(row["source_rank"], row["destination_rank"])
             self.pairs[_of_pair(row)] = row
         self._of_nic = None
-
-    def forget_nics(self) -> None:
-        """Let go of NICs that are polled no longer; what queue pairs and communicators serve stays known."""
-        self.at_ns, self.windows, self.polled_ns = None, {}, {}
 
     def next_ns(self, job: Job) -> int | None:
         """The time that can be stepped to now; None: telemetry has not passed it."""
@@ -211,11 +196,7 @@ class HostTraffic:
         """Where time goes on after nothing was polled."""
         polls = [poll for window in self.windows.values() for poll in window.polls]
         began = [host_ns(poll, poll.from_ns) for poll in polls if host_ns(poll, poll.to_ns) > at_ns]
-        return max(at_ns, self._step_at(min(began, default=at_ns)))
-
-    def _step_at(self, at_ns: int) -> int:
-        """When the step began that a time belongs to."""
-        return at_ns // self.rules.step_ns * self.rules.step_ns
+        return max(at_ns, min(began, default=at_ns) // self.rules.step_ns * self.rules.step_ns)
 
     def _nics(self, job: Job) -> Iterable[str]:
         """The NICs that are to be polled: those of the host's ranks that send between hosts, as far as is known."""

@@ -54,14 +54,6 @@ class Identification:
         if self.from_ns is not None and table.num_rows:
             self.calls.append(table)
 
-    def forget(self, before_ns: int) -> None:
-        """Let go of calls before a time."""
-        if self.from_ns is None:
-            return
-        self.from_ns = max(self.from_ns, before_ns)
-        while self.calls and pc.max(self.calls[0].column("call_ns")).as_py() < self.from_ns:
-            self.calls = self.calls[1:]
-
     def look(self, until_ns: int, tree: Parallelisms) -> None:
         """Identify what can be by the calls before a time."""
         if self.from_ns is None or until_ns < self.next_ns or not self.calls:

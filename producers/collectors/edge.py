@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.job import Job
-from diagnosis.traffic.host import ALONE_NS, HostTraffic, StepRules
+from diagnosis.traffic.host import HostTraffic, StepRules
 from producers.collectors.traffic_ring import Kept, TrafficRing
 from producers.segments import private
 from schemas.catalogue import LOG_REQUESTS, NIC_EPOCHS, OP_CALLS, OPERATORS, QUEUE_PAIRS, TOPICS, TRAFFIC_METRICS
@@ -151,8 +151,6 @@ class EdgeJob:
         if self._traffic is not None and job is not None:
             _into(self._traffic, message, batch)
             yield from self._steps(self._traffic, job)
-            if self._traffic.called_ns - (self._traffic.at_ns or self._traffic.called_ns) > ALONE_NS:
-                self._traffic.forget_nics()
 
     def answer(self, asked: Mapping[str, Any], job: Job | None) -> Iterator[Message]:
         """Epochs that a row of control.log_requests asks for, of this host's ranks; nothing where it asks for none."""

@@ -179,18 +179,23 @@ def test_communicators_are_registered_before_their_first_operator(log: OperatorL
     assert rings(tmp_path)[0]["seq"].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(("op", "phase"), [("gather", None), ("send", "F")])
+@pytest.mark.parametrize(
+    ("name", "op", "phase"),
+    [("tp", "gather", None), ("tp", "send", "F"), ("tp", ["send"], None), ("tp", "send", [1]), (["tp"], "send", None)],
+)
 def test_what_is_not_known_is_told_once_and_not_logged(
-    log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, op: str, phase: str | None
+    log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: Any, op: Any, phase: Any
 ) -> None:
     for _ in range(3):
-        assert log.begin("tp", op, phase=phase) is None
-    assert [record.message.partition("known are")[1] for record in caplog.records] == ["known are"]
+        assert log.begin(name, op, phase=phase) is None
+    assert len(caplog.records) == 1
     log.begin("tp", "all_reduce")
     assert len(rings(tmp_path)[0]) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"nbytes": 3.5}, {"nbytes": 2**70}, {"peer": "3"}, {"microbatch": None}])
+@pytest.mark.parametrize(
+    "wrong", [{"nbytes": 3.5}, {"nbytes": 2**70}, {"peer": "3"}, {"peer": np.array([1, 2])}, {"microbatch": None}]
+)
 def test_what_is_no_number_is_told_once_and_leaves_no_hole_in_the_ring(
     log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: dict[str, Any]
 ) -> None:
@@ -225,14 +230,40 @@ def test_numbers_that_leave_some_out_are_told_of_once(log: OperatorLog, caplog: 
     ]
 
 
-def test_a_job_that_goes_back_to_a_checkpoint_goes_on_rising_in_the_log(
+def test_what_is_trained_again_is_numbered_and_not_logged(
     log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for number in (4, 5, 5, 6, 3, 4, 5, 1, 2):
+    """Another rank may have come further: that one logs again from another iteration on, by the same numbers."""
+    for number in (4, 5, 5, 6, 3, 4, 5, 6, 7, 1):
         log.iteration(number)
         log.begin("tp", "all_reduce")
-    assert rings(tmp_path)[0]["iteration"].tolist() == [4, 5, 5, 6, 7, 8, 9, 10, 11]
-    assert [record.message for record in caplog.records] == ["iteration 3 follows 6: in the log it is 7, and so on"]
+    [told] = rings(tmp_path)
+    assert told["iteration"].tolist() == [4, 5, 5, 6, 7]
+    assert told["seq"].tolist() == [0, 1, 2, 3, 8]
+    assert [record.message for record in caplog.records] == [
+        "iteration 3 follows 6: nothing is logged until numbers are beyond"
+    ]
+
+
+@pytest.mark.parametrize("number", [None, "5", 3.5])
+def test_an_iteration_that_is_no_number_changes_nothing(
+    log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, number: Any
+) -> None:
+    log.iteration(2)
+    log.iteration(number)
+    log.begin("tp", "all_reduce")
+    assert rings(tmp_path)[0]["iteration"].tolist() == [2]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("told", [{"start_ns": None}, {"start_ns": 1.5}, {"end_ns": 1e18}, {"end_ns": 1 << 70}])
+def test_an_end_that_is_no_time_is_told_once(
+    log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture, told: dict[str, Any]
+) -> None:
+    for _ in range(2):
+        log.end(log.begin("tp", "all_reduce"), **told)
+    assert rings(tmp_path)[0]["end_ns"].tolist() == [0, 0]
+    assert len(caplog.records) == 1
 
 
 def test_too_many_communicators_are_not_logged(

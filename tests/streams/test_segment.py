@@ -141,9 +141,8 @@ def test_records_without_calls_are_not_read_again() -> None:
 
 
 @pytest.mark.parametrize("calls_go_on", [False, True])
-def test_what_is_not_heard_of_after_a_restart_is_let_go(calls_go_on: bool) -> None:
-    """Its records are gone from the topics: nothing that it holds back comes again. Of whoever still calls it is what
-    its NICs were at: queue pairs are told once."""
+def test_who_is_not_heard_of_after_a_restart_is_let_go(calls_go_on: bool) -> None:
+    """Its records are gone from the topics: nothing that it holds back comes again. Calls alone tell nothing."""
     job = replace(RUN.job, ended_ns=None)
     messages = [replace(message, offset=offset) for offset, message in enumerate(RUN.messages())]
     half = len(messages) // 2
@@ -151,85 +150,14 @@ def test_what_is_not_heard_of_after_a_restart_is_let_go(calls_go_on: bool) -> No
     for message in messages[:half]:
         list(step.process(message))
         states |= {key: state for key, state in step.changed_states().items() if state is not None}
-    own = f"{job.job}/{HOST}"
-    others = states.keys() - {own}
+    others = {key for key in states if not key.endswith(f"/{HOST}")}
     assert others
     again, let_go = Segment({job.job: job}, STEPS, save_every_ns=0), set[str]()
     again.restore(states)
     calls = [message for message in messages[half:] if message.topic == catalogue.OP_CALLS.name and calls_go_on]
-    going_on = [message for message in messages[half:] if message.key == own] + [m for m in calls if m.key != own]
-    for later in range(8):
-        for message in going_on:
-            list(again.process(replace(message, timestamp_ns=message.timestamp_ns + later * _GONE_NS // 2)))
+    of_others = [message for message in calls if message.headers["host"] != HOST]
+    for later, message in enumerate(message for message in messages[half:] if message.headers["host"] == HOST):
+        for one in (*of_others, message):
+            list(again.process(replace(one, timestamp_ns=message.timestamp_ns + later * _GONE_NS)))
         let_go |= {key for key, state in again.changed_states().items() if state is None}
-    assert let_go == (set() if calls_go_on else others)
-    assert {key for key, followed in again._hosts.items() if followed.traffic.windows} == {own}
-    assert all(followed.traffic.pairs for followed in again._hosts.values())
-    assert again.safe_offsets()[catalogue.NIC_EPOCHS] == min(again._hosts[own].held[catalogue.NIC_EPOCHS.name])
-
-
-def test_an_input_that_is_read_ahead_of_another_lets_nobody_go() -> None:
-    """As with a backlog: calls of hours may be taken before the epochs of a minute."""
-    step = Segment({RUN.job.job: RUN.job}, STEPS, save_every_ns=0)
-    epochs, others = of(catalogue.NIC_EPOCHS.name), [m for m in TOLD if m.topic != catalogue.NIC_EPOCHS.name]
-    ahead = [replace(message, timestamp_ns=message.timestamp_ns + 9 * _GONE_NS) for message in others]
-    assert told([epochs[0], *ahead, *epochs[1:]], step) == told(TOLD)
-
-
-def called_later(by_ns: int, offset: int) -> Message:
-    """The first calls that the host told of, by so much later."""
-    first = next(message for message in of(catalogue.OP_CALLS.name) if decode(message, catalogue.OP_CALLS).num_rows)
-    rows = decode(first, catalogue.OP_CALLS).to_pylist()
-    for row in rows:
-        for name in ("call_ns", "group_start_ns", "group_end_ns"):
-            row[name] = None if row[name] is None else row[name] + by_ns
-    batch, told_ns = catalogue.OP_CALLS.from_rows(rows), first.watermark_ns + by_ns
-    message = encode(catalogue.OP_CALLS, batch, job=first.job, key=first.key, watermark_ns=told_ns)
-    return replace(message, offset=offset)
-
-
-def test_of_a_host_whose_nics_are_not_polled_only_the_latest_calls_are_kept() -> None:
-    """Nothing can be told of calls alone: neither memory nor offsets may wait for epochs that never come."""
-    job = replace(RUN.job, ended_ns=None)
-    [pairs, *_] = of(catalogue.QUEUE_PAIRS.name)
-    step = Segment({job.job: job}, STEPS)
-    list(step.process(replace(pairs, offset=0)))
-    for hour in range(40):
-        list(step.process(called_later(hour * 6 * _GONE_NS, hour)))
-    [followed] = step._hosts.values()
-    assert [len(held) for held in followed.held.values()] == [1]
-    assert len(followed.traffic.calls) == len(followed.traffic.serving.calls) == 1
-    assert step.safe_offsets() == {catalogue.OP_CALLS: 39}
-    [state] = step.changed_states().values()
-    assert state is not None
-    assert state.offsets == {catalogue.QUEUE_PAIRS.name: 1, catalogue.OP_CALLS.name: 39}
-    again = Segment({job.job: job}, STEPS)
-    again.restore({pairs.key: state})
-    assert again._hosts[pairs.key].traffic.pairs == followed.traffic.pairs != {}, "they are told once"
-
-
-def test_a_host_whose_nics_are_not_polled_is_let_go_once_it_tells_nothing() -> None:
-    """Whoever goes on, be it another host of which no epochs come."""
-    job = replace(RUN.job, ended_ns=None)
-    step = Segment({job.job: job}, STEPS)
-    list(step.process(called_later(0, 0)))
-    for later in range(1, 4):
-        list(step.process(replace(called_later(later * _GONE_NS, later), key=f"{job.job}/other")))
-    assert list(step._hosts) == [f"{job.job}/other"]
-    assert step.changed_states()[f"{job.job}/{HOST}"] is None
-
-
-def test_of_a_host_that_calls_nothing_only_the_latest_epochs_are_kept() -> None:
-    job = replace(RUN.job, ended_ns=None)
-    step = Segment({job.job: job}, STEPS)
-    [first, *_] = of(catalogue.NIC_EPOCHS.name)
-    rows = decode(first, catalogue.NIC_EPOCHS).to_pylist()
-    for hour in range(40):
-        for row in rows:
-            row["poll_from_ns"] += 6 * _GONE_NS
-            row["poll_to_ns"] += 6 * _GONE_NS
-        message = encode(catalogue.NIC_EPOCHS, catalogue.NIC_EPOCHS.from_rows(rows), job=job.job, key=first.key)
-        list(step.process(replace(message, offset=hour)))
-    [followed] = step._hosts.values()
-    assert [len(window.polls) for window in followed.traffic.windows.values()] == [1]
-    assert step.safe_offsets() == {catalogue.NIC_EPOCHS: 39}
+    assert let_go == others

@@ -17,7 +17,7 @@ from producers.collectors.edge import Edge
 from producers.job_source import job_message
 from producers.log_agent import agents
 from producers.simulation.nic import NicRun, simulate_nics
-from schemas.catalogue import ADDRESSES, LOG_REQUESTS, NIC_EPOCHS, OP_CALLS, OPERATORS, TOPICS, TRAFFIC_METRICS
+from schemas.catalogue import ADDRESSES, LOG_REQUESTS, NIC_EPOCHS, OPERATORS, TOPICS, TRAFFIC_METRICS
 from schemas.errors import StoreError
 from schemas.message import Message, decode, encode
 from streams import in_process
@@ -114,20 +114,6 @@ def test_a_job_that_is_not_described_yet_waits(tmp_path: Path) -> None:
     jobs[simulated().job.job] = simulated().job
     expected = {place: text for place, text in in_stream().items() if place[1] == "h1"}
     assert rows(waiting.step(messages[9:])) == expected
-
-
-@pytest.mark.parametrize("polled", [False, True], ids=["never", "no longer"])
-def test_while_nothing_is_polled_only_the_latest_calls_are_in_memory(tmp_path: Path, polled: bool) -> None:
-    calls = [message for message in told()["h1"] if message.topic == OP_CALLS.name]
-    first = told()["h1"][: told()["h1"].index(calls[0])] if polled else []
-    made = at_edge(tmp_path, [*first, *calls])
-    [job] = made.jobs
-    assert job._traffic is not None
-    assert bool(job._traffic.windows) == polled
-    list(made.step([replace(calls[-1], headers={**calls[-1].headers, "watermark_ns": str(1 << 62)})] * 2))
-    assert sum(table.num_rows for table in job._traffic.calls) == 0
-    assert job._traffic.serving.calls == []
-    assert bool(job._traffic.pairs) == polled, "they are told once"
 
 
 def test_other_messages_pass(tmp_path: Path) -> None:

@@ -7,24 +7,20 @@ from producers.live.turns import Turns
 
 
 def test_whoever_waits_is_next() -> None:
-    turns, over = Turns(), threading.Event()
-    taken = 0
+    turns, order = Turns(), list[str]()
 
-    def take_again_and_again() -> None:
-        nonlocal taken
-        while not over.is_set():
-            with turns:
-                taken += 1
-                time.sleep(0.02)
-
-    other = threading.Thread(target=take_again_and_again)
-    other.start()
-    between = []
-    for _ in range(5):
-        time.sleep(0.03)
-        before = taken
+    def wait() -> None:
         with turns:
-            between.append(taken - before)
-    over.set()
+            order.append("the other")
+
+    other = threading.Thread(target=wait)
+    with turns:
+        other.start()
+        deadline = time.monotonic() + 30
+        while not turns._next.locked():  # until the other one waits
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    with turns:
+        order.append("again")
     other.join()
-    assert sum(between) <= 1  # one may have been taken before this thread came to wait
+    assert order == ["the other", "again"]
