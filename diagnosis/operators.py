@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -85,6 +85,14 @@ class Operators:
     def is_point_to_point(self, row: int) -> bool:
         """Whether the operator of one row has one peer instead of a group."""
         return self.ops[self.op[row]] in POINT_TO_POINT
+
+    def participants(self, row: int, members: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """The ranks that share the operator of one row: both ends of a send or recv, ascending, else the ``members`` of
+        its communicator in their own order; none where these are not known.
+        """
+        if self.is_point_to_point(row):
+            return tuple(sorted({int(self.rank[row]), int(self.peer[row])} - {UNKNOWN}))
+        return members.get(self.communicators[self.communicator[row]], ())
 
     @cached_property
     def ended(self) -> Bools:

@@ -63,11 +63,5 @@ def _lacking(operators: Operators, job: Job) -> list[tuple[int, set[int]]]:
     found = []
     for met in meetings:
         row = int(met[~operators.ended[met]][0])
-        found.append((row, _members(operators, row, job) - set(operators.rank[met].tolist())))
+        found.append((row, {*operators.participants(row, job.members)} - {*operators.rank[met].tolist()}))
     return found
-
-
-def _members(operators: Operators, row: int, job: Job) -> set[int]:
-    if operators.is_point_to_point(row):
-        return {int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}
-    return set(job.members.get(operators.communicators[operators.communicator[row]], ()))

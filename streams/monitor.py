@@ -72,8 +72,10 @@ class _Watched:
     told_full: bool = False
 
     def take(self, iteration: int, pivot: int, report: Report) -> int | None:
-        """Take a report in; one that comes too late only shows that its pivot is to be waited for again. The iteration
-        that was let go for it, if one was."""
+        """Take a report in; one that comes too late only shows that its pivot is to be waited for again.
+
+        Returns the iteration that was let go of, where there was no room for it.
+        """
         if report[2]:
             self.ended.add(pivot)
         if iteration > self.closed:

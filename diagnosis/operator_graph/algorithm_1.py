@@ -251,10 +251,7 @@ class Search:
         return np.asarray(met[view.operators.rank[met] != view.operators.rank[row]])
 
     def _members(self, view: Verdicts, row: int) -> Path:
-        operators = view.operators
-        if operators.is_point_to_point(row):
-            return tuple(sorted({int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}))
-        return self.logs.job.members.get(operators.communicators[operators.communicator[row]], ())
+        return view.operators.participants(row, self.logs.job.members)
 
     def _add(self, cause: str, view: Verdicts, row: int, path: Path, abnormal: OperatorRef, excess_ns: int) -> None:
         call = view.call(row)

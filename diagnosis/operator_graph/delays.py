@@ -119,10 +119,7 @@ class Delays:
 
     def members(self, row: int, job: Job) -> tuple[int, ...]:
         """Ranks that share a row's channel."""
-        operators = self.operators
-        if operators.is_point_to_point(row):
-            return tuple(sorted({int(operators.rank[row]), int(operators.peer[row])} - {UNKNOWN}))
-        return tuple(sorted(job.members.get(operators.communicators[operators.communicator[row]], ())))
+        return tuple(sorted(self.operators.participants(row, job.members)))
 
     def spread(self, values: Floats, rows: Bools, baseline: Sequence[int]) -> float:
         """Standard deviation of an iteration's sum of ``values`` in the chosen rows (a mask), over those iterations of

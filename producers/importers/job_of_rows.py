@@ -88,23 +88,23 @@ def complete_job(
     described: Job | None,
     layout: Layout | None,
     matched: Layout | None = None,
-    told: Mapping[str, tuple[int, ...]] | None = None,
+    matched_members: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Job:
     """The job of rows, with what is given by hand and what is described of it taken first, the rest inferred.
 
     Ranks are those that logged something or were met as peers, and what lacks between these, or of the layout where the
     job's ranks are not described; hosts come from the description, else from the column ``host``, and are never made
     up. Who takes part in a communicator that a missing rank may belong to is unknown. ``matched`` is the layout by
-    which streams were matched, ``told`` the ranks of the communicators that this gave. Raises ``ValueError`` for a
-    contradiction.
+    which streams were matched, ``matched_members`` the ranks of the communicators that this gave.
+    Raises ``ValueError`` for a contradiction.
     """
     rank, peer = integers(table, "rank"), integers(table, "peer")
     communicator, names = codes(table, "communicator")
     seen = {names[code]: ranks for code, ranks in membership(rank, communicator, peer).items()}
     job = described or Job(name, (), ())
     layout = layout or job.layout or matched
-    told = {} if told is None else dict(told)
-    members = _members(job, seen) | told
+    matched_members = dict(matched_members or {})
+    members = _members(job, seen) | matched_members
     uses = communicator_uses(table, members)
     pairs = _distinct(rank[peer >= 0], peer[peer >= 0])
     job = replace(
@@ -121,7 +121,7 @@ def complete_job(
     kinds = {} if layout is None else communicator_kinds(uses, layout)
     described_kinds = {c.communicator: c.kind for c in job.communicators}
     doubtful = in_doubt(uses, logged, missing, layout)
-    doubtful -= {*told, *(c.communicator for c in job.communicators if c.ranks)}
+    doubtful -= {*matched_members, *(c.communicator for c in job.communicators if c.ranks)}
     communicators = tuple(
         Communicator(of, () if of in doubtful else ranks, described_kinds.get(of) or kinds.get(of))
         for of, ranks in members.items()

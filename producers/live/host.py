@@ -194,14 +194,14 @@ class LiveJob:
 
     def _end(self, agent: LogAgent) -> None:
         """Let go of the memory and of what the processes left; what was closed stays on disk for whoever still asks."""
-        self._over = over = _Over(self._folder, self._keep_bytes, agent.ranks, agent.host, self.figures())
-        told, lost = over.figures.operators, over.figures.dropped
+        figures = self.figures()
+        self._over = _Over(self._folder, self._keep_bytes, agent.ranks, agent.host, figures)
         log.info(
             "%s: over after iteration %d; %d operators logged here, %d dropped",
             self.name,
-            over.figures.closed,
-            told,
-            lost,
+            figures.closed,
+            figures.operators,
+            figures.dropped,
         )
         self.unanswered = agent.due()
         self._store, self._agent, self._source = None, None, None
