@@ -28,8 +28,12 @@ JOB_FILE = "job.json"
 _MAX_BYTES = 256 << 20
 
 
-def read_job_file(folder: Path) -> Job | None:
-    """The job that a folder's job.json describes (a row of control.jobs); None where there is none."""
+def read_job_file(folder: Path, named: str | None = None) -> Job | None:
+    """The job that a folder's job.json describes (a row of control.jobs); None where there is none.
+
+    That of a recording (``named``: what it is called else) may leave out ``job``, and ``communicators``, which its rows
+    tell. Raises ``InputError``.
+    """
     path = folder / JOB_FILE
     if not path.is_file():
         return None
@@ -41,10 +45,16 @@ def read_job_file(folder: Path) -> Job | None:
             raise InputError(f"{path}: not a JSON object")
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a row of control.jobs: {error}") from error
+    left_out = {} if named is None else {"job": named, "communicators": []}
     try:
-        return job_of_row(row)
+        return job_of_row(left_out | row)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
+
+
+def recording_name(folder: Path) -> str:
+    """What a recording is called where nothing names its job."""
+    return folder.name or "recording"
 
 
 def described_folder(files: Sequence[Path]) -> Path:
@@ -53,7 +63,9 @@ def described_folder(files: Sequence[Path]) -> Path:
     Raises ``InputError`` where there are several jobs.
     """
     described = {
-        folder: job.job for folder in sorted({file.parent for file in files}) if (job := read_job_file(folder))
+        folder: job.job
+        for folder in sorted({file.parent for file in files})
+        if (job := read_job_file(folder, recording_name(folder)))
     }
     if len(set(described.values())) > 1:
         several = ", ".join(f"{folder}: {job}" for folder, job in described.items())

@@ -14,7 +14,13 @@ from producers.importers import parquet
 from producers.importers.about import About, about
 from producers.importers.files import Limits
 from producers.importers.formats import recognise
-from producers.importers.job_of_rows import complete_job, described_folder, job_of_row, read_job_file
+from producers.importers.job_of_rows import (
+    complete_job,
+    described_folder,
+    job_of_row,
+    read_job_file,
+    recording_name,
+)
 from producers.importers.tidy import tidy
 from producers.importers.unnamed import complete, name_streams
 from schemas.catalogue import COMM_OPS
@@ -68,15 +74,16 @@ def load(
     if not raw.num_rows:
         raise InputError(f"{paths[0]}: holds no operator; is it the folder of the run, and had logging begun?")
     folder = described_folder(recognised.files)
+    name = recording_name(folder)
     try:
         said = about(raw.schema)
-        described = read_job_file(folder) if said.job is None else job_of_row(said.job)
+        described = read_job_file(folder, name) if said.job is None else job_of_row(said.job)
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
         given = layout or (None if described is None else described.layout)
         completed = complete(tidied.table, given, ends_with, said.iterations_source)
         rows = completed.labelled.table
-        job = complete_job(rows, folder.name or "recording", described, layout, completed.layout, completed.members)
+        job = complete_job(rows, name, described, layout, completed.layout, completed.members)
     except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error
     counted = 0 if said.iterations_source else tidied.lost_lines + completed.lost_lines  # else it is in what is said

@@ -16,6 +16,7 @@ from offbeat import wiring
 from offbeat.settings import Settings
 from producers.importers.columns import ALIASES, PHASES
 from producers.importers.files import Limits
+from producers.importers.job_of_rows import read_job_file
 from producers.importers.jsonl import JsonLines
 from schemas import catalogue
 from schemas.tables import TABLES
@@ -147,12 +148,20 @@ def test_the_spellings_shown_are_those_that_are_read() -> None:
 
 
 def test_the_line_shown_is_read(tmp_path: Path) -> None:
-    [line] = [block for block in blocks(RECORDINGS) if block.startswith("{")]
+    [line, _] = [block for block in blocks(RECORDINGS) if block.startswith("{")]
     (tmp_path / "log.jsonl").write_text(line)
     [row] = JsonLines().read([tmp_path / "log.jsonl"], Limits()).to_pylist()
     assert (row["communicator"], row["phase"]) == ("dp1", "gradient")
     known = {ALIASES.get(name, name): PHASES.get(value, value) for name, value in json.loads(line).items()}
     assert {name: value for name, value in row.items() if value is not None} == known
+
+
+def test_the_job_file_shown_is_read(tmp_path: Path) -> None:
+    [_, text] = [block for block in blocks(RECORDINGS) if block.startswith("{")]
+    (tmp_path / "job.json").write_text(text)
+    job = read_job_file(tmp_path, "run")
+    assert job is not None
+    assert [job.gpu(rank).device for rank in job.ranks] == ["gpu:node17/0", "gpu:node17/1"]
 
 
 def test_the_incident_shown_is_that_of_the_recording() -> None:

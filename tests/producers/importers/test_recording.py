@@ -173,6 +173,20 @@ def test_a_job_file_tells_what_rows_cannot(tmp_path: Path) -> None:
     assert load([folder]).job == described()
 
 
+def test_a_job_file_may_tell_hosts_alone(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", ROWS)
+    inferred = load([folder]).job
+    places = [
+        {"rank": rank, "host": f"h{rank // 4}", "gpu": rank % 4, "nics": [f"mlx5_{rank % 4}"]} for rank in range(8)
+    ]
+    (folder / "job.json").write_text(json.dumps({"ranks": places}))
+    job = load([folder]).job
+    assert (job.job, job.layout, job.communicators) == ("run", inferred.layout, inferred.communicators)
+    assert [(place.host, place.gpu, place.nics) for place in job.places] == [
+        (of["host"], of["gpu"], tuple(of["nics"])) for of in places
+    ]
+
+
 def test_a_job_file_of_one_of_several_folders_is_the_job_s(tmp_path: Path) -> None:
     for host, ranks in (("a", (0, 1, 2, 3)), ("b", (4, 5, 6, 7))):
         folder = written(tmp_path / host, [row for row in ROWS if row["rank"] in ranks])
@@ -194,8 +208,7 @@ def test_a_job_file_without_a_layout_leaves_it_to_be_inferred(tmp_path: Path) ->
     [
         ("[]", "not a JSON object"),
         ("{", "not a row of control.jobs"),
-        ('{"ranks": []}', "job.json: not a row of control.jobs: .*'job'"),
-        ('{"job": "x", "communicators": []}', "job.json: not a row of control.jobs: .*'ranks'"),
+        ('{"communicators": []}', "job.json: not a row of control.jobs: .*'ranks'"),
         ('{"job": "x", "ranks": [{"host": "h"}], "communicators": []}', "not a row of control.jobs"),
         ('{"job": "x", "ranks": 3, "communicators": []}', "not a row of control.jobs"),
         ('{"job": "x", "ranks": [{"rank": 18446744073709551616}], "communicators": []}', "not a row of control.jobs"),
