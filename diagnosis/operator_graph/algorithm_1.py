@@ -5,7 +5,8 @@ are abnormal. Collective: all members abnormal -> NETWORK; some member normal ->
 member's earlier operators; none abnormal there -> COMPUTE on it. Point-to-point: no peer operator, or an
 abnormal one -> NETWORK; a normal one -> backtrack to the peer; nothing abnormal there, where the published
 listing is silent -> COMPUTE on the peer. What the logs do not tell (a member that did not answer, a line that
-was lost, an operator without a usual duration) is unknown: neither normal nor abnormal, and blames nobody.
+was lost, an operator without a usual duration) is unknown: neither normal nor abnormal, and blames nobody. But
+lines lost of what a normal member did before are passed over, so that it may be COMPUTE for what was lost.
 """
 
 from __future__ import annotations
