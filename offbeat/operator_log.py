@@ -7,10 +7,10 @@
         with log.operator("tensor-0", "all_reduce", nbytes=1 << 20, phase="forward"):
             dist.all_reduce(...)
 
-Appending takes less than two microseconds and never waits: not for the agent, not for the disk, not for another thread. (The
-first operator of a thread opens its ring; that of a communicator not told of before makes it known, which threads do
-one after the other.) A log that cannot be opened says so once, as a warning, and drops everything: being watched must
-not end a job.
+Appending takes less than two microseconds and never waits: not for the agent, not for the disk, not for another
+thread. (The first operator of a thread opens its ring; that of a communicator not told of before makes it known, which
+threads do one after the other.) A log that cannot be opened says so once, as a warning, and drops everything: being
+watched must not end a job.
 Importing this needs the standard library alone.
 """
 

@@ -123,7 +123,7 @@ class Published:
     @cached_property
     def _duration_ns(self) -> Floats:
         """Duration of every operator; NaN: not known."""
-        end = end_times(self.logs, self.logs.clocks())
+        end = end_times(self.logs.view, self.logs.view.clocks)
         return np.where(end == UNKNOWN, np.nan, end - self.logs.operators.call_ns)
 
     @cached_property

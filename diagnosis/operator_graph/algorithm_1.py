@@ -78,7 +78,7 @@ def search(
     searches: list[Search] = []
     detector = SigmaDetector() if detector is None else detector
     if is_tunable(detector):  # all pivots together tell how far the job has drifted
-        yield from logs.fetch_ended(pivots)
+        yield from logs.fetch_whole_with_peers(pivots)
     for pivot in pivots:
         known = searches[-1].verdicts if searches else None
         one = Search(logs, iteration, baseline, detector, length, tuple(pivots), verdicts=known)
@@ -93,7 +93,7 @@ def search(
         waits=tuple(dict.fromkeys(wait for one in searches for wait in one.waits)),
         visited=visited,
         uncertainty_ns=uncertainty_ns,
-        clock_error_ns=logs.clocks().worst_error_ns({logs.job.clock(rank) for rank in visited}),
+        clock_error_ns=logs.view.clock_error_ns(visited),
         bounded=any(one.bounded for one in searches),
     )
 
@@ -101,10 +101,10 @@ def search(
 def first_by_clocks(logs: Logs, roots: Sequence[Root]) -> tuple[list[Root], int]:
     """Of the roots that several pivots found, the earliest on corrected clocks, and the uncertainty of these in ns."""
     ranks = sorted({root.abnormal.rank for root in roots})
-    clocks = logs.clocks()
-    ahead = clocks.correction(logs.clock_of_rank, np.array(ranks, dtype=np.int64))
+    view = logs.view
+    ahead = view.clocks.correction(view.clock_of_rank, np.array(ranks, dtype=np.int64))
     of_rank = dict(zip(ranks, ahead.tolist(), strict=True))
-    uncertainty_ns = 2 * clocks.worst_error_ns({logs.job.clock(rank) for rank in ranks})
+    uncertainty_ns = 2 * view.clock_error_ns(ranks)
     return earliest(roots, lambda operator: operator.call_ns - of_rank[operator.rank], uncertainty_ns), uncertainty_ns
 
 
@@ -145,7 +145,7 @@ class Search:
 
     def run(self, pivot: int) -> Generator[Needs, Answer, list[Root]]:
         """Search from every abnormal operator of the pivot."""
-        yield from self.logs.fetch_ended([pivot])
+        yield from self.logs.fetch_whole_with_peers([pivot])
         self._ranks[pivot] = None
         earliest_first = reversed(self._verdicts().abnormal_before(pivot))
         ahead: deque[tuple[Call, Path]] = deque((call, (pivot,)) for call in earliest_first)
@@ -177,7 +177,7 @@ class Search:
                 self._add(NETWORK, view, row, path, *abnormal)
             return []
         self.waits.extend(_wait(view, row, other.rank) for other in normal)
-        yield from self.logs.fetch_ended([other.rank for other in normal])
+        yield from self.logs.fetch_whole_with_peers([other.rank for other in normal])
         return [ahead for other in normal for ahead in self._backtrack(other, path, *abnormal)]
 
     def _within_bound(self, normal: list[Call]) -> list[Call]:

@@ -64,7 +64,7 @@ def walk(
         stands = ahead[:room]
         found.bounded |= len(ahead) > room
         asked.update(stand.rank for stand in stands)
-        yield from logs.fetch_walked([stand.rank for stand in stands])
+        yield from logs.fetch_whole([stand.rank for stand in stands])
         stands = [stand for stand in stands if stand.rank not in logs.missing]
         found.visited.extend(stand.rank for stand in stands)
         if not stands:

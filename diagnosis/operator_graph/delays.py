@@ -18,7 +18,7 @@ import numpy as np
 from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.clocks import Clocks
 from diagnosis.job import Job
-from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.spread import Spreads, spreads
 from diagnosis.operators import UNKNOWN, Operators, last_callers, next_calls, numbered
 
@@ -182,16 +182,16 @@ class Split:
         return self.exposed - self.wait
 
 
-def measure(logs: Logs, clocks: Clocks, baseline: Sequence[int]) -> Delays:
+def measure(view: LogView, clocks: Clocks, baseline: Sequence[int]) -> Delays:
     """Split the time of every fetched operator and subtract what is usual."""
-    operators, met = logs.operators, _meet(logs, clocks)
+    operators, met = view.operators, _meet(view, clocks)
     return Delays(operators, _split(operators, met), met, np.isin(operators.iteration, np.asarray(baseline)))
 
 
-def end_times(logs: Logs, clocks: Clocks) -> Ints:
+def end_times(view: LogView, clocks: Clocks) -> Ints:
     """When each operator ended, on its own rank's clock; shape (n,). ``UNKNOWN`` where not even its members tell."""
-    met = _meet(logs, clocks)
-    return np.where(met.end == UNKNOWN, UNKNOWN, met.end + logs.operators.call_ns - met.call)
+    met = _meet(view, clocks)
+    return np.where(met.end == UNKNOWN, UNKNOWN, met.end + view.operators.call_ns - met.call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,18 +213,18 @@ class Met:
     amid: Bools
 
 
-def _meet(logs: Logs, clocks: Clocks) -> Met:
-    operators = logs.operators
-    shift = clocks.correction(logs.clock_of_rank, operators.rank, operators.iteration)
+def _meet(view: LogView, clocks: Clocks) -> Met:
+    operators = view.operators
+    shift = clocks.correction(view.clock_of_rank, operators.rank, operators.iteration)
     call = operators.call_ns - shift
     keys = operators.meeting_keys
     last, entered, seen = last_callers(keys, call)
-    complete = seen >= _expected_members(operators, logs.job)
-    complete &= _alike(keys, clocks.islands(logs.clock_of_rank, operators.rank, operators.iteration))
+    complete = seen >= _expected_members(operators, view.job)
+    complete &= _alike(keys, clocks.islands(view.clock_of_rank, operators.rank, operators.iteration))
     following = next_calls(operators)
     following = np.where(following == UNKNOWN, UNKNOWN, following - shift)
-    end = np.where(_alone(operators, logs.job), call, _ends(operators, keys, shift, entered, complete))
-    amid = clocks.amid(logs.clock_of_rank, operators.rank, operators.iteration)
+    end = np.where(_alone(operators, view.job), call, _ends(operators, keys, shift, entered, complete))
+    amid = clocks.amid(view.clock_of_rank, operators.rank, operators.iteration)
     return Met(keys, call, following, end, last, entered, complete, amid)
 
 

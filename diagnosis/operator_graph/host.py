@@ -18,6 +18,7 @@ from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.job import Job
 from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
+from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operators import Operators
@@ -104,8 +105,8 @@ def _abroad(job: Job, ranks: Sequence[int]) -> list[str]:
     return [name for name in sorted(names) if not job.on_one_host(job.members[name])]
 
 
-def _collectives(logs: Logs, names: Sequence[str]) -> list[str]:
-    return sorted(logs.operators.groups & set(names))
+def _collectives(view: LogView, names: Sequence[str]) -> list[str]:
+    return sorted(view.operators.groups & set(names))
 
 
 def _compute_alike(
@@ -115,7 +116,7 @@ def _compute_alike(
     out: what all ranks compute longer is no host's fault.
     """
     part = logs.part((leaf.rank, *mates), ())
-    delays = measure(part, part.clocks(), baseline)
+    delays = measure(part, part.clocks, baseline)
 
     rows = {rank: delays.rows(rank, [leaf.iteration]) for rank in (leaf.rank, *mates)}
     lost = {rank: float(np.nansum(delays.compute[of])) for rank, of in rows.items()}
@@ -186,7 +187,7 @@ class _Onward(NamedTuple):
 
 
 def _go_on_late(
-    logs: Logs,
+    view: LogView,
     names: Sequence[str],
     leaf: Leaf,
     ranks: Sequence[int],
@@ -200,13 +201,12 @@ def _go_on_late(
     Either's, where they did, but no more than they do by chance, or by as much as clocks may be off that slow NVLinks
     disturb.
     """
-    if not len(logs.operators):
+    if not len(view.operators):
         return "either"
-    clocks = logs.clocks()
     error_ns = 0  # of a rank that computes its own log tells, and clocks that are off shift it with its mates
     if leaf.communicator is not None:
-        error_ns = clocks.worst_error_ns({logs.job.clock(rank) for rank in _members(logs.job, names)})
-    delays = measure(logs, clocks, baseline)
+        error_ns = view.clock_error_ns(_members(view.job, names))
+    delays = measure(view, view.clocks, baseline)
     codes = [code for code, name in enumerate(delays.operators.communicators) if name in names]
     on = np.isin(delays.operators.communicator, codes)
     told = [_onward(delays, on, rank, leaf.iteration, baseline, settings) for rank in ranks]

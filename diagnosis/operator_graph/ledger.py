@@ -12,7 +12,7 @@ from diagnosis.arrays import Floats, Ints
 from diagnosis.operator_graph.attribution_settings import AttributionSettings
 from diagnosis.operator_graph.delays import measure
 from diagnosis.operator_graph.leaf import Leaf, Wait, reference
-from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.materiality import Materiality
 from diagnosis.operator_graph.needs import Wanted
 from diagnosis.operator_graph.sampling import telling_places, weights
@@ -37,7 +37,7 @@ class Ledger:
 
     def __init__(
         self,
-        logs: Logs,
+        view: LogView,
         iteration: int,
         baseline: Sequence[int],
         excess_ns: int,
@@ -45,8 +45,8 @@ class Ledger:
         witnesses: Witnesses,
         whole: Collection[int],
     ) -> None:
-        self._logs = logs
-        self._delays = measure(logs, logs.clocks(), baseline)
+        self._view = view
+        self._delays = measure(view, view.clocks, baseline)
         self._materiality = Materiality(self._delays, baseline, whole, excess_ns, settings)
         self._iteration = iteration
         self._baseline = baseline
@@ -80,7 +80,7 @@ class Ledger:
 
     def clock_error_ns(self, ranks: Iterable[int]) -> int:
         """How far the clocks of ranks may be off, at worst."""
-        return self._logs.clocks().worst_error_ns({self._logs.job.clock(rank) for rank in ranks})
+        return self._view.clock_error_ns(ranks)
 
     def rows(self, stand: Stand) -> Ints:
         """The operators that a rank's delay can stem from: of this iteration, and of the one before where these explain
@@ -124,7 +124,7 @@ class Ledger:
         operators = self._delays.operators
         if between:
             return {int(peer) for peer in np.unique(operators.peer[rows]) if peer != UNKNOWN}
-        return {*self._logs.job.members.get(operators.communicators[operators.communicator[rows[0]]], ())}
+        return {*self._view.job.members.get(operators.communicators[operators.communicator[rows[0]]], ())}
 
     def leaves(self, stand: Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
@@ -136,10 +136,10 @@ class Ledger:
         for channel in np.unique(delays.channel[rows]):
             on = delays.channel[rows] == channel
             chosen, counts = rows[on], float(times[on].max())
-            members = delays.members(int(chosen[0]), self._logs.job)
+            members = delays.members(int(chosen[0]), self._view.job)
             common = self._witnesses.common("transfer", members)
-            if not delays.operators.ended[chosen].all() and self._logs.job.on_one_host(members):
-                common = max(common, self._witnesses.common_to_replica(self._logs.job.layout, members))
+            if not delays.operators.ended[chosen].all() and self._view.job.on_one_host(members):
+                common = max(common, self._witnesses.common_to_replica(self._view.job.layout, members))
             common *= transferred
             if self._materiality.is_material("transfer", chosen, common, counts):
                 late = self._straggler(chosen)
@@ -208,7 +208,7 @@ class Ledger:
         none is, though together they are, the one that is awaited most.
         """
         followed = {rank: amount for rank, amount in amounts.items() if amount >= self._materiality.least_wait_ns}
-        clock = self._logs.job.clock
+        clock = self._view.job.clock
         told = {clock(rank) for rank in followed}
         hosts: dict[str, dict[int, float]] = {}
         for rank, amount in amounts.items():

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.clocks import Clocks, estimate
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job
 from diagnosis.operator_graph.coverage import Came, coverage, of_places
+from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs
 from diagnosis.operators import UNKNOWN, Operators
 
@@ -95,9 +95,8 @@ class Logs:
     _usual: list[WindowStatistics] = field(default_factory=list)
     _typical: _Typical = field(default_factory=_Typical)
     _came: Came = field(default_factory=Came)
-    _operators: Operators | None = None
-    _clocks: Clocks | None = None
-    _latest_part: tuple[frozenset[int], frozenset[str], Logs] | None = None
+    _view: LogView | None = None
+    _latest_part: tuple[frozenset[int], frozenset[str], LogView] | None = None
 
     def fetch(
         self, wanted: Mapping[str | None, Iterable[int]], places: Mapping[str | None, Collection[int]] | None = None
@@ -119,7 +118,7 @@ class Logs:
                     needs.append(Need(tuple(of), self.iterations, communicator, positions=tuple(sorted(lacks))))
         yield from self._ask(tuple(needs))
 
-    def fetch_listed(self, ranks: Mapping[str, Iterable[int]], iteration: int) -> Fetch:
+    def fetch_one_listing(self, ranks: Mapping[str, Iterable[int]], iteration: int) -> Fetch:
         """Of each communicator the operators of one iteration as one of the ranks has them: that tells its places."""
         needs = []
         for communicator, members in ranks.items():
@@ -135,14 +134,14 @@ class Logs:
             place = Need(tuple(sorted(lacking)), self.iterations, communicator, seq, seq)
             yield from self._ask((place,), (position,))
 
-    def fetch_walked(self, ranks: Collection[int]) -> Fetch:
-        """All rows of the ranks."""
+    def fetch_whole(self, ranks: Collection[int]) -> Fetch:
+        """All rows of the ranks; of small jobs those of all that they meet too, where most carry no end."""
         yield from self.fetch({None: ranks})
         if not self.narrow:
             names = {n for rank in ranks if not self.ended(rank) for n in self.job.communicators_of.get(rank, ())}
             yield from self.fetch({None: {member for name in names for member in self.job.members[name]}})
 
-    def fetch_ended(self, ranks: Collection[int]) -> Fetch:
+    def fetch_whole_with_peers(self, ranks: Collection[int]) -> Fetch:
         """All rows of the ranks; where most carry no end, what others share with them too: only that tells of it.
 
         Statistics tell nothing there, so that the rows of their iterations are asked for instead.
@@ -156,7 +155,7 @@ class Logs:
         yield from self.fetch({name: self.job.members[name] for name in names})
 
     def ended(self, rank: int) -> bool:
-        """Whether most of the rank's operators at hand carry an end."""
+        """Whether most of the rank's operators at hand carry an end; so it is said of a rank of which none is."""
         own = Operators.joined([answer.of_rank(rank) for answer in self._answers])
         return bool(own.ended.mean() >= LEAST_ENDED) if len(own) else True
 
@@ -229,20 +228,26 @@ class Logs:
         self._answers.append(came)
         self._typical.add(came, {rank for need in needs if need.communicator is None for rank in need.ranks})
         self._usual.append(answer.usual)
-        self._operators = self._clocks = self._latest_part = None
+        self._view = self._latest_part = None
 
-    def part(self, ranks: Collection[int], communicators: Collection[str]) -> Logs:
+    @property
+    def view(self) -> LogView:
+        """Everything at hand."""
+        if self._view is None:
+            self._view = LogView(self.job, tuple(self._answers), self.asked)
+        return self._view
+
+    def part(self, ranks: Collection[int], communicators: Collection[str]) -> LogView:
         """Of ``narrow`` logs the ranks' own rows, and anybody's on the communicators; of others everything.
 
         The same object as the last time, where neither the part nor what is at hand is another.
         """
         if not self.narrow:
-            return self
+            return self.view
         of = frozenset(ranks), frozenset(communicators)
         if self._latest_part is None or self._latest_part[:2] != of:
-            answers = [_part(answer, *of) for answer in self._answers]
-            part = replace(self, _answers=answers, _operators=None, _clocks=None, _latest_part=None)
-            self._latest_part = *of, part
+            answers = tuple(_part(answer, *of) for answer in self._answers)
+            self._latest_part = *of, LogView(self.job, answers, self.asked)
         return self._latest_part[2]
 
     @property
@@ -267,9 +272,7 @@ class Logs:
     @property
     def operators(self) -> Operators:
         """All rows fetched so far, each once."""
-        if self._operators is None:
-            self._operators = Operators.joined(self._answers)
-        return self._operators
+        return self.view.operators
 
     @property
     def last_record_ns(self) -> int:
@@ -281,15 +284,3 @@ class Logs:
     def usual(self) -> WindowStatistics:
         """What operators lasted in the iterations of ``window``, as far as that has come."""
         return WindowStatistics.joined(self._usual)
-
-    def clocks(self) -> Clocks:
-        """Clock offsets of the fetched ranks against the clock of the first whose rows came."""
-        if self._clocks is None:
-            reference = int(self.operators.rank[0]) if len(self.operators) else min(self.asked)
-            self._clocks = estimate(self.operators, self.clock_of_rank, self.job.clock(reference))
-        return self._clocks
-
-    @property
-    def clock_of_rank(self) -> Mapping[int, str]:
-        """Which clock each fetched rank reads."""
-        return {rank: self.job.clock(rank) for rank in self.asked}

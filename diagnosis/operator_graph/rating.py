@@ -104,8 +104,8 @@ def abnormal_operator(logs: Logs, suspect: Suspect) -> Place | None:
 def _by_lost_time(logs: Logs, suspect: Suspect, iteration: int, baseline: Sequence[int]) -> Rate:
     """The correlation of the time that the suspect lost and the iteration's, over the iterations at hand."""
     iterations = np.array(sorted({*baseline, iteration}), dtype=np.int64)
-    logs = logs.part([suspect.operator.rank, suspect.pivot], [suspect.operator.communicator])
-    delays = measure(logs, logs.clocks(), baseline)
+    part = logs.part([suspect.operator.rank, suspect.pivot], [suspect.operator.communicator])
+    delays = measure(part, part.clocks, baseline)
     operators = delays.operators
     own = operators.rank == suspect.operator.rank
     values = delays.compute

@@ -18,6 +18,7 @@ from diagnosis.arrays import Ints
 from diagnosis.job import Job
 from diagnosis.operator_graph.delays import Delays, measure
 from diagnosis.operator_graph.leaf import Leaf
+from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs, Wanted
 from diagnosis.operator_graph.ring import crest
@@ -75,7 +76,7 @@ def separate(
         return []
     members = {rank for leaf in leaves for rank in leaf.members}
     names = sorted({name for leaf in leaves for name in _alike(logs.job, leaf)})
-    yield from logs.fetch_walked([rank for rank in sorted(members) if not (logs.narrow or logs.ended(rank))])
+    yield from logs.fetch_whole([rank for rank in sorted(members) if not (logs.narrow or logs.ended(rank))])
     seen = yield from transfers(logs, members, names, leaves[0].iteration, baseline, settings)
     return [_told_apart(seen, logs.job, leaf, baseline, settings) for leaf in leaves]
 
@@ -143,30 +144,32 @@ def transfers(
 ) -> Generator[Needs, Answer, Transfers]:
     """What ranks transferred on some communicators, of whose operators no more are asked for than tell."""
     own = set(ranks)
-    yield from logs.fetch_listed({name: own & {*logs.job.members[name]} for name in names}, iteration)
-    sampled = _sampled(logs.part(own, names), names, iteration, settings)
+    yield from logs.fetch_one_listing({name: own & {*logs.job.members[name]} for name in names}, iteration)
+    sampled = _sampled(logs.part(own, names), logs.whole, names, iteration, settings)
     for _ in range(2):  # whom sends go to is known once the ranks' own are here
         met = _met(logs.part(own, names), own, names, sampled)
         yield from logs.fetch(met.ranks, met.places)
     part = logs.part(own, names)
-    delays = measure(part, part.clocks(), baseline)
+    delays = measure(part, part.clocks, baseline)
     return Transfers(delays, delays.spreads("transfer", delays.channel, baseline))
 
 
-def _sampled(logs: Logs, names: Collection[str], iteration: int, settings: SeparationSettings) -> dict[str, Ints]:
+def _sampled(
+    view: LogView, whole: Collection[int], names: Collection[str], iteration: int, settings: SeparationSettings
+) -> dict[str, Ints]:
     """Places that stand for all of a communicator, where it has more collectives an iteration than are looked at.
 
     They are spread evenly, so that of each communicator as many are compared; over those places alone, if they are
-    enough, that members have told of whose logs were not read whole: these need not be asked for again.
+    enough, that members have told of whose logs are not at hand ``whole``: these need not be asked for again.
     """
-    operators, sampled = logs.operators, dict[str, Ints]()
+    operators, sampled = view.operators, dict[str, Ints]()
     asked = np.isin(operators.communicator, [code for code, of in enumerate(operators.communicators) if of in names])
     groups = asked & ~operators.point_to_point
     ended = operators.ended[groups].sum() >= settings.told_share * groups.sum()
     most = settings.most_operators if ended else settings.most_without_ends
     told = operators.ended | (operators.next_ns != UNKNOWN)
     listed = (operators.iteration == iteration) & (operators.position != UNKNOWN)
-    apart = ~np.isin(operators.rank, sorted(logs.whole))
+    apart = ~np.isin(operators.rank, sorted(whole))
     for code in np.unique(operators.communicator[asked & listed]).tolist():
         on = np.flatnonzero(operators.communicator == code)
         at = on[listed[on]]
@@ -180,15 +183,15 @@ def _sampled(logs: Logs, names: Collection[str], iteration: int, settings: Separ
     return sampled
 
 
-def _met(logs: Logs, ranks: set[int], names: Collection[str], sampled: Mapping[str, Ints]) -> Wanted:
+def _met(view: LogView, ranks: set[int], names: Collection[str], sampled: Mapping[str, Ints]) -> Wanted:
     """What is wanted of communicators of the ranks, as far as it is known what they are: of collectives everybody's
     part, of sends and receives the ranks' own and their peers'; of what nobody has told of yet the ranks' own.
     """
-    operators, wanted = logs.operators, Wanted()
+    operators, wanted = view.operators, Wanted()
     groups = operators.groups
     peers = _peers(operators.take(operators.point_to_point & np.isin(operators.rank, sorted(ranks))))
     for name in names:
-        group = logs.job.members[name]
+        group = view.job.members[name]
         if name in groups:
             wanted.add(name, group, sampled.get(name))
         else:

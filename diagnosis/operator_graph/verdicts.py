@@ -99,7 +99,7 @@ def judge(
     all of them.
     """
     operators = logs.operators
-    end = end_times(logs, logs.clocks())
+    end = end_times(logs.view, logs.view.clocks)
     duration = np.where(end == UNKNOWN, np.nan, end - operators.call_ns)
     here, past = operators.iteration == iteration, np.isin(operators.iteration, sorted(set(baseline)))
     usual = logs.usual if logs.window else WindowStatistics.of_operators(operators.take(past), duration[past])

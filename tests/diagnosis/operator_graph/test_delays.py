@@ -23,13 +23,13 @@ Floats = npt.NDArray[np.float64]
 
 def fetched(job: Job, table: pa.Table) -> Logs:
     logs = Logs(job, tuple(sorted(set(table.column("iteration").to_pylist()))))
-    answered(logs.fetch_ended(job.ranks), table)
+    answered(logs.fetch_whole_with_peers(job.ranks), table)
     return logs
 
 
 def measured(training: Training, table: pa.Table | None = None) -> Delays:
     logs = fetched(training.job(), training.table() if table is None else table)
-    return measure(logs, logs.clocks(), training.baseline)
+    return measure(logs.view, logs.view.clocks, training.baseline)
 
 
 def irregular(delays: Delays, training: Training, rank: int) -> npt.NDArray[np.int64]:
@@ -120,7 +120,7 @@ def test_a_seldom_seen_operator_has_no_usual_duration() -> None:
 
 def test_no_rows_at_all() -> None:
     logs = fetched(three_ranks().job(), SCHEMA.empty_table())
-    delays = measure(logs, logs.clocks(), (0, 1, 2))
+    delays = measure(logs.view, logs.view.clocks, (0, 1, 2))
     assert len(delays.compute) == len(delays.exposed) == len(delays.awaited) == 0
 
 
@@ -163,7 +163,7 @@ def spans(delays: Delays, rank: int, iterations: Sequence[int]) -> list[int]:
 def test_what_is_beyond_the_usual_adds_up_to_the_iterations_excess(training: Training) -> None:
     logs = fetched(training.job(), training.table())
     baseline = training.baseline[1:]
-    delays = measure(logs, logs.clocks(), baseline)
+    delays = measure(logs.view, logs.view.clocks, baseline)
     for rank in training.programs:
         rows = irregular(delays, training, rank)
         excess = spans(delays, rank, [training.irregular])[0] - np.mean(spans(delays, rank, baseline))
@@ -198,7 +198,7 @@ def overlapping_logs(draw: st.DrawFn) -> tuple[Job, pa.Table]:
 
 def split(job: Job, table: pa.Table) -> tuple[Logs, Split]:
     logs = fetched(job, table)
-    return logs, measure(logs, Clocks("h", {"h": 0}, {"h": 0}), ()).spent
+    return logs, measure(logs.view, Clocks("h", {"h": 0}, {"h": 0}), ()).spent
 
 
 @given(overlapping_logs())
@@ -230,7 +230,7 @@ def test_an_offset_that_is_left_over_cancels_out() -> None:
         {0: [Compute(5), Collective("g")], 1: [Compute(10, extra_ms=30), Collective("g")]}, {"g": (0, 1)}, jitter=False
     )
     logs = fetched(training.job(), replace(training, offset_ns={1: 2 * MS}).table())
-    delays = measure(logs, Clocks("h0", {"h0": 0, "h1": 0}, {}), training.baseline)
+    delays = measure(logs.view, Clocks("h0", {"h0": 0, "h1": 0}, {}), training.baseline)
     assert in_ms(delays.wait[irregular(delays, training, 0)]) == [30]
     assert in_ms(delays.compute[irregular(delays, training, 1)]) == [30]
 
@@ -278,7 +278,7 @@ def test_without_ends_the_members_tell_when_an_operator_ended() -> None:
     training = three_ranks(slow_ms=40)
     table = training.table()
     complete, bare = fetched(training.job(), table), fetched(training.job(), without_ends(table, 0, 1, 2))
-    told, inferred = end_times(complete, complete.clocks()), end_times(bare, bare.clocks())
+    told, inferred = end_times(complete.view, complete.view.clocks), end_times(bare.view, bare.view.clocks)
     assert told.tolist() == complete.operators.end_ns.tolist()
     known = inferred != -1
     assert known.sum() == len(inferred) - 3  # nobody goes on after the last operator
@@ -298,7 +298,7 @@ def test_a_sender_that_goes_on_before_its_receiver_has_come_does_not_end_the_mes
     ]
     table = pa.Table.from_pylist([{**row, "end_ns": None} for row in rows], schema=SCHEMA)
     logs = fetched(Job("j", (Place(0, "h"), Place(1, "h")), (Communicator("pp", (0, 1)),)), table)
-    ends = end_times(logs, Clocks("h", {"h": 0}, {"h": 0}))
+    ends = end_times(logs.view, Clocks("h", {"h": 0}, {"h": 0}))
     assert ends[logs.operators.point_to_point].tolist() == [STARTED_NS + 20 * MS] * 2
 
 
@@ -313,7 +313,7 @@ def test_one_rank_without_ends_is_told_by_the_others() -> None:
 def test_the_members_of_an_unlisted_communicator_are_never_all_seen() -> None:
     training = three_ranks(slow_ms=40)
     logs = fetched(replace(training.job(), communicators=()), training.table())
-    delays = measure(logs, logs.clocks(), training.baseline)
+    delays = measure(logs.view, logs.view.clocks, training.baseline)
     assert np.isnan(delays.wait).all()
     assert np.isnan(delays.transfer).all()
     assert (delays.awaited == -1).all()
@@ -325,12 +325,12 @@ def test_a_hole_of_iterations_is_nobodys_compute() -> None:
     table = training.table()
     kept = table.filter(pc.invert(pc.is_in(table.column("iteration"), pa.array([4, 5, 6]))))
     logs = fetched(training.job(), kept)
-    parts = measure(logs, logs.clocks(), ()).spent
+    parts = measure(logs.view, logs.view.clocks, ()).spent
     first = (logs.operators.iteration == 7) & (logs.operators.position == 0)
     assert np.isnan(parts.compute[first]).all()
     assert float(np.nanmax(parts.compute)) <= 10 * MS
     bare = fetched(training.job(), without_ends(kept, 0, 1, 2))
-    assert float(np.nanmax(measure(bare, bare.clocks(), ()).spent.exposed)) <= 11 * MS
+    assert float(np.nanmax(measure(bare.view, bare.view.clocks, ()).spent.exposed)) <= 11 * MS
 
 
 def batch(send_peer_late_ms: int, recv_peer_late_ms: int) -> tuple[Job, pa.Table]:
@@ -396,7 +396,7 @@ def test_clocks_that_cannot_be_compared_tell_nobodys_wait() -> None:
     training = two_islands({})
     logs = fetched(training.job(), training.table())
     clocks = Clocks("h0", {"h0": 0, "h1": 0}, {}, {"h2": 0, "h3": 0}, {"h0": 0, "h1": 0, "h2": 2, "h3": 3})
-    delays = measure(logs, clocks, training.baseline)
+    delays = measure(logs.view, clocks, training.baseline)
     known, unknown = irregular(delays, training, 0), irregular(delays, training, 3)
     assert not np.isnan(delays.wait[known]).any()
     assert np.isnan(delays.wait[unknown]).all()

@@ -75,10 +75,10 @@ def test_of_a_communicators_places_only_those_not_at_hand_are_asked_for() -> Non
 def test_a_communicators_places_are_listed_by_one_iteration_of_one_rank() -> None:
     one, table = Logs(THREE_TIMES.job(), ITERATIONS), THREE_TIMES.table()
     got(one.fetch({"all": [0]}, {"all": [1]}), table=table, missing=[0])
-    assert got(one.fetch_listed({"all": [0, 1, 2]}, 5), table=table).needs == [Need((1,), (5,), "all")]
+    assert got(one.fetch_one_listing({"all": [0, 1, 2]}, 5), table=table).needs == [Need((1,), (5,), "all")]
     assert one.operators.position.tolist() == [0, 1, 2]
     assert got(one.fetch({"all": [1]}), table=table).needs == [Need((1,), ITERATIONS, "all")], "one iteration of it"
-    assert got(one.fetch_listed({"all": [1, 2]}, 5), table=table).needs == [], "who has it all has them"
+    assert got(one.fetch_one_listing({"all": [1, 2]}, 5), table=table).needs == [], "who has it all has them"
 
 
 def test_rows_that_come_twice_count_once() -> None:
@@ -155,17 +155,17 @@ def test_nothing_asked_is_nothing_missing() -> None:
 def test_clocks_are_those_of_the_ranks_at_hand() -> None:
     one = logs()
     got(one.fetch({None: [0, 1]}))
-    assert one.clock_of_rank == {0: "h0", 1: "h1"}
-    assert (one.clocks().reference, dict(one.clocks().offset_ns)) == ("h0", {"h0": 0, "h1": 2 * MS})
+    assert one.view.clock_of_rank == {0: "h0", 1: "h1"}
+    assert (one.view.clocks.reference, dict(one.view.clocks.offset_ns)) == ("h0", {"h0": 0, "h1": 2 * MS})
 
 
 def test_the_clock_of_a_rank_that_did_not_answer_is_no_reference() -> None:
     one = logs()
     got(one.fetch({None: [0, 1]}), missing=[0])
-    assert one.clocks().reference == "h1"
+    assert one.view.clocks.reference == "h1"
     nobody = logs()
     got(nobody.fetch({None: [0, 1]}), missing=[0, 1])
-    assert dict(nobody.clocks().offset_ns) == {"h0": 0}
+    assert dict(nobody.view.clocks.offset_ns) == {"h0": 0}
 
 
 def test_beside_rows_statistics_of_the_window_are_asked_for() -> None:
@@ -202,7 +202,7 @@ def test_where_ends_are_not_logged_rows_take_the_place_of_statistics() -> None:
     at = TABLE.schema.get_field_index("end_ns")
     bare = TABLE.set_column(at, "end_ns", pa.nulls(len(TABLE), pa.int64()))
     one = Logs(TRAINING.job(), (7,), window=(3, 4, 5))
-    got(one.fetch_ended([2]), table=bare)
+    got(one.fetch_whole_with_peers([2]), table=bare)
     assert one.window == ()
     assert set(one.operators.iteration.tolist()) == set(ITERATIONS)
     assert one.whole == {2}
@@ -211,10 +211,10 @@ def test_where_ends_are_not_logged_rows_take_the_place_of_statistics() -> None:
 
 def test_where_ends_are_not_logged_what_others_share_is_asked_for_too() -> None:
     one, bare = logs(), logs()
-    assert got(one.fetch_ended([2])).ranks == {2}
+    assert got(one.fetch_whole_with_peers([2])).ranks == {2}
     at = TABLE.schema.get_field_index("end_ns")
     without = TABLE.set_column(at, "end_ns", pa.nulls(len(TABLE), pa.int64()))
-    asked = got(bare.fetch_ended([2]), table=without)
+    asked = got(bare.fetch_whole_with_peers([2]), table=without)
     assert asked.needs[0] == Need((2,), ITERATIONS)
     assert Need((0, 1), ITERATIONS, "all") in asked.needs[1:]
     assert bare.whole == {2}
@@ -223,7 +223,7 @@ def test_where_ends_are_not_logged_what_others_share_is_asked_for_too() -> None:
 
 def test_a_part_holds_some_ranks_rows_and_everybodys_of_some_communicators() -> None:
     one = logs()
-    assert one.part([2], ["a"]) is one
+    assert one.part([2], ["a"]) is one.view
     one.narrow = True
     got(one.fetch({None: [0], "all": [1, 2]}))
     part = one.part([2], ["a"])

@@ -39,8 +39,8 @@ def log(*, behind_ms: float, slow_ms: float, spacing_ms: float = 1.0) -> pa.Tabl
 
 def measured(table: pa.Table) -> Delays:
     logs = Logs(JOB, tuple(range(IRREGULAR + 2)))
-    answered(logs.fetch_ended(JOB.ranks), table)
-    return measure(logs, logs.clocks(), BASELINE)
+    answered(logs.fetch_whole_with_peers(JOB.ranks), table)
+    return measure(logs.view, logs.view.clocks, BASELINE)
 
 
 def walked(table: pa.Table) -> Walk:
