@@ -35,13 +35,17 @@ class AnswerParts(Generic[Part]):
     _waiting_bytes: int = 0
     _given: set[_Whose] = field(default_factory=set)
 
+    def __contains__(self, message: Message) -> bool:
+        """Whether ``add`` would pass over a message. Raises ``WrongSchema``."""
+        return self._has(*_whose(message))
+
     def add(self, message: Message, part: Part) -> WholeAnswer[Part] | None:
         """Take ``part``, which is what to hold of a message; give out the answer that it makes whole.
 
         A part that has come before is passed over. Raises ``WrongSchema`` where the message does not say which it is.
         """
         whose, number = _whose(message)
-        if whose in self._given or number in self._waiting.get(whose, ()):
+        if self._has(whose, number):
             return None
         size = len(message.value or b"")
         parts = self._waiting.setdefault(whose, {})
@@ -54,6 +58,9 @@ class AnswerParts(Generic[Part]):
         while self._waiting_bytes > self.most_bytes:
             self._let_go(next(iter(self._waiting)))
         return None
+
+    def _has(self, whose: _Whose, number: int) -> bool:
+        return whose in self._given or number in self._waiting.get(whose, ())
 
     def _let_go(self, whose: _Whose) -> int:
         """Hold an answer's parts no longer; how many bytes they were."""

@@ -35,9 +35,11 @@ def test_an_answer_is_given_out_once_it_is_whole_and_its_parts_in_their_order() 
 def test_of_a_part_that_comes_again_the_first_counts() -> None:
     parts = AnswerParts[str]()
     assert [parts.add(part(0), each) for each in "ab"] == [None, None]
+    assert [part(number) in parts for number in (0, 1)] == [True, False]
     whole = parts.add(part(1), "c")
     assert whole is not None
     assert whole.parts == ("a", "c")
+    assert [part(number) in parts for number in (0, 1)] == [True, True]
     assert [parts.add(part(number), "again") for number in (0, 1)] == [None, None]
 
 
