@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
+
 from offbeat import wiring
 from offbeat.settings import Settings
+from schemas.answer_parts import AnswerParts
 from schemas.catalogue import JOBS, LOG_REQUESTS, NIC_EPOCHS
 from schemas.errors import InputError
 from schemas.log_answers import REQUEST_ID, AnswerHeaders
@@ -42,19 +45,19 @@ class Fetched:
     silent: set[int]
     rows: list[dict[str, Any]] = field(default_factory=list)
     outcomes: dict[str, str] = field(default_factory=dict)
-    _parts: dict[str, set[int]] = field(default_factory=dict)
+    _parts: AnswerParts[pa.RecordBatch] = field(default_factory=AnswerParts)
 
     def take(self, answer: Message) -> None:
-        """Take a part of an answer; one that comes twice counts once. Raises ``MessageError`` for a bad one."""
-        headers = AnswerHeaders.of(answer)
-        seen = self._parts.setdefault(headers.host, set())
-        if headers.part in seen:
+        """Take a part of an answer; the first whole one of a host counts. Raises ``MessageError`` for a bad one."""
+        if AnswerHeaders.of(answer).host in self.outcomes:
             return
-        seen.add(headers.part)
-        self.rows += [{**row, "host": headers.host} for row in decode(answer, NIC_EPOCHS).to_pylist()]
-        if len(seen) == headers.parts:
-            self.outcomes[headers.host] = headers.outcome
-            self.silent -= set(headers.ranks)
+        whole = self._parts.add(answer, decode(answer, NIC_EPOCHS))
+        if whole is None:
+            return
+        said = whole.headers
+        self.rows += [{**row, "host": said.host} for part in whole.parts for row in part.to_pylist()]
+        self.outcomes[said.host] = said.outcome
+        self.silent -= set(said.ranks)
 
 
 def fetch(settings: Settings, asked: Asked, *, within_s: float) -> Fetched:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from producers.log_store import Rows, Spans
 from producers.next_calls import with_next_calls
 from producers.row_query import RowQuery
 from schemas import catalogue
+from schemas.answer_parts import AnswerParts, WholeAnswer
 from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL, REQUEST_ID, AnswerHeaders
 from schemas.log_requests import ROWS
 from schemas.message import Message, decode
@@ -45,6 +46,9 @@ Stretch = tuple[int, int]
 
 _DECODED = 64
 """Answers of which the rows are held decoded: a search asks for the same ones again and again."""
+
+_REQUESTED = 4
+"""Requests that are held decoded: the hosts that answer one do so together, and the next one waits for it."""
 
 _OVERHEAD_BYTES = 1024
 """What a record takes in memory beside its bytes."""
@@ -71,15 +75,6 @@ class Room:
         return found
 
 
-class _Whose(NamedTuple):
-    """What a part belongs to."""
-
-    topic: str
-    producer: str
-    watermark: str
-    answer: AnswerHeaders
-
-
 @dataclass
 class KeptLogs:
     """The logs of one job, a ``LogStore`` over what ``take`` was given, and over what agents keep.
@@ -97,15 +92,18 @@ class KeptLogs:
     let_go: int = -1
     asked: set[Place] = field(default_factory=set)
     gone: set[Place] = field(default_factory=set)
-    _requests: dict[str, dict[Asked, dict[str, Any]]] = field(default_factory=dict)
-    _parts: dict[_Whose, dict[int, Message]] = field(default_factory=lambda: defaultdict(dict))
+    _requests: dict[str, list[Message]] = field(default_factory=lambda: defaultdict(list))
+    _parts: AnswerParts[Message] = field(init=False)
+    _answers_to: dict[str, list[WholeAnswer[Message]]] = field(default_factory=lambda: defaultdict(list))
     _spans: dict[int, list[Ints]] = field(default_factory=lambda: defaultdict(list))
-    _answers: list[list[Message]] = field(default_factory=list)
+    _answers: list[WholeAnswer[Message]] = field(default_factory=list)
     _answer_of: dict[Place, int] = field(default_factory=dict)
     _whole: dict[int, set[Stretch]] = field(default_factory=lambda: defaultdict(set))
 
     def __post_init__(self) -> None:
+        self._parts = AnswerParts(self.room.most_bytes)
         self._decoded = lru_cache(_DECODED)(self._decode)
+        self._requested = lru_cache(_REQUESTED)(self._decode_request)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -116,15 +114,10 @@ class KeptLogs:
 
         One that finds no room is not taken, and counted. Raises ``MessageError`` for a bad one.
         """
-        if self.room.take(len(message.value or b"") + _OVERHEAD_BYTES, _FOR_LOGS):
-            if message.topic == catalogue.LOG_REQUESTS.name:
-                for row in decode(message, catalogue.LOG_REQUESTS).to_pylist():
-                    self._requests.setdefault(row["request_id"], {})[_asked(row)] = row  # it may be asked again
-            elif message.topic in _ANSWERS:
-                self._take_part(message)
-        else:
-            self.room.refused += 1
-            self._requests.pop(message.headers.get(REQUEST_ID, ""), None)  # of its answer a part would be missing
+        if message.topic == catalogue.LOG_REQUESTS.name:
+            self._take_request(message)
+        elif message.topic in _ANSWERS:
+            self._take_part(message)
 
     def take_summaries(self, batch: pa.RecordBatch) -> None:
         """Take a batch of iteration_summaries: when ranks began and ended iterations.
@@ -151,17 +144,15 @@ class KeptLogs:
 
     def answers_to(self, request_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Message] | None:
         """What this very request was answered; None where it was another one, or is no longer known."""
-        known = self._requests.get(request_id)
-        if known is None or known.keys() != {_asked(row) for row in rows}:
+        if self._requested(request_id) != {_asked(row) for row in rows}:
             return None
-        kept = {whose: parts for whose, parts in self._parts.items() if whose.answer.request_id == request_id}
-        found = [part for parts in kept.values() for part in parts.values()]
+        answers = self._answers_to.get(request_id, [])
         if self.folder is not None:  # what did not come then may be there
-            answers = {whose.answer for whose, parts in kept.items() if len(parts) == whose.answer.parts}
-            answered = {rank for answer in answers if answer.outcome == COMPLETE for rank in answer.ranks}
+            complete = (answer.headers for answer in answers if answer.headers.outcome == COMPLETE)
+            answered = {rank for headers in complete for rank in headers.ranks}
             if not answered >= {rank for row in rows for rank in row["ranks"] or ()}:
                 return None
-        return found
+        return [part for answer in answers for part in answer.parts]
 
     def advance(self) -> bool:
         """Nothing more comes."""
@@ -205,39 +196,64 @@ class KeptLogs:
             for rank, rows, whole in self.folder.rows(iteration, ranks):
                 yield (rank, iteration), rows, whole
 
-    def _take_part(self, message: Message) -> None:
-        headers = AnswerHeaders.of(message)
-        producer, watermark = (message.headers.get(name, "") for name in ("producer", "watermark_ns"))
-        whose = _Whose(message.topic, producer, watermark, headers.answer)
-        kept = self._parts[whose]
-        kept.setdefault(headers.part, message)
-        if len(kept) < headers.parts or message.topic != catalogue.COMM_OPS.name:
-            return
-        if not headers.request_id or headers.outcome == COMPLETE:
-            self._keep(headers, [kept[number] for number in sorted(kept)])
-        if not headers.request_id:
-            del self._parts[whose]
+    def _take_request(self, message: Message) -> None:
+        asked: dict[str, set[Asked]] = defaultdict(set)
+        for row in decode(message, catalogue.LOG_REQUESTS).to_pylist():
+            asked[row["request_id"]].add(_asked(row))
+        fresh = [request_id for request_id, rows in asked.items() if not rows <= self._requested(request_id)]
+        if fresh and self._found_room(message):
+            for request_id in fresh:
+                self._requests[request_id].append(message)
+            self._requested.cache_clear()
 
-    def _keep(self, answer: AnswerHeaders, messages: list[Message]) -> None:
+    def _take_part(self, message: Message) -> None:
+        if message in self._parts:
+            return
+        if not self._found_room(message):
+            if self._requests.pop(message.headers.get(REQUEST_ID, ""), None):  # of its answer a part would be missing
+                self._requested.cache_clear()
+            return
+        answer = self._parts.add(message, message)
+        if answer is None:
+            return
+        request_id = answer.headers.request_id
+        if request_id:
+            self._answers_to[request_id].append(answer)
+        if message.topic == catalogue.COMM_OPS.name and (not request_id or answer.headers.outcome == COMPLETE):
+            self._keep(answer)
+
+    def _found_room(self, message: Message) -> bool:
+        """Take what a record is held in; where it is not there it is counted."""
+        found = self.room.take(len(message.value or b"") + _OVERHEAD_BYTES, _FOR_LOGS)
+        self.room.refused += not found
+        return found
+
+    def _keep(self, answer: WholeAnswer[Message]) -> None:
         """Keep an answer for the blocks of it that are whole, a rank and an iteration each."""
-        here = set(_places(messages))
-        if answer.request_id:
-            wanted = self._asked_whole(answer)
+        here = set(_places(answer.parts))
+        if answer.headers.request_id:
+            wanted = self._asked_whole(answer.headers)
             for rank, stretches in wanted.items():
                 self._whole[rank] |= stretches
             here = {place for place in here if _within(place, wanted)}
         for place in here:
             self._answer_of.setdefault(place, len(self._answers))
-        self._answers.append(messages)
+        self._answers.append(answer)
 
     def _decode(self, answer: int) -> dict[Place, pa.Table]:
         """The blocks of an answer; it was decoded when it was taken, so it can be."""
-        return dict(_blocks(_table(self._answers[answer])))
+        return dict(_blocks(_table(self._answers[answer].parts)))
+
+    def _decode_request(self, request_id: str) -> frozenset[Asked]:
+        """What was asked for under an id; it was decoded when it was taken, so it can be."""
+        messages = self._requests.get(request_id, ())
+        rows = (row for message in messages for row in decode(message, catalogue.LOG_REQUESTS).to_pylist())
+        return frozenset(_asked(row) for row in rows if row["request_id"] == request_id)
 
     def _asked_whole(self, answer: AnswerHeaders) -> Mapping[int, set[Stretch]]:
         """Iterations, by rank, that a request asked for without leaving anything of them out."""
         wanted: dict[int, set[Stretch]] = defaultdict(set)
-        for row in self._requests.get(answer.request_id, {}).values():
+        for row in map(dict, self._requested(answer.request_id)):
             if row["what"] == ROWS and not any(row[name] for name in _FILTERS):
                 for rank in set(answer.ranks) & set(row["ranks"]):
                     wanted[rank].add((row["iteration_from"], row["iteration_to"]))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.operator_graph.needs import Answer, Needs
 from schemas import catalogue
+from schemas.answer_parts import AnswerParts
 from schemas.log_answers import OVERWRITTEN, UNREACHABLE, AnswerHeaders
 from schemas.log_requests import ROWS
 from schemas.message import Message, decode, encode
@@ -43,7 +43,7 @@ class Fetch:
     missing: set[int] = field(default_factory=set)
     bytes: int = 0
     _awaited: dict[str, set[int]] = field(init=False)
-    _parts: dict[_Whose, dict[int, tuple[pa.RecordBatch, int]]] = field(default_factory=dict)
+    _parts: AnswerParts[pa.RecordBatch] = field(default_factory=AnswerParts)
     _taken: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {name: [] for name in ANSWERS})
 
     def __post_init__(self) -> None:
@@ -88,25 +88,17 @@ class Fetch:
         Raises ``MessageError`` where it does not say for which ranks, how completely, or in which part of how many.
         """
         batch = decode(message, ANSWERS[message.topic])
-        headers = AnswerHeaders.of(message)
-        ranks = set(headers.ranks) & self._awaited[message.topic]
-        if not ranks:
-            return
-        whose = _Whose(message.topic, message.headers.get("producer", ""), headers.answer)
-        parts = self._parts.setdefault(whose, {})
-        parts.setdefault(headers.part, (batch, len(message.value or b"")))
-        if len(parts) < headers.parts:
+        ranks = set(AnswerHeaders.of(message).ranks) & self._awaited[message.topic]
+        whole = self._parts.add(message, batch) if ranks else None
+        if whole is None:
             return
         self._awaited[message.topic] -= ranks
-        if headers.outcome != UNREACHABLE:
-            self.bytes += sum(size for _, size in parts.values())
-        if headers.outcome in UNKNOWN_OUTCOMES:
-            if message.topic == catalogue.COMM_OPS.name:
-                self.missing |= ranks
-            return
-        for rows, _ in parts.values():
-            own = pc.is_in(rows.column("rank"), pa.array(sorted(ranks), pa.int32()))
-            self._taken[message.topic].append(rows.filter(own))
+        if whole.headers.outcome != UNREACHABLE:
+            self.bytes += whole.bytes
+        if whole.headers.outcome not in UNKNOWN_OUTCOMES:
+            self._taken[message.topic] += [_of(part, ranks) for part in whole.parts]
+        elif message.topic == catalogue.COMM_OPS.name:
+            self.missing |= ranks
 
     def unreachable(self, now_ns: int) -> Iterator[Message]:
         """What is published at the deadline on behalf of those that did not answer."""
@@ -135,9 +127,7 @@ def stretches(iterations: Sequence[int]) -> Iterator[tuple[int, int]]:
             first = index + 1
 
 
-class _Whose(NamedTuple):
-    """Which answer a part belongs to: a host has one a topic and outcome, and may cut a repeated one differently."""
-
-    topic: str
-    producer: str
-    answer: AnswerHeaders
+def _of(rows: pa.RecordBatch, ranks: set[int]) -> pa.RecordBatch:
+    """The rows of some ranks; without a copy where those are all, as they mostly are."""
+    own = pc.is_in(rows.column("rank"), pa.array(sorted(ranks), pa.int32()))
+    return rows if pc.all(own).as_py() else rows.filter(own)

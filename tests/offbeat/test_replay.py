@@ -145,7 +145,11 @@ def test_late_answers_are_read_and_rows_of_later_iterations_are_not(monkeypatch:
     assert answers
     assert unasked
     whole = of_window(monkeypatch, {}).logs.room.held_bytes
-    late = [replace(message, timestamp_ns=NOW_NS - 1, offset=9) for message in (*answers, *unasked)]
+    again = {"producer": "started again"}
+    late = [
+        replace(message, timestamp_ns=NOW_NS - 1, offset=9, headers={**message.headers, **again})
+        for message in (*answers, *unasked)
+    ]
     times = {catalogue.COMM_OPS.name: END_NS + pasts.LOGGED_LATER_NS - 1}
     assert of_window(monkeypatch, times).logs.room.held_bytes == whole
     taken = of_window(monkeypatch, times, *late).logs.room.held_bytes - whole

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from schemas.catalogue import COMM_OPS, LOG_REQUESTS, OPERATOR_WINDOWS
 from schemas.errors import MessageError
 from schemas.message import Message, decode, encode
 from streams.log_fetch import Fetch, stretches
+from tests.schemas.memory import allocating_at_most
 
 
 def fetch(*ranks: int) -> Fetch:
@@ -88,6 +90,17 @@ def test_rows_of_ranks_that_nobody_asked_for_are_left_out() -> None:
     nothing = fetch(0)
     nothing.take(answer([7, 8], [(7, 1)]))
     assert (nothing.done, nothing.bytes) == (False, 0)
+
+
+def test_rows_are_held_once_and_only_those_that_are_wanted() -> None:
+    many = answer(range(10), ((number % 10, number) for number in range(20_000)))
+    size = decode(many, COMM_OPS).nbytes
+    with allocating_at_most(round(1.5 * size)):
+        fetch(*range(10)).take(many)
+    one, before = fetch(0), pa.total_allocated_bytes()
+    one.take(many)
+    assert len(taken(one)) == 2_000
+    assert pa.total_allocated_bytes() - before < 0.5 * size
 
 
 @pytest.mark.parametrize("outcome", ["unreachable", "overwritten"])
