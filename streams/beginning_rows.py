@@ -7,7 +7,7 @@ from typing import Any
 
 from diagnosis.irregularity.beginning import Compared, Standing
 from diagnosis.irregularity.like_ranks import Slow
-from diagnosis.irregularity.monitor import DEGRADATION
+from diagnosis.irregularity.run import DEGRADATION
 from diagnosis.job import Job
 from streams.doubling import is_doubled
 from streams.findings import cleared, device_rows, shared_evidence

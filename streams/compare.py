@@ -25,7 +25,7 @@ from streams.doubling import is_doubled
 from streams.findings import cleared
 from streams.over import forget_retired
 
-FORMAT = "compare/7"
+FORMAT = "compare/8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ class Compare:
             Course.from_state(settings.course, state["course"]),
             Comparer.from_state(settings.rules, settings.metric, settings.slow, state["comparer"]),
             hung=state["hung"],
-            hangs=state.get("hangs", 0),
-            hang_cause=state.get("hang_cause"),
+            hangs=state["hangs"],
+            hang_cause=state["hang_cause"],
             counted=state["counted"],
             heard_ns=state["heard_ns"],
         )

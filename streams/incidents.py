@@ -9,7 +9,7 @@ from typing import Any
 from diagnosis.incidents.evidence import Evidence, Incident
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings
-from diagnosis.irregularity.monitor import FLUCTUATION
+from diagnosis.irregularity.run import FLUCTUATION
 from diagnosis.job import Job
 from schemas import catalogue
 from schemas.message import Message, decode, encode
@@ -18,7 +18,7 @@ from schemas.topic import Topic
 from streams.identity import identity
 from streams.over import forget_retired
 
-FORMAT = "incidents/4"
+FORMAT = "incidents/5"
 
 
 class Incidents:
@@ -92,7 +92,7 @@ class Incidents:
 
     def _from_bytes(self, saved: bytes) -> tuple[IncidentJoiner, set[str], set[str]]:
         state = json.loads(saved)
-        joiner, over = IncidentJoiner.from_state(state, _incident_id, self._settings), set(state.get("over", ()))
+        joiner, over = IncidentJoiner.from_state(state, _incident_id, self._settings), set(state["over"])
         return joiner, joiner.methods - over, over
 
 

@@ -29,7 +29,7 @@ from streams.over import forget_retired
 
 log = logging.getLogger(__name__)
 
-FORMAT = "monitor/6"
+FORMAT = "monitor/7"
 
 MOST_SKIPPED = 1000
 """Iterations that numbers may leave out on the word of one pivot; a wrong number must not pass for all before it."""
@@ -58,7 +58,7 @@ class _Watched:
     """One job: its monitor, the iterations that not all pivots have reported yet, who reported the last one judged.
 
     ``ended`` are the pivots whose logs have ended: nobody waits for them. ``beginning``: its first iterations.
-    ``heard_ns``: when anything came of it; None after a restart from the state of a build that did not note it.
+    ``heard_ns``: when anything came of it; None: nothing has.
     """
 
     monitor: IterationMonitor
@@ -241,7 +241,7 @@ class Monitor:
         monitor = IterationMonitor.from_state(state["monitor"], self._settings)
         beginning = Beginning.from_state(self._like_ranks, state["beginning"])
         reporters, ended = set(state["reporters"]), set(state["ended"])
-        return _Watched(monitor, beginning, pending, state["closed"], reporters, ended, state.get("heard_ns"))
+        return _Watched(monitor, beginning, pending, state["closed"], reporters, ended, state["heard_ns"])
 
     def _compared(
         self, message: Message, batch: pa.RecordBatch, beginning: Beginning, job: Job

@@ -8,7 +8,7 @@ from typing import Any
 from diagnosis.collective.comparing import Compared
 from diagnosis.collective.verdict import Verdict
 from diagnosis.incidents.evidence import hangs
-from diagnosis.irregularity.monitor import Run
+from diagnosis.irregularity.run import Run
 from diagnosis.job import Job
 from diagnosis.topology import Device
 from streams.findings import device_rows, shared_evidence

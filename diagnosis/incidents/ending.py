@@ -8,7 +8,7 @@ from dataclasses import replace
 from diagnosis.incidents import spans
 from diagnosis.incidents.evidence import Evidence, Incident, hangs
 from diagnosis.incidents.memory import Memory
-from diagnosis.irregularity.monitor import DEGRADATION
+from diagnosis.irregularity.run import DEGRADATION
 
 
 def is_about(over: Evidence, incident: Incident) -> bool:

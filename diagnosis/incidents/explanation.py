@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diagnosis.incidents.evidence import Incident, hangs
-from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION
+from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION
 from diagnosis.job import Job
 from diagnosis.topology import are_switches
 

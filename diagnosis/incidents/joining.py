@@ -21,7 +21,7 @@ from diagnosis.incidents.ending import after_clearing, is_about
 from diagnosis.incidents.evidence import Evidence, Incident, evidence_from_state, evidence_to_state, hangs
 from diagnosis.incidents.memory import MOST_FINDINGS, Memory
 from diagnosis.incidents.moments import MomentSettings, momentary
-from diagnosis.irregularity.monitor import DEGRADATION
+from diagnosis.irregularity.run import DEGRADATION
 
 _HOSTS = "host_slow"
 _UNEVEN = "imbalance"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from diagnosis.incidents.agreement import compatible
 from diagnosis.incidents.evidence import DeviceRef, Evidence, Ranks, Run, hangs
 from diagnosis.incidents.spans import run_of
-from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION, SPIKE
+from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
 
 _Culprit = tuple[str, str | None, str | None, Ranks, tuple[DeviceRef, ...]]
 """Whom a method names, and for what: findings that are alike in this are about the same."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from diagnosis.incidents.agreement import compatible
 from diagnosis.incidents.evidence import Evidence, Run, Span
-from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION
+from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION
 
 _MOST_RUNS = 200
 _MOST_SINCE = 200

@@ -17,10 +17,7 @@ from statistics import median_low
 from typing import Any, Literal
 
 from diagnosis.irregularity.fluctuation import FluctuationSettings, Recurrence, recurrence
-
-SPIKE = "abnormal_spike"
-FLUCTUATION = "performance_fluctuation"
-DEGRADATION = "persistent_degradation"
+from diagnosis.irregularity.run import Plateau, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,74 +53,6 @@ class MonitorSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Irregular iterations with at most a short break between them: one fault's footprint in time.
-
-    The last is the ``ordinal``-th of them and the ``in_a_row``-th without a break; since it came
-    ``regular_since`` regular ones. ``degraded``: so many came in a row that it is a degradation.
-
-    ``period``: they come again after so many iterations, and the break may be as long; from ``recurs_from`` times the
-    expected on an iteration is one of them.
-
-    ``level_length`` of them make its level, ``level_ns`` in all beyond the expected, and ``step_length`` are on a step
-    above it, ``step_ns`` in all, since ``step_first``; ``on_step`` is whether the last one is. ``below`` are the latest
-    iterations on the level, ``above`` those on the step; a late step is compared with ``below_step``.
-    """
-
-    first: int
-    last: int
-    ordinal: int
-    in_a_row: int
-    excess_ns: int
-    baseline: tuple[int, ...]
-    regular_since: int = 0
-    degraded: bool = False
-    level_ns: int = 0
-    level_length: int = 0
-    step_ns: int = 0
-    step_length: int = 0
-    step_first: int | None = None
-    on_step: bool = False
-    below: tuple[int, ...] = ()
-    above: tuple[int, ...] = ()
-    below_step: tuple[int, ...] = ()
-    period: float | None = None
-    recurs_from: float | None = None
-
-    @property
-    def step_ordinal(self) -> int:
-        """How many iterations have been on the step that the last one is on; 0: it is on none."""
-        return self.step_length if self.on_step else 0
-
-    @property
-    def step_from(self) -> int | None:
-        """The first iteration on the step that the last one is on; None: it is on none."""
-        return self.step_first if self.on_step else None
-
-    @property
-    def step_excess_ns(self) -> int | None:
-        """What the iterations on that step lost."""
-        return self.step_ns if self.on_step else None
-
-    @property
-    def compared_with(self) -> tuple[int, ...]:
-        """The iterations that a search of the last one compares with."""
-        return self.below_step if self.on_step and self.below_step else self.baseline
-
-    @property
-    def comes_every(self) -> float | None:
-        """After how many iterations a fluctuation comes again; None: it is none."""
-        return self.period if self.pattern == FLUCTUATION else None
-
-    @property
-    def pattern(self) -> str:
-        """What the run is called (Holmes 3.1.1 to 3.1.3)."""
-        if self.degraded:
-            return DEGRADATION
-        return SPIKE if self.period is None else FLUCTUATION
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
     """What one iteration is; ``irregular`` and ``expected_ns`` are None where that cannot be told.
 
@@ -146,9 +75,7 @@ class Judgement:
 
 @dataclass
 class IterationMonitor:
-    """Judges the iterations of one job one after the other by how long each was; ``first`` is the first that came, None
-    where that was before states told it.
-    """
+    """Judges the iterations of one job one after the other by how long each was; ``first`` is the first that came."""
 
     settings: MonitorSettings = field(default_factory=MonitorSettings)
     first: int | None = None
@@ -190,11 +117,11 @@ class IterationMonitor:
             self.run = replace(run, period=period, recurs_from=since)
             self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, delta, self.run, scatter_ns=scatter_ns)
-        of = self._dips_from(duration_ns, expected)
-        if of is None or self._learns_all:
+        dipped_run = self._dips_from(duration_ns, expected)
+        if dipped_run is None or self._learns_all:
             self._learn(iteration, duration_ns)
-        if of is not None and of.degraded:
-            self.run = replace(of, excess_ns=of.excess_ns + max(0, duration_ns - expected))
+        if dipped_run is not None and dipped_run.degraded:
+            self.run = replace(dipped_run, excess_ns=dipped_run.excess_ns + max(0, duration_ns - expected))
             return Judgement(iteration, duration_ns, expected, False, delta, self.run)
         quiet = self._counts_as_quiet()
         if self.run is None:
@@ -226,10 +153,10 @@ class IterationMonitor:
         run = state["run"]
         return cls(
             settings=settings,
-            first=state.get("first"),  # states of earlier builds have none
+            first=state["first"],
             seen=state["seen"],
             baseline=deque((iteration, duration) for iteration, duration in state["baseline"]),
-            run=_run(run) if run else None,
+            run=Run.from_state(run) if run else None,
             regular_in_a_row=state["regular_in_a_row"],
             recent=deque(state["recent"]),
         )
@@ -288,9 +215,10 @@ class IterationMonitor:
         dips below it now and then. It is not learned, nor a sign that a degradation is over.
         """
         run = self.run
-        if run is None or duration_ns <= expected_ns + self.settings.plain_share * run.level_ns / run.level_length:
+        if run is None:
             return None
-        return run
+        usual_excess_ns = run.level.excess_ns / run.level.length
+        return run if duration_ns > expected_ns + self.settings.plain_share * usual_excess_ns else None
 
     def _forget_outliers(self) -> None:
         """Drop what was learned before anything could be judged and is too long beside the rest of it; of three nothing
@@ -310,28 +238,25 @@ class IterationMonitor:
     def _extended(self, iteration: int, duration_ns: int, expected_ns: int) -> Run:
         run, excess_ns, share = self.run, duration_ns - expected_ns, self.settings.plain_share
         if run is None:
-            baseline = self._plain_baseline(expected_ns + int(share * excess_ns))
-            below = (iteration,)
-            return Run(iteration, iteration, 1, 1, excess_ns, baseline, level_ns=excess_ns, level_length=1, below=below)
+            return Run.begun(iteration, excess_ns, self._plain_baseline(expected_ns + int(share * excess_ns)))
         in_a_row = run.in_a_row + 1
         extended = replace(
-            run,
+            self._on_its_plateau(run, iteration, duration_ns, expected_ns),
             last=iteration,
             ordinal=run.ordinal + 1,
             in_a_row=in_a_row,
             excess_ns=run.excess_ns + excess_ns,
             regular_since=0,
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
-            **self._level(run, iteration, duration_ns, expected_ns),
         )
         if run.period is not None and not extended.degraded:  # between its peaks the job is as usual, and ranks drift
             return replace(extended, baseline=self._plain_baseline(expected_ns + int(share * excess_ns)))
-        return replace(extended, below_step=extended.below) if self._is_late(extended) else extended
+        return replace(extended, below_step=extended.level.latest) if self._is_late(extended) else extended
 
     def _is_late(self, run: Run) -> bool:
         """Whether a run's last iteration is on a step, and what that is compared with may be overwritten by now."""
         oldest = min(run.compared_with, default=run.last)
-        return run.on_step and run.last - oldest >= self.settings.reach and len(run.below) >= self._enough
+        return run.on_step and run.last - oldest >= self.settings.reach and len(run.level.latest) >= self._enough
 
     def _plain_baseline(self, longest_ns: int) -> tuple[int, ...]:
         """The iterations of the baseline that lasted no longer: of a fault just around delta some pass for regular, and
@@ -341,30 +266,19 @@ class IterationMonitor:
         enough = len(plain) >= min(self.settings.least_baseline, len(self.baseline))
         return plain if enough else tuple(iteration for iteration, _ in self.baseline)
 
-    def _level(self, run: Run, iteration: int, duration_ns: int, expected_ns: int) -> dict[str, Any]:
-        """Where a run's next irregular iteration belongs: to its level, the step above it, or a new one above all.
+    def _on_its_plateau(self, run: Run, iteration: int, duration_ns: int, expected_ns: int) -> Run:
+        """A run with its next irregular iteration on the level, on the step above it, or on a new one above all.
 
         Counting goes on when a step comes again, so that spikes in a degradation are few steps, not many.
         """
         excess_ns, window = duration_ns - expected_ns, self.settings.window
 
-        def beyond(total_ns: int, length: int) -> bool:
-            return duration_ns > self.settings.step_delta * (expected_ns + total_ns // length)
+        def beyond(plateau: Plateau) -> bool:
+            return duration_ns > self.settings.step_delta * (expected_ns + plateau.excess_ns // plateau.length)
 
-        if not beyond(run.level_ns, run.level_length):
-            level = {"level_ns": run.level_ns + excess_ns, "level_length": run.level_length + 1}
-            return {**level, "on_step": False, "below": (*run.below, iteration)[-window:]}
-        if run.step_length and not beyond(run.step_ns, run.step_length):
-            step = {"step_ns": run.step_ns + excess_ns, "step_length": run.step_length + 1}
-            return {**step, "on_step": True, "above": (*run.above, iteration)[-window:]}
-        step = {"step_ns": excess_ns, "step_length": 1, "step_first": iteration}
-        above = {**step, "on_step": True, "above": (iteration,), "below_step": ()}
-        if not run.step_length:
-            return above
-        return {"level_ns": run.step_ns, "level_length": run.step_length, "below": run.above, **above}
-
-
-def _run(state: Mapping[str, Any]) -> Run:
-    """What ``asdict`` made of a run, as JSON gives it back; states of earlier builds lack some fields."""
-    fields: dict[str, Any] = {name: tuple(of) if isinstance(of, list) else of for name, of in state.items()}
-    return Run(**fields)
+        if not beyond(run.level):
+            return replace(run, level=run.level.with_next(iteration, excess_ns, window), on_step=False)
+        if run.step is not None and not beyond(run.step):
+            return replace(run, step=run.step.with_next(iteration, excess_ns, window), on_step=True)
+        step = Plateau.begun(iteration, excess_ns)
+        return replace(run, level=run.step or run.level, step=step, on_step=True, below_step=())

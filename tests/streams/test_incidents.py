@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.joining import JoiningSettings
-from diagnosis.irregularity.monitor import DEGRADATION as PERSISTENT
-from diagnosis.irregularity.monitor import FLUCTUATION
+from diagnosis.irregularity.run import DEGRADATION as PERSISTENT
+from diagnosis.irregularity.run import FLUCTUATION
 from diagnosis.job import Job, Place
 from schemas.catalogue import FINDINGS, INCIDENTS
 from schemas.errors import UndecodableMessage

@@ -388,19 +388,6 @@ def test_that_a_job_was_given_up_once_does_not_hurry_it_later() -> None:
     assert told(step, [replace(record, timestamp_ns=601 * SECOND), summary(1, {A: 100})]) == []
 
 
-def test_a_state_of_an_earlier_build_does_not_know_when_anything_came() -> None:
-    step = monitor()
-    told(step, [all_pivots(0), summary(1, {A: 100, B: 100}, last=True)])
-    [state] = step.changed_states().values()
-    assert state is not None
-    earlier = json.loads(state.state)
-    del earlier["heard_ns"]
-    step.restore({"j": replace(state, state=json.dumps(earlier).encode())})
-    assert step.next_deadline_ns() is None
-    told(step, [summary(1, {7: 100})])
-    assert step.next_deadline_ns() is not None
-
-
 def test_the_first_iteration_of_a_job_that_goes_on_is_told_after_a_restart_too() -> None:
     step = monitor()
     found = rows(told(step, [all_pivots(50_000)]))
@@ -409,23 +396,12 @@ def test_the_first_iteration_of_a_job_that_goes_on_is_told_after_a_restart_too()
     assert [row["job_from"] for row in found] == [50_000] * 6
 
 
-def test_a_state_of_an_earlier_build_does_not_know_the_first_iteration() -> None:
-    step = monitor()
-    told(step, [all_pivots(0)])
-    [state] = step.changed_states().values()
-    assert state is not None
-    earlier = json.loads(state.state)
-    del earlier["monitor"]["first"]
-    step.restore({"j": replace(state, state=json.dumps(earlier).encode())})
-    assert {row["job_from"] for row in rows(told(step, [all_pivots(1)]))} == {None}
-
-
 def test_a_state_of_another_form_is_refused() -> None:
     step = monitor()
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/6'"):
+    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/7'"):
         monitor().restore({"j": replace(state, format="monitor/1")})
 
 
@@ -435,7 +411,7 @@ def test_a_damaged_state_is_refused(saved: bytes) -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/6' cannot be read"):
+    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/7' cannot be read"):
         monitor().restore({"j": replace(state, state=saved)})
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from diagnosis.incidents.evidence import DeviceRef, Evidence, Stage
-from diagnosis.irregularity.monitor import DEGRADATION, SPIKE
+from diagnosis.irregularity.run import DEGRADATION, SPIKE
 
 SECOND = 1_000_000_000
 

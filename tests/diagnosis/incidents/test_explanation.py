@@ -8,7 +8,7 @@ import pytest
 from diagnosis.incidents.evidence import DeviceRef, Incident, Run, Span, Stage
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner
-from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION
+from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION
 from diagnosis.job import Job, Place
 from tests.diagnosis.incidents.findings import SECOND, found
 

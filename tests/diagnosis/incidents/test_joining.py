@@ -14,7 +14,7 @@ from diagnosis.incidents.evidence import DeviceRef, Evidence, Incident, Run, Spa
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings, Rule, held_back
 from diagnosis.incidents.moments import MomentSettings
-from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION, SPIKE
+from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
 from diagnosis.job import Job
 from tests.diagnosis.incidents.findings import SECOND, all_over, found, in_run, on_step, run_over
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.moments import MomentSettings, chances
 from diagnosis.incidents.moments import momentary as momentary_beside
-from diagnosis.irregularity.monitor import DEGRADATION, FLUCTUATION, SPIKE
+from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
 from tests.diagnosis.incidents.findings import found, in_run
 
 SETTINGS = MomentSettings()

@@ -182,9 +182,7 @@ def test_a_job_file_may_tell_hosts_alone(tmp_path: Path) -> None:
     (folder / "job.json").write_text(json.dumps({"ranks": places}))
     job = load([folder]).job
     assert (job.job, job.layout, job.communicators) == ("run", inferred.layout, inferred.communicators)
-    assert [(place.host, place.gpu, place.nics) for place in job.places] == [
-        (of["host"], of["gpu"], tuple(of["nics"])) for of in places
-    ]
+    assert job.places == tuple(Place(rank, f"h{rank // 4}", rank % 4, (f"mlx5_{rank % 4}",)) for rank in range(8))
 
 
 def test_a_job_file_of_one_of_several_folders_is_the_job_s(tmp_path: Path) -> None:
