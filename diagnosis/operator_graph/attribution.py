@@ -73,7 +73,7 @@ def walk(
         ledger = opened(ranks)
         wanted = ledger.unsplit(stands)
         if wanted.ranks:
-            yield from logs.fetch(wanted.ranks, wanted.places)
+            yield from logs.fetch(wanted.ranks, wanted.positions)
             ledger = opened(ranks, wanted.names)
         ledger.witness()
         found.clock_error_ns = max(found.clock_error_ns, ledger.clock_error_ns(ranks))

@@ -30,14 +30,14 @@ class Came(NamedTuple):
         return Came(self.rows + other.rows, self.lost + other.lost)
 
 
-def of_places(need: Need, rows: int) -> Came:
-    """What came of a need for some places: each rank has an operator in each of them in every iteration."""
+def of_positions(need: Need, rows: int) -> Came:
+    """What came of a need for some positions: each rank has an operator at each of them in every iteration."""
     asked = len(set(need.ranks)) * len(set(need.iterations)) * len(need.positions)
     return Came(rows, max(asked - rows, 0))
 
 
 def coverage(asked: Sequence[Need], at_hand: Operators) -> Came:
-    """How many of the rows asked for came, but for needs for some places.
+    """How many of the rows asked for came, but for needs for some positions.
 
     Rows that did not come are counted by the numbers missing between those that did, and where a rank has none of an
     iteration, by how many others have of theirs. That the first or the last one of a rank, communicator and iteration

@@ -60,20 +60,21 @@ def slow_hosts(
     logs: Logs, leaves: Sequence[Leaf], baseline: Sequence[int], settings: HostSettings
 ) -> Generator[Needs, Answer, list[Whose]]:
     """Whose fault each leaf is; hosts of too few ranks are not told from their GPUs and NVLinks."""
-    told: list[Whose] = []
+    blamed: list[Whose] = []
     for leaf in leaves:
         mates = _mates(logs.job, leaf.rank, settings.most_mates)
         ended = logs.ended(leaf.rank)
         if len(mates) < settings.least_mates:
-            told.append("device")
+            blamed.append("device")
         elif ended and leaf.communicator is not None:  # to split its transfers the walk has seen its members' calls
-            told.append("host" if _members_call_apart(logs, leaf, leaf.communicator, baseline, settings) else "device")
+            apart = _members_call_apart(logs, leaf, leaf.communicator, baseline, settings)
+            blamed.append("host" if apart else "device")
         elif ended:
             yield from logs.fetch({None: mates})
-            told.append("host" if _compute_alike(logs, leaf, mates, baseline, settings) else "device")
+            blamed.append("host" if _compute_alike(logs, leaf, mates, baseline, settings) else "device")
         else:
-            told.append((yield from _without_ends(logs, leaf, mates, baseline, settings)))
-    return told
+            blamed.append((yield from _without_ends(logs, leaf, mates, baseline, settings)))
+    return blamed
 
 
 def _without_ends(
@@ -119,10 +120,10 @@ def _compute_alike(
     delays = measure(part, part.clocks, baseline)
 
     rows = {rank: delays.rows(rank, [leaf.iteration]) for rank in (leaf.rank, *mates)}
-    lost = {rank: float(np.nansum(delays.compute[of])) for rank, of in rows.items()}
-    common = max(0.0, lost[leaf.rank] - leaf.excess_ns)
-    told = [lost[rank] - common for rank in mates if delays.knows("compute", rows[rank])]
-    return len(told) >= settings.least_mates and min(told) >= settings.alike * leaf.excess_ns
+    lost_ns = {rank: float(np.nansum(delays.compute[own])) for rank, own in rows.items()}
+    common_ns = max(0.0, lost_ns[leaf.rank] - leaf.excess_ns)
+    excesses_ns = [lost_ns[rank] - common_ns for rank in mates if delays.knows("compute", rows[rank])]
+    return len(excesses_ns) >= settings.least_mates and min(excesses_ns) >= settings.alike * leaf.excess_ns
 
 
 def _lost_a_call(logs: Logs, leaf: Leaf) -> float:
@@ -209,16 +210,17 @@ def _go_on_late(
     delays = measure(view, view.clocks, baseline)
     codes = [code for code, name in enumerate(delays.operators.communicators) if name in names]
     on = np.isin(delays.operators.communicator, codes)
-    told = [_onward(delays, on, rank, leaf.iteration, baseline, settings) for rank in ranks]
-    known = [one for one in told if one is not None]
+    onwards = [_onward(delays, on, rank, leaf.iteration, baseline, settings) for rank in ranks]
+    known = [onward for onward in onwards if onward is not None]
     if len(known) <= settings.least_mates:
         return "either"
+    late = [onward.late for onward in known]
     are_late = all(
-        one.late > max(settings.least_slowdown * one.usual, settings.least_share * a_call_ns) for one in known
+        onward.late > max(settings.least_slowdown * onward.usual, settings.least_share * a_call_ns) for onward in known
     )
-    if not are_late or min(one.late for one in known) < settings.alike * max(one.late for one in known):
+    if not are_late or min(late) < settings.alike * max(late):
         return "device"
-    return "host" if all(one.late > max(one.chance, error_ns) for one in known) else "either"
+    return "host" if all(onward.late > max(onward.chance, error_ns) for onward in known) else "either"
 
 
 def _onward(

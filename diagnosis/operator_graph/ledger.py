@@ -15,7 +15,7 @@ from diagnosis.operator_graph.leaf import Leaf, Wait, reference
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.materiality import Materiality
 from diagnosis.operator_graph.needs import Wanted
-from diagnosis.operator_graph.sampling import telling_places, weights
+from diagnosis.operator_graph.sampling import telling_positions, weights
 from diagnosis.operator_graph.witnesses import Witnesses
 from diagnosis.operators import UNKNOWN
 
@@ -110,14 +110,14 @@ class Ledger:
                     for code in np.unique(operators.communicator[chosen]):
                         on = chosen[operators.communicator[chosen] == code]
                         between = bool(group == UNKNOWN)
-                        places = None if between else self._places(on)
-                        wanted.add(operators.communicators[code], self._takes_part(on, between=between), places)
+                        positions = None if between else self._positions(on)
+                        wanted.add(operators.communicators[code], self._takes_part(on, between=between), positions)
         return wanted
 
-    def _places(self, rows: Ints) -> Ints | None:
-        """Places of a rank's operators on a communicator that are looked at on its other members; None: all."""
+    def _positions(self, rows: Ints) -> Ints | None:
+        """Positions of a rank's operators on a communicator that are looked at on its other members; None: all."""
         rows = rows[self._delays.operators.iteration[rows] == self._iteration]
-        return telling_places(self._delays, rows, self._settings.most_operators)
+        return telling_positions(self._delays, rows, self._settings.most_operators)
 
     def _takes_part(self, rows: Ints, *, between: bool) -> set[int]:
         """The ranks that share operators of one communicator: its members, or the peers of sends and receives."""

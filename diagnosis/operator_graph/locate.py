@@ -161,17 +161,17 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     found = yield from walk(logs, iteration, baseline, irregularity.pivots, excess_ns, settings.attribution)
     leaves = largest_by_place(found.leaves)
     channels = [leaf for leaf in leaves if leaf.communicator is not None]
-    told = yield from separate(logs, channels, baseline, settings.separation)
-    apart = dict(zip(channels, told, strict=True))
-    abroad = [(leaf, of) for leaf, of in apart.items() if not logs.job.on_one_host(leaf.members)]
-    above = yield from slow_switches(logs, abroad, baseline, settings.switch, settings.separation)
+    separations = yield from separate(logs, channels, baseline, settings.separation)
+    separation_of = dict(zip(channels, separations, strict=True))
+    between_hosts = [(leaf, of) for leaf, of in separation_of.items() if not logs.job.on_one_host(leaf.members)]
+    switches_of = yield from slow_switches(logs, between_hosts, baseline, settings.switch, settings.separation)
     local = [leaf for leaf in leaves if leaf.communicator is None or logs.job.on_one_host(leaf.members)]
     blamed = yield from slow_hosts(logs, local, baseline, settings.host)
-    whose = dict(zip(local, blamed, strict=True))
+    whose_fault = dict(zip(local, blamed, strict=True))
     culprits = [
-        switch_culprit(logs.job, leaf, excess_ns, above[leaf])
-        if leaf in above
-        else culprit_of(logs.job, leaf, excess_ns, apart.get(leaf), whose.get(leaf, "device"))
+        switch_culprit(logs.job, leaf, excess_ns, switches_of[leaf])
+        if leaf in switches_of
+        else culprit_of(logs.job, leaf, excess_ns, separation_of.get(leaf), whose_fault.get(leaf, "device"))
         for leaf in leaves
     ]
     counting = decisive(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job
-from diagnosis.operator_graph.coverage import Came, coverage, of_places
+from diagnosis.operator_graph.coverage import Came, coverage, of_positions
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs
 from diagnosis.operators import UNKNOWN, Operators
@@ -88,7 +88,7 @@ class Logs:
     missing: set[int] = field(default_factory=set)
     _whole: set[int] = field(default_factory=set)
     _partly: set[tuple[int, str]] = field(default_factory=set)
-    _places: dict[tuple[int, str | None], set[int]] = field(default_factory=dict)
+    _positions: dict[tuple[int, str | None], set[int]] = field(default_factory=dict)
     _single: set[tuple[int, str, int]] = field(default_factory=set)
     _asked: list[Need] = field(default_factory=list)
     _answers: list[Operators] = field(default_factory=list)
@@ -99,27 +99,27 @@ class Logs:
     _latest_part: tuple[frozenset[int], frozenset[str], LogView] | None = None
 
     def fetch(
-        self, wanted: Mapping[str | None, Iterable[int]], places: Mapping[str | None, Collection[int]] | None = None
+        self, wanted: Mapping[str | None, Iterable[int]], positions: Mapping[str | None, Collection[int]] | None = None
     ) -> Fetch:
         """Ask for what is not at hand of the ranks wanted of each communicator; None: all of their rows.
 
-        Of communicators with ``places`` only the operators there (positions) are wanted. Who did not answer once is not
+        Of communicators with ``positions`` only the operators there are wanted. Who did not answer once is not
         asked again: every time it would cost the whole deadline.
         """
         needs = []
         for communicator, ranks in wanted.items():
-            at = frozenset((places or {}).get(communicator, ()))
+            at = frozenset((positions or {}).get(communicator, ()))
             lacking: dict[frozenset[int], list[int]] = {}
             for rank in sorted(set(ranks)):
                 if not self._has(rank, communicator):
-                    lacking.setdefault(at - self._places.get((rank, communicator), set()), []).append(rank)
+                    lacking.setdefault(at - self._positions.get((rank, communicator), set()), []).append(rank)
             for lacks, of in lacking.items():
                 if lacks or not at:
                     needs.append(Need(tuple(of), self.iterations, communicator, positions=tuple(sorted(lacks))))
         yield from self._ask(tuple(needs))
 
     def fetch_one_listing(self, ranks: Mapping[str, Iterable[int]], iteration: int) -> Fetch:
-        """Of each communicator the operators of one iteration as one of the ranks has them: that tells its places."""
+        """Of each communicator the operators of one iteration as one of the ranks has them: that tells positions."""
         needs = []
         for communicator, members in ranks.items():
             able = sorted({*members} - self.missing)
@@ -131,8 +131,8 @@ class Logs:
         """Ask for one collective's part of each rank, beside what that one usually lasts (``window``)."""
         lacking = {r for r in ranks if not self._has(r, communicator) and (r, communicator, seq) not in self._single}
         if lacking:
-            place = Need(tuple(sorted(lacking)), self.iterations, communicator, seq, seq)
-            yield from self._ask((place,), (position,))
+            need = Need(tuple(sorted(lacking)), self.iterations, communicator, seq, seq)
+            yield from self._ask((need,), (position,))
 
     def fetch_whole(self, ranks: Collection[int]) -> Fetch:
         """All rows of the ranks; of small jobs those of all that they meet too, where most carry no end."""
@@ -164,7 +164,7 @@ class Logs:
         self._typical = _Typical()  # it counts by the iterations that were asked for
         self._whole.clear()
         self._partly.clear()
-        self._places.clear()
+        self._positions.clear()
         self._single.clear()
         self._latest_part = None
 
@@ -216,9 +216,9 @@ class Logs:
             if need.communicator is None:
                 self._whole.update(need.ranks)
             elif need.positions:
-                self._came = self._came.plus(of_places(need, _count(came, need.ranks, need.communicator)))
+                self._came = self._came.plus(of_positions(need, _count(came, need.ranks, need.communicator)))
                 for rank in need.ranks:
-                    self._places.setdefault((rank, need.communicator), set()).update(need.positions)
+                    self._positions.setdefault((rank, need.communicator), set()).update(need.positions)
             elif need.seq_from is None and need.iterations == self.iterations:
                 self._partly.update((rank, need.communicator) for rank in need.ranks)
             elif need.seq_from is not None:

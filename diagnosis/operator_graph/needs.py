@@ -16,9 +16,9 @@ What = Literal["rows", "statistics", "series"]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Logs of ranks in iterations: all, or only one communicator's, a range of its numbers, some places in it.
+    """Logs of ranks in iterations: all, or only one communicator's, a range of its numbers, some positions in it.
 
-    ``positions`` are places within iteration and communicator; empty: all. ``statistics`` are of each operator's
+    ``positions`` are ordinals within iteration and communicator; empty: all. ``statistics`` are of each operator's
     durations in the iterations; a ``series``, of one operator (communicator and position), has each of them beside the
     iteration's.
     """
@@ -38,10 +38,10 @@ Needs = tuple[Need, ...]
 
 @dataclass
 class Wanted:
-    """Whose rows are wanted of each communicator; of those with ``places`` only the operators there."""
+    """Whose rows are wanted of each communicator; of those with ``positions`` only the operators there."""
 
     ranks: dict[str | None, set[int]] = field(default_factory=dict)
-    places: dict[str | None, set[int]] = field(default_factory=dict)
+    positions: dict[str | None, set[int]] = field(default_factory=dict)
     _all: set[str] = field(default_factory=set)
 
     @property
@@ -49,14 +49,14 @@ class Wanted:
         """The communicators."""
         return frozenset(name for name in self.ranks if name is not None)
 
-    def add(self, communicator: str, ranks: Iterable[int], places: Ints | None) -> None:
-        """Want the ranks' operators in some places, None: all of them."""
+    def add(self, communicator: str, ranks: Iterable[int], positions: Ints | None) -> None:
+        """Want the ranks' operators at some positions, None: all of them."""
         self.ranks.setdefault(communicator, set()).update(ranks)
-        if places is None:
+        if positions is None:
             self._all.add(communicator)
-            self.places.pop(communicator, None)
+            self.positions.pop(communicator, None)
         elif communicator not in self._all:
-            self.places.setdefault(communicator, set()).update(places.tolist())
+            self.positions.setdefault(communicator, set()).update(positions.tolist())
 
 
 @dataclass(frozen=True, slots=True)

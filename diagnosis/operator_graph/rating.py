@@ -44,7 +44,7 @@ class Rate:
     irregularity_rate: float
 
 
-class Place(NamedTuple):
+class OperatorKey(NamedTuple):
     """One operator of the iteration's cycle."""
 
     rank: int
@@ -56,19 +56,19 @@ def rated(
     logs: Logs, suspects: Sequence[Suspect], iteration: int, baseline: Sequence[int], window: tuple[int, ...]
 ) -> Generator[Needs, Answer, list[Rate]]:
     """The rate of each suspect; asks for one series each, of the iterations of ``window``, and for nothing else."""
-    places = [abnormal_operator(logs, suspect) if window else None for suspect in suspects]
+    keys = [abnormal_operator(logs, suspect) if window else None for suspect in suspects]
     needs = tuple(
-        Need((place.rank,), window, place.communicator, positions=(place.position,), what="series")
-        for place in dict.fromkeys(places)
-        if place is not None
+        Need((key.rank,), window, key.communicator, positions=(key.position,), what="series")
+        for key in dict.fromkeys(keys)
+        if key is not None
     )
-    came: dict[Place, Series] = {}
+    came: dict[OperatorKey, Series] = {}
     if needs:
         answer = yield needs
-        came = {Place(s.rank, s.communicator, s.position): s for s in answer.series}
+        came = {OperatorKey(s.rank, s.communicator, s.position): s for s in answer.series}
     rates = []
-    for suspect, place in zip(suspects, places, strict=True):
-        series = came.get(place) if place is not None else None
+    for suspect, key in zip(suspects, keys, strict=True):
+        series = came.get(key) if key is not None else None
         if series is not None and len(series.operator_ns) >= LEAST_SERIES:
             told, of = series.operator_ns, series.iteration_ns
             rates.append(Rate(told, of, irregularity_rate(told, of)))
@@ -77,7 +77,7 @@ def rated(
     return rates
 
 
-def abnormal_operator(logs: Logs, suspect: Suspect) -> Place | None:
+def abnormal_operator(logs: Logs, suspect: Suspect) -> OperatorKey | None:
     """The operator that lasted long because of the suspect; None where the logs do not tell of one."""
     own = suspect.operator
     operators = logs.part([own.rank], [own.communicator]).operators
@@ -87,18 +87,18 @@ def abnormal_operator(logs: Logs, suspect: Suspect) -> Place | None:
     if row is None or not operators.ended[row]:
         return None
     if suspect.transferring:
-        return Place(own.rank, own.communicator, own.position) if own.position != UNKNOWN else None
+        return OperatorKey(own.rank, own.communicator, own.position) if own.position != UNKNOWN else None
     keys = operators.meeting_keys
     met = np.flatnonzero((keys == keys[row]) & (keys != UNKNOWN))
     waited = met[(operators.rank[met] != own.rank) & (operators.position[met] != UNKNOWN)]
     if len(waited):
         lasted = np.where(operators.ended[waited], operators.end_ns[waited] - operators.call_ns[waited], UNKNOWN)
         worst = int(waited[np.argmax(lasted)])
-        return Place(int(operators.rank[worst]), own.communicator, int(operators.position[worst]))
+        return OperatorKey(int(operators.rank[worst]), own.communicator, int(operators.position[worst]))
     if own.position == UNKNOWN or operators.is_point_to_point(row):
         return None
     others = [rank for rank in logs.job.members.get(own.communicator, ()) if rank not in {own.rank, *logs.missing}]
-    return Place(others[0], own.communicator, own.position) if others else None
+    return OperatorKey(others[0], own.communicator, own.position) if others else None
 
 
 def _by_lost_time(logs: Logs, suspect: Suspect, iteration: int, baseline: Sequence[int]) -> Rate:

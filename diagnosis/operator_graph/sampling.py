@@ -9,19 +9,19 @@ from diagnosis.operator_graph.delays import Delays
 from diagnosis.operators import UNKNOWN
 
 
-def telling_places(delays: Delays, rows: Ints, most: int) -> Ints | None:
-    """Places of a rank's operators on a communicator that tell where it lost time: half of them those that lost most,
+def telling_positions(delays: Delays, rows: Ints, most: int) -> Ints | None:
+    """Positions of a rank's operators on a communicator that tell where it lost time: half of them where it lost most,
     half of them spread evenly, as those of others on it; None: all. Where ends are not logged all are needed.
 
     ``rows`` are those of the iteration; at most ``most`` are chosen.
     """
     operators = delays.operators
-    places = operators.position[rows]
-    if len(rows) <= most or (places == UNKNOWN).any() or not operators.ended[rows].all():
+    positions = operators.position[rows]
+    if len(rows) <= most or (positions == UNKNOWN).any() or not operators.ended[rows].all():
         return None
     order = np.argsort(-np.nan_to_num(delays.step[rows]), kind="stable")
     evenly = np.linspace(0, len(rows) - 1, most - most // 2).astype(np.int64)
-    return np.unique(places[np.r_[order[: most // 2], evenly]])
+    return np.unique(positions[np.r_[order[: most // 2], evenly]])
 
 
 def weights(delays: Delays, rows: Ints) -> Floats:

@@ -148,7 +148,7 @@ def transfers(
     sampled = _sampled(logs.part(own, names), logs.whole, names, iteration, settings)
     for _ in range(2):  # whom sends go to is known once the ranks' own are here
         met = _met(logs.part(own, names), own, names, sampled)
-        yield from logs.fetch(met.ranks, met.places)
+        yield from logs.fetch(met.ranks, met.positions)
     part = logs.part(own, names)
     delays = measure(part, part.clocks, baseline)
     return Transfers(delays, delays.spreads("transfer", delays.channel, baseline))
@@ -157,9 +157,9 @@ def transfers(
 def _sampled(
     view: LogView, whole: Collection[int], names: Collection[str], iteration: int, settings: SeparationSettings
 ) -> dict[str, Ints]:
-    """Places that stand for all of a communicator, where it has more collectives an iteration than are looked at.
+    """Positions that stand for all of a communicator, where it has more collectives an iteration than are looked at.
 
-    They are spread evenly, so that of each communicator as many are compared; over those places alone, if they are
+    They are spread evenly, so that of each communicator as many are compared; over those alone, if they are
     enough, that members have told of whose logs are not at hand ``whole``: these need not be asked for again.
     """
     operators, sampled = view.operators, dict[str, Ints]()
@@ -173,13 +173,13 @@ def _sampled(
     for code in np.unique(operators.communicator[asked & listed]).tolist():
         on = np.flatnonzero(operators.communicator == code)
         at = on[listed[on]]
-        places = np.unique(operators.position[at])
-        if len(places) <= most or operators.point_to_point[on].any() or told[on].mean() < settings.told_share:
+        positions = np.unique(operators.position[at])
+        if len(positions) <= most or operators.point_to_point[on].any() or told[on].mean() < settings.told_share:
             continue
         others = np.unique(operators.position[at[apart[at]]])
         if most <= len(others):
-            places = others
-        sampled[operators.communicators[code]] = places[np.linspace(0, len(places) - 1, most).astype(np.int64)]
+            positions = others
+        sampled[operators.communicators[code]] = positions[np.linspace(0, len(positions) - 1, most).astype(np.int64)]
     return sampled
 
 

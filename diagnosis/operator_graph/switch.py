@@ -81,19 +81,19 @@ def slow_switches(
     Channels whose NICs or cables may be at fault are left out, as are all where the fabric is not described.
     """
     job = logs.job
-    asked = [_channel(job, leaf, apart, settings) for leaf, apart in channels if job.topology]
-    if not asked:
+    suspected = [_channel(job, leaf, apart, settings) for leaf, apart in channels if job.topology]
+    if not suspected:
         return {}
-    telling = [told for one in asked for told in (*one.members.items(), *one.mates.items())]
+    telling = [item for channel in suspected for item in (*channel.members.items(), *channel.mates.items())]
     ranks, names = {rank for rank, _ in telling}, sorted({name for _, names in telling for name in names})
-    seen = yield from transfers(logs, ranks, names, asked[0].leaf.iteration, baseline, separation)
+    seen = yield from transfers(logs, ranks, names, suspected[0].leaf.iteration, baseline, separation)
     slow: dict[Leaf, tuple[Device, ...]] = {}
-    for one in asked:
-        if _is_fine_below(job, seen, one, settings, separation):
-            slow[one.leaf] = job.spines_between(one.leaf.members)
-        elif one.tor is not None and _is_slow_elsewhere(job, seen, one, settings, separation):
-            slow[one.leaf] = (one.tor,)
-    slow |= _spines_in_common(job, [one.leaf for one in asked if one.leaf not in slow], settings)
+    for channel in suspected:
+        if _is_fine_below(job, seen, channel, settings, separation):
+            slow[channel.leaf] = job.spines_between(channel.leaf.members)
+        elif channel.tor is not None and _is_slow_elsewhere(job, seen, channel, settings, separation):
+            slow[channel.leaf] = (channel.tor,)
+    slow |= _spines_in_common(job, [channel.leaf for channel in suspected if channel.leaf not in slow], settings)
     return {leaf: switches for leaf, switches in slow.items() if switches}
 
 
@@ -154,16 +154,18 @@ def _at_home(job: Job, rank: int) -> Names:
 
 
 def _is_fine_below(
-    job: Job, seen: Transfers, one: _Channel, settings: SwitchSettings, separation: SeparationSettings
+    job: Job, seen: Transfers, channel: _Channel, settings: SwitchSettings, separation: SeparationSettings
 ) -> bool:
     """Whether all suspects of a channel between ToRs are certainly hardly slowed beside it, on most channels that stay
     below their own, and its members on all that stay on a host of several of them.
     """
-    if len({job.tor(rank) for rank in one.leaf.members} - {None}) < 2:
+    if len({job.tor(rank) for rank in channel.leaf.members} - {None}) < 2:
         return False
-    iteration = one.leaf.iteration
-    slowed = seen.on_channels(job, one.leaf.rank, iteration, lambda members: set(members) == set(one.leaf.members))
-    slowdown = max((of.amount / of.usual for of in slowed if of.usual > 0), default=0.0)
+    iteration = channel.leaf.iteration
+    itself = seen.on_channels(
+        job, channel.leaf.rank, iteration, lambda members: set(members) == set(channel.leaf.members)
+    )
+    slowdown = max((at.amount / at.usual for at in itself if at.usual > 0), default=0.0)
 
     def is_fine(rank: int) -> bool:
         own = job.tor(rank)
@@ -176,36 +178,37 @@ def _is_fine_below(
         below = are_fine(seen.on_channels(job, rank, iteration, tells))
         return 2 * sum(below) > len(below)
 
-    def are_fine(channels: Sequence[Transferred]) -> list[bool]:
-        seen = [(of.amount / of.usual, separation.sigmas * of.chance / of.usual) for of in channels if of.usual > 0]
-        return [by < settings.fine_at_most and by + chance < settings.fine_share * slowdown for by, chance in seen]
+    def are_fine(transferred: Sequence[Transferred]) -> list[bool]:
+        usual = [at for at in transferred if at.usual > 0]
+        slowdowns = [(at.amount / at.usual, separation.sigmas * at.chance / at.usual) for at in usual]
+        return [by < settings.fine_at_most and by + chance < settings.fine_share * slowdown for by, chance in slowdowns]
 
-    at_home = (seen.on_channels(job, rank, iteration, job.on_one_host) for rank in one.leaf.members)
-    return all(map(is_fine, one.suspects)) and all(all(are_fine(channels)) for channels in at_home)
+    at_home = (seen.on_channels(job, rank, iteration, job.on_one_host) for rank in channel.leaf.members)
+    return all(map(is_fine, channel.suspects)) and all(all(are_fine(transferred)) for transferred in at_home)
 
 
 def _is_slow_elsewhere(
-    job: Job, seen: Transfers, one: _Channel, settings: SwitchSettings, separation: SeparationSettings
+    job: Job, seen: Transfers, channel: _Channel, settings: SwitchSettings, separation: SeparationSettings
 ) -> bool:
     """Whether ranks of several hosts below the suspects' ToR are slow, on channels that do not tell of each other."""
 
     def beside(members: Sequence[int]) -> bool:
-        return not set(one.leaf.members) <= set(members) and not job.on_one_host(members)
+        return not set(channel.leaf.members) <= set(members) and not job.on_one_host(members)
 
     def without(members: Sequence[int]) -> bool:
-        return set(one.suspects).isdisjoint(members) and not job.on_one_host(members)
+        return set(channel.suspects).isdisjoint(members) and not job.on_one_host(members)
 
-    own = one.suspects if one.told_apart else ()
-    judged = {
-        rank: seen.slowness(job, rank, one.leaf.iteration, separation, tells)
-        for ranks, tells in ((own, beside), (one.mates, without))
+    suspects = channel.suspects if channel.told_apart else ()
+    slowness = {
+        rank: seen.slowness(job, rank, channel.leaf.iteration, separation, tells)
+        for ranks, tells in ((suspects, beside), (channel.mates, without))
         for rank in ranks
     }
-    told = {rank: amounts for rank, amounts in judged.items() if amounts}
-    hosts = {job.clock(rank) for rank in (one.suspects[0], *told)}
-    amounts = [amount for of in told.values() for amount in of]
+    known = {rank: amounts for rank, amounts in slowness.items() if amounts}
+    hosts = {job.clock(rank) for rank in (channel.suspects[0], *known)}
+    amounts = [amount for of_rank in known.values() for amount in of_rank]
     return (
         len(hosts) >= settings.least_hosts
-        and all(mostly_slow(of, separation) for of in told.values())
+        and all(mostly_slow(of_rank, separation) for of_rank in known.values())
         and sum(amount > 0 for amount in amounts) >= settings.slow_share * len(amounts)
     )
