@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -50,30 +50,6 @@ DATA_DIR = Path("offbeat-data")
 DECISIVE = ("monitor", "like_ranks", "search", "segment", "compare", "incidents")
 """The groups that decide what is found, beside ``model``, ``pivots`` and ``publish_all``."""
 
-_ABOVE = {"monitor.delta": 1, "like_ranks.delta": 1, "compare.slow.delta": 1}
-_LEAST = {
-    "monitor.window": 1,
-    "monitor.least_baseline": 1,
-    "monitor.fluctuation.shortest_period": 2,
-    "like_ranks.in_a_row": 1,
-    "segment.step_ns": 1_000_000,
-    "compare.course.recurrences": 2,
-    "compare.course.recent": 1,
-    "compare.slow.window": 1,
-    "compare.slow.least_baseline": 1,
-    "compare.slow.fluctuation.shortest_period": 2,
-    "search.locate.baseline_iterations": 3,
-    "search.locate.large_baseline_iterations": 3,
-    "search.locate.attribution.most_ranks": 1,
-    "search.locate.attribution.most_channels": 1,
-    "search.locate.attribution.most_operators": 1,
-    "search.locate.separation.most_operators": 1,
-    "search.locate.host.least_mates": 1,
-    "search.locate.switch.least_hosts": 2,
-    "search.locate.switch.least_apart": 1,
-}
-"""Bounds of the rooms' numbers; of the others 0 is the least."""
-
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
@@ -89,6 +65,19 @@ def _named(database: str) -> str:
 DatabaseName = Annotated[str, AfterValidator(_named)]
 SecretFile = Annotated[Path | None, BeforeValidator(lambda path: path or None)]
 """One that is set to nothing is not set."""
+
+
+class _Bound(NamedTuple):
+    """What a number of a room may be, as the metadata of its field say: ``least`` or more, or more than ``above``."""
+
+    least: int = 0
+    above: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.least} or more" if self.above is None else f"more than {self.above}"
+
+    def holds(self, number: float) -> bool:
+        return number >= self.least and (self.above is None or number > self.above)
 
 
 class _Group(BaseModel):
@@ -291,11 +280,8 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         for group in DECISIVE:
-            for name, number in _numbers(getattr(self, group), group):
-                above = _ABOVE.get(name)
-                least = _LEAST.get(name, 0)
-                if number < least or (above is not None and number <= above):
-                    bound = f"{least} or more" if above is None else f"more than {above}"
+            for name, number, bound in _numbers(getattr(self, group), group):
+                if not bound.holds(number):
                     raise ValueError(f"{_variable(*name.split('.'))} is {number}; give {bound}")
         _check_protocol(self.kafka)
         if self.model is not None and self.search.locate.search != "algorithm_1":
@@ -340,13 +326,14 @@ def _check_protocol(kafka: KafkaSettings) -> None:
             raise ValueError(f"{said}: set {_variable('kafka', name)} as well")
 
 
-def _numbers(group: Any, name: str) -> Iterator[tuple[str, float]]:
+def _numbers(group: Any, name: str) -> Iterator[tuple[str, float, _Bound]]:
+    """The numbers of a group and those in it, with their bounds; metadata that name no bound are a ``TypeError``."""
     for field in fields(group):
         value = getattr(group, field.name)
         if is_dataclass(value):
             yield from _numbers(value, f"{name}.{field.name}")
         elif isinstance(value, int | float):
-            yield f"{name}.{field.name}", value
+            yield f"{name}.{field.name}", value, _Bound(**field.metadata)
 
 
 def _first_fault(error: ValidationError) -> str:

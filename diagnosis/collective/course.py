@@ -38,9 +38,9 @@ class CourseRules:
     """
 
     learn_ns: int = 60_000_000_000
-    recurrences: int = 3
+    recurrences: int = field(default=3, metadata={"least": 2})
     hang_ns: int = 30_000_000_000
-    recent: int = 10
+    recent: int = field(default=10, metadata={"least": 1})
 
 
 @dataclass(frozen=True, slots=True)

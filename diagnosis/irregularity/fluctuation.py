@@ -11,7 +11,7 @@ delta, the same evidence is looked for in what exceeds the usual by more than it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +48,7 @@ class FluctuationSettings:
     faint_peaks: int = 8
     even_share: float = 0.8
     contrast: float = 3.5
-    shortest_period: float = 3.0
+    shortest_period: float = field(default=3.0, metadata={"least": 2})
     longest_period: float = 16.0
     period_tolerance: float = 0.3
     closed_after_periods: float = 2.0

@@ -8,7 +8,7 @@ channel keeps all of its members in its operators, also the one that waits least
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median_low
 from typing import NamedTuple, TypeVar
 
@@ -48,8 +48,8 @@ class LikeRanksSettings:
 
     warm_up: int = 5
     iterations: int = 5
-    in_a_row: int = 3
-    delta: float = 1.1
+    in_a_row: int = field(default=3, metadata={"least": 1})
+    delta: float = field(default=1.1, metadata={"above": 1})
     sigmas: float = 3.0
     comparable: float = 0.75
     most_share: float = 0.1

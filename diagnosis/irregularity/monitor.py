@@ -40,11 +40,11 @@ class MonitorSettings:
     logs: a step that comes later is compared with the iterations below it.
     """
 
-    delta: float = 1.1
+    delta: float = field(default=1.1, metadata={"above": 1})
     learns: Literal["regular", "all"] = "regular"
     least_excess_ns: int = 0
-    window: int = 20
-    least_baseline: int = 5
+    window: int = field(default=20, metadata={"least": 1})
+    least_baseline: int = field(default=5, metadata={"least": 1})
     warm_up: int = 5
     degradation_after: int = 5
     closed_after: int = 2

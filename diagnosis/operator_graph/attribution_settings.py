@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class AttributionSettings:
     sigmas: float = 3.0
     follow_sigmas: float = 1.0
     explained_share: float = 0.5
-    most_ranks: int = 64
-    most_channels: int = 6
-    most_operators: int = 256
+    most_ranks: int = field(default=64, metadata={"least": 1})
+    most_channels: int = field(default=6, metadata={"least": 1})
+    most_operators: int = field(default=256, metadata={"least": 1})
     straggler_share: float = 0.75
     straggler_least: float = 0.1

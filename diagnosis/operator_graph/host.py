@@ -9,7 +9,7 @@ members call: a busy CPU delays each process by itself, slow NVLinks delay all t
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ class HostSettings:
     """
 
     most_mates: int = 3
-    least_mates: int = 2
+    least_mates: int = field(default=2, metadata={"least": 1})
     alike: float = 0.5
     sigmas: float = 3.0
     least_slowdown: float = 0.03

@@ -95,9 +95,9 @@ class LocateSettings:
     mixed_share: float = 0.5
     whole_share: float = 0.9
     comparable_share: float = 0.5
-    baseline_iterations: int = 12
+    baseline_iterations: int = field(default=12, metadata={"least": 3})
     large_job: int = 512
-    large_baseline_iterations: int = 4
+    large_baseline_iterations: int = field(default=4, metadata={"least": 3})
     detector: Literal["3_sigma", "1_sigma"] = "3_sigma"
     tuning: Literal["mean", "p75", "p99", "none"] = "mean"
     usual_from: Literal["statistics", "rows"] = "statistics"

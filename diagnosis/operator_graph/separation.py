@@ -9,7 +9,7 @@ in a ring it is (``ring``).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class SeparationSettings:
     slow_share: float = 0.5
     comparable: float = 0.5
     alone_share: float = 0.1
-    most_operators: int = 128
+    most_operators: int = field(default=128, metadata={"least": 1})
     most_without_ends: int = 1024
     told_share: float = 0.9
     wave_height: float = 0.05

@@ -9,7 +9,7 @@ where several channels are slow that have nothing in common but spines, it is on
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,9 +43,9 @@ class SwitchSettings:
 
     most_mates: int = 3
     most_communicators: int = 2
-    least_hosts: int = 3
+    least_hosts: int = field(default=3, metadata={"least": 2})
     slow_share: float = 0.6
-    least_apart: int = 3
+    least_apart: int = field(default=3, metadata={"least": 1})
     fine_share: float = 0.5
     fine_at_most: float = 1.0
 

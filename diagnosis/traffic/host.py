@@ -49,7 +49,7 @@ class StepRules:
     ``window``: when an operator is told.
     """
 
-    step_ns: int = 500_000_000
+    step_ns: int = field(default=500_000_000, metadata={"least": 1_000_000})
     late_ns: int = 50_000_000
     patience_ns: int = 3_000_000_000
     window: WindowRules = field(default_factory=WindowRules)
