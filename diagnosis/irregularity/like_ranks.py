@@ -50,8 +50,8 @@ class LikeRanksSettings:
     """A rank or channel is slow if it makes the iteration take at least ``delta`` times what it would otherwise; a
     lower value finds smaller slowdowns, and takes more noise for one."""
     sigmas: float = 3.0
-    """Number of standard deviations (estimated from the median distance to the median) by which it must exceed the
-    median of those alike."""
+    """Number of standard deviations (estimated from the median distance to the median) by which what it loses must
+    exceed the median of those alike."""
     comparable: float = 0.75
     """Part of the largest loss that another rank or channel must have to be named beside it."""
     most_share: float = 0.1

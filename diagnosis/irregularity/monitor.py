@@ -56,7 +56,7 @@ class MonitorSettings:
     of 100)."""
     step_delta: float = 1.2
     """An iteration that takes more than ``step_delta`` times what the iterations of its run take on average is a step,
-    as if a second fault had come on top, and is searched as the beginning of a run is; a higher value finds fewer of
+    as if a second fault had come on top, and is looked at as the beginning of a run is; a higher value finds fewer of
     them."""
     plain_share: float = 0.5
     """How much of a slowdown an iteration within ``delta`` may show and still be plain: beyond this part of the open

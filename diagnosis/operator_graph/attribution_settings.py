@@ -23,7 +23,7 @@ class AttributionSettings:
     chance for one."""
     follow_sigmas: float = 1.0
     """Number of standard deviations that the time lost in the operators of a communicator must exceed for the walk to
-    look at its other members; few are enough, since waits scatter with the noise of all members, and to look accuses
+    look at its other members; few are enough, since waits scatter with the noise of all members, and looking accuses
     nobody."""
     explained_share: float = 0.5
     """Part of a rank's delay that must be found in the iteration itself; else the walk looks at the iteration before as

@@ -32,7 +32,7 @@ class SeparationSettings:
 
     sigmas: float = 3.0
     """Number of standard deviations over the baseline by which transfers must exceed the usual to be slow, and a wave
-    around a ring what baseline iterations make; switches are told by the same."""
+    around a ring what it is in the baseline; switches are told by the same."""
     least_slowdown: float = 0.1
     """Part of the usual time by which transfers must exceed it as well to be slow."""
     slow_share: float = 0.5

@@ -32,8 +32,8 @@ from diagnosis.topology import Device
 class SwitchSettings:
     """When a ToR or a spine is slow, and not the NICs below it (a step beyond Holmes 4.3.2).
 
-    Channels tell that others of the suspects' ToR take, that stay below the ToR, or that stay on a host, whose NVLinks
-    and CPU serve the slow channel as well.
+    It is told by channels of other ranks below the suspects' ToR, by those that stay below the ToR, and by those that
+    stay on a host, whose NVLinks and CPU serve the slow channel as well.
     """
 
     most_mates: int = 3
