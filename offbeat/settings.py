@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -50,30 +50,6 @@ DATA_DIR = Path("offbeat-data")
 DECISIVE = ("monitor", "like_ranks", "search", "segment", "compare", "incidents")
 """The groups that decide what is found, beside ``model``, ``pivots`` and ``publish_all``."""
 
-_ABOVE = {"monitor.delta": 1, "like_ranks.delta": 1, "compare.slow.delta": 1}
-_LEAST = {
-    "monitor.window": 1,
-    "monitor.least_baseline": 1,
-    "monitor.fluctuation.shortest_period": 2,
-    "like_ranks.in_a_row": 1,
-    "segment.step_ns": 1_000_000,
-    "compare.course.recurrences": 2,
-    "compare.course.recent": 1,
-    "compare.slow.window": 1,
-    "compare.slow.least_baseline": 1,
-    "compare.slow.fluctuation.shortest_period": 2,
-    "search.locate.baseline_iterations": 3,
-    "search.locate.large_baseline_iterations": 3,
-    "search.locate.attribution.most_ranks": 1,
-    "search.locate.attribution.most_channels": 1,
-    "search.locate.attribution.most_operators": 1,
-    "search.locate.separation.most_operators": 1,
-    "search.locate.host.least_mates": 1,
-    "search.locate.switch.least_hosts": 2,
-    "search.locate.switch.least_apart": 1,
-}
-"""Bounds of the rooms' numbers; of the others 0 is the least."""
-
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
@@ -89,6 +65,19 @@ def _named(database: str) -> str:
 DatabaseName = Annotated[str, AfterValidator(_named)]
 SecretFile = Annotated[Path | None, BeforeValidator(lambda path: path or None)]
 """One that is set to nothing is not set."""
+
+
+class _Bound(NamedTuple):
+    """What a number of a room may be, as the metadata of its field say: ``least`` or more, or more than ``above``."""
+
+    least: int = 0
+    above: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.least} or more" if self.above is None else f"more than {self.above}"
+
+    def holds(self, number: float) -> bool:
+        return number >= self.least and (self.above is None or number > self.above)
 
 
 class _Group(BaseModel):
@@ -123,50 +112,68 @@ class _Secretive(_Group):
 
 
 class KafkaSettings(_Secretive):
-    """The brokers and how to be let in; certificates and keys are in PEM form.
-
-    ``password_file`` holds the password, instead of ``password``.
-    ``replication_factor`` is that of topics to be created; None: the broker's default.
-    """
+    """The brokers and how to be let in; certificates and keys are files in PEM form."""
 
     group: ClassVar[str] = "kafka"
 
     bootstrap_servers: str = "127.0.0.1:9092"
+    """Brokers to ask first, as ``HOST:PORT``, with commas between them."""
     security_protocol: SecurityProtocol = "PLAINTEXT"
+    """How brokers are spoken to: with TLS where it ends in ``SSL``, with a login where it begins with ``SASL``."""
     ca_file: str | None = None
+    """The authority that signed the brokers' certificates; unset, those that the system trusts."""
     certificate_file: str | None = None
+    """This client's certificate, for brokers that ask for one."""
     key_file: str | None = None
+    """The private key of ``certificate_file``."""
     sasl_mechanism: SaslMechanism | None = None
+    """How the login is made; needed, with ``username`` and a password, where the protocol has one."""
     username: str | None = None
+    """Who logs in."""
     password: SecretStr | None = None
+    """The password of ``username``."""
     password_file: SecretFile = None
+    """The file that holds ``password``, instead of ``password``."""
     replication_factor: int | None = Field(None, ge=1)
+    """Replicas of each topic that ``offbeat topics apply`` creates; unset, the brokers' default."""
 
 
 class StoreSettings(_Secretive):
-    """``chdb``: the engine in this process over the folder ``path``; ``clickhouse``: a server, native TCP.
-
-    ``password_file`` holds the password, instead of ``password``. ``comm_ops`` says whether the operator rows that
-    travel are kept as well: most of what is stored.
-    """
+    """Where results are stored: a chDB folder or a ClickHouse server."""
 
     group: ClassVar[str] = "store"
 
     engine: Literal["chdb", "clickhouse"] = "chdb"
+    """``chdb`` is the ClickHouse engine in this process, over the folder ``path``; ``clickhouse`` is a server, reached
+    by native TCP."""
     path: Path = DATA_DIR
+    """The folder of ``chdb``."""
     host: str = "localhost"
+    """The server's name or address."""
     port: Port | None = None
+    """The server's port for native TCP; unset, 9440 with ``secure`` and 9000 without."""
     database: DatabaseName = "default"
+    """The database on the server; it has to exist."""
     user: str = "default"
+    """Who logs in to the server."""
     password: SecretStr = SecretStr("")
+    """The password of ``user``."""
     password_file: SecretFile = None
+    """The file that holds ``password``, instead of ``password``."""
     secure: bool = False
+    """Whether the server is reached over TLS."""
     verify: bool = True
+    """Whether the server's certificate is checked; with false anybody can pose as the server."""
     ca_certificates: Path | None = None
+    """The authority that signed the server's certificate, in PEM form; unset, those of certifi."""
     certificate: Path | None = None
+    """This client's certificate in PEM form, for a server that asks for one."""
     key: Path | None = None
+    """The private key of ``certificate``, in PEM form."""
     compression: bool = False
+    """Whether what travels to and from the server is compressed, which pays between machines."""
     comm_ops: bool = True
+    """Whether the sink stores the operators that travel, which are most of what is stored."""
 
     def in_folder(self, path: Path) -> Self:
         """The same settings for a chDB folder."""
@@ -174,96 +181,109 @@ class StoreSettings(_Secretive):
 
 
 class WebhookSettings(_Secretive):
-    """Whom incidents are paged to: ``receiver`` says how it is spoken to. docs/paging.md goes through it.
-
-    The URL counts as a secret: many services put the credential into it. PagerDuty has a URL of its own unless one
-    is set, and needs ``routing_key``; Alertmanagers of a cluster are all named, with commas. ``secrets`` sign the
-    requests; several, separated by commas, while one is being replaced. ``authorization`` is the header of that
-    name. Each of these four may be in a file instead, which the field of its name and ``_file`` names.
-    ``external_url`` is the link on a page: ``{job}`` and ``{incident}`` in it stand for their ids. Of a job at
-    most ``pages_per_job`` incidents get a page of their own in ``window_s``; one summary tells of the others.
-    """
+    """Whom incidents are paged to. docs/paging.md goes through it."""
 
     group: ClassVar[str] = "webhook"
 
     receiver: Literal["webhook", "alertmanager", "pagerduty", "slack"] = "webhook"
+    """How the receiver is spoken to; ``webhook`` is one of your own."""
     url: SecretStr | None = None
+    """Where pages go, a secret since many services put the credential into it; of Alertmanagers that form a cluster
+    all, with commas, and for PagerDuty only where its account is not of the default region."""
     url_file: SecretFile = None
+    """The file that holds ``url``, instead of ``url``."""
     secrets: SecretStr = SecretStr("")
+    """What requests are signed with; two, with a comma, while one is being replaced."""
     secrets_file: SecretFile = None
+    """The file that holds ``secrets``, instead of ``secrets``."""
     authorization: SecretStr | None = None
+    """The header ``Authorization`` of each request."""
     authorization_file: SecretFile = None
+    """The file that holds ``authorization``, instead of ``authorization``."""
     routing_key: SecretStr | None = None
+    """The integration key of PagerDuty, which needs it."""
     routing_key_file: SecretFile = None
+    """The file that holds ``routing_key``, instead of ``routing_key``."""
     severity: str = "critical"
+    """The severity of every page; PagerDuty takes ``critical``, ``error``, ``warning`` and ``info``, and Slack is told
+    none."""
     external_url: str = ""
+    """The link on a page, in which ``{job}`` and ``{incident}`` stand for their ids."""
     pages_per_job: int = Field(5, ge=1)
+    """How many incidents of a job get a page of their own within ``window_s``; one summary tells of the others, and a
+    hang always has its own."""
     window_s: float = Field(600.0, gt=0)
+    """The time in which ``pages_per_job`` counts, in seconds."""
 
 
 class WorkerGroup(_Group):
-    """How a worker process runs; ``instance`` is its name within its group, the same after a restart. Under another
-    ``group_prefix`` it reads from the start, and saves states apart.
-
-    Without ``health_port`` nothing listens. /metrics and /live tell whoever reaches ``health_host``, unasked who they
-    are: name another address than the loopback one only in a network of your own. ``tuning`` is a file of settings of
-    the diagnosis that a step goes by as soon as it changes.
-    """
+    """How a role runs."""
 
     group_prefix: str = GROUP_PREFIX
+    """What the names of consumer groups begin with; under another one a worker reads from the start and saves its
+    states apart."""
     instance: str | None = None
+    """This process's name within its group, the same after a restart, by which it resumes at once; unset, it resumes
+    after ``session_timeout_s``."""
     health_port: Port | None = None
+    """The port of /metrics and /live; unset, nothing listens."""
     health_host: str = "127.0.0.1"
+    """The address that they listen on; whoever reaches it is answered, so name another than the loopback one only in a
+    network of your own."""
     session_timeout_s: float = Field(6.0, gt=0)
+    """Seconds of silence after which the brokers give a worker's partitions to others; at most 30, and brokers refuse
+    less than 6 unless they are set otherwise."""
     stop_within_s: float = Field(20.0, gt=0)
+    """Seconds that a worker may take to stop before its process is ended; what was not committed comes again."""
     tuning: Path | None = None
+    """A file of settings of the diagnosis, one a line as variables, which a step goes by as soon as it changes."""
 
 
 class LiveSettings(_Group):
-    """The log agent of a host: ``rings`` is where training processes log, ``folder`` where the agent keeps things.
-
-    ``keep_bytes`` bounds the iterations that are kept of each job, ``spool_bytes`` what waits for Kafka. The rings are
-    looked at every ``look_every_s`` seconds. ``host`` is what this host is called where no job says so: the machine's
-    name, unless set, which in a container is the container's.
-    """
+    """The log agent of a host. docs/logging.md goes through it."""
 
     rings: Path = DEFAULT_FOLDER
+    """Where training processes log, in memory that they share with the agent; the same for both."""
     folder: Path = Path("offbeat-agent")
+    """Where the agent keeps what it has collected, and what waits for Kafka."""
     keep_bytes: int = Field(4 << 30, ge=1 << 20)
+    """Bytes of iterations that are kept of each job, the newest; searches cannot look further back."""
     spool_bytes: int = Field(256 << 20, ge=1 << 20)
+    """Bytes of messages that may wait for Kafka; beyond that the oldest are dropped and counted."""
     look_every_s: float = Field(0.1, gt=0)
+    """Seconds between two looks at the rings."""
     host: str | None = None
+    """This host's name where no job gives it one; unset, the machine's, which in a container is the container's."""
 
 
 class CollectSettings(_Group):
-    """What the agent of a host collects beside the operator log; docs/collectors.md goes through it.
-
-    ``calls`` is where processes log that have the preloaded library in them, ``dumps`` where NIC agents put their epoch
-    dumps; both are looked at every ``every_s`` seconds. ``port_counters`` has the RDMA ports below ``infiniband``
-    counted instead, in epochs of ``epoch_ms``. ``job`` is what a job is called: to a process with the library in it,
-    and to the agent where NICs send and no process logs here. ``segment_at`` is where operators are looked for in what
-    NICs tell: in the ``stream``, which is told all of it, or at the ``edge``, by the agent, which tells operators and
-    metrics, and keeps all else for whoever asks, up to ``keep_bytes`` a job.
-    """
+    """What the agent of a host collects beside the operator log. docs/collectors.md goes through it."""
 
     calls: Path = DEFAULT_FOLDER / ".calls"
+    """Where processes log that have the preloaded library in them; the same for them and the agent."""
     dumps: Path | None = None
+    """Where NIC agents put their epoch dumps; unset, none are read."""
     port_counters: bool = False
+    """Whether the counters of RDMA ports are read, for NICs without an agent."""
     infiniband: Path = Path("/sys/class/infiniband")
+    """The kernel's folder of RDMA devices: their counters, and the addresses that the preloaded library looks up."""
     epoch_ms: float = Field(10.0, ge=1, le=100)
+    """The length of an epoch of port counters, in milliseconds."""
     every_s: float = Field(0.5, gt=0)
+    """Seconds between two looks at calls, dumps and port counters."""
     job: str | None = None
+    """The name of the job: for processes with the library in them, and for what NICs sent where no such process runs
+    here."""
     segment_at: Literal["stream", "edge"] = "stream"
+    """Who looks for operators in NIC traffic: the worker ``segment`` (``stream``), which is told all of it, or the
+    agent (``edge``), which tells operators and metrics alone."""
     keep_bytes: int = Field(512 << 20, ge=1 << 20)
+    """With ``edge``, bytes of NIC traffic and calls that are kept of each job, the newest: what is still open needs
+    them, and whoever asks gets them."""
 
 
 class Settings(BaseSettings):
-    """Everything that can be set.
-
-    ``pivots`` is how many ranks of a job publish their logs unasked; with ``publish_all`` every rank does, which
-    suits small clusters. ``model`` is the trained forest that judges operators for Algorithm 1, instead of its own
-    ``detector``: the file of one, or ``default`` for the one that ships.
-    """
+    """Everything that can be set."""
 
     # The settings of the rooms, which are plain dataclasses, are checked by this as well: no threshold is infinite, or
     # nothing would ever exceed it.
@@ -284,18 +304,21 @@ class Settings(BaseSettings):
     compare: CompareSettings = CompareSettings()
     incidents: JoiningSettings = JoiningSettings()
     pivots: int = Field(4, ge=1)
+    """How many ranks of a job are pivots: their iterations are judged, searches begin at them, and their operators
+    travel unasked."""
     publish_all: bool = False
+    """Whether the operators of all ranks travel unasked, which suits small jobs."""
     model: str | None = None
+    """The trained forest that judges operators for Algorithm 1 instead of ``search.locate.detector``: its file, or
+    ``default`` for the one that ships."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe lines that are logged."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         for group in DECISIVE:
-            for name, number in _numbers(getattr(self, group), group):
-                above = _ABOVE.get(name)
-                least = _LEAST.get(name, 0)
-                if number < least or (above is not None and number <= above):
-                    bound = f"{least} or more" if above is None else f"more than {above}"
+            for name, number, bound in _numbers(getattr(self, group), group):
+                if not bound.holds(number):
                     raise ValueError(f"{_variable(*name.split('.'))} is {number}; give {bound}")
         _check_protocol(self.kafka)
         if self.model is not None and self.search.locate.search != "algorithm_1":
@@ -340,13 +363,14 @@ def _check_protocol(kafka: KafkaSettings) -> None:
             raise ValueError(f"{said}: set {_variable('kafka', name)} as well")
 
 
-def _numbers(group: Any, name: str) -> Iterator[tuple[str, float]]:
+def _numbers(group: Any, name: str) -> Iterator[tuple[str, float, _Bound]]:
+    """The numbers of a group and those in it, with their bounds; metadata that name no bound are a ``TypeError``."""
     for field in fields(group):
         value = getattr(group, field.name)
         if is_dataclass(value):
             yield from _numbers(value, f"{name}.{field.name}")
         elif isinstance(value, int | float):
-            yield f"{name}.{field.name}", value
+            yield f"{name}.{field.name}", value, _Bound(**field.metadata)
 
 
 def _first_fault(error: ValidationError) -> str:

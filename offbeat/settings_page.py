@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic import BaseModel, SecretStr
 
+from offbeat.field_docs import field_docs
 from offbeat.settings import DATA_DIR, DELIMITER, PREFIX, Settings
 
 _INTRODUCTION = f"""\
@@ -27,7 +28,8 @@ Settings are environment variables; steps may look at a file of some of them bes
 (`{PREFIX}WORKER{DELIMITER}TUNING`, [operations.md](operations.md#tune)). A variable that begins with `{PREFIX}` and
 is none of these is refused, and so is a wrong value: no number may be infinite (`inf`, `1e309`) or `nan`. Options
 of a command, such as `--bootstrap`, `--data-dir` or `--health-port`, go before the environment. A dash is a setting
-that is not set.
+that is not set. A setting that a meaning names is of the same group, or has its groups before it, with dots:
+`search.locate.detector` is `{PREFIX}SEARCH{DELIMITER}LOCATE{DELIMITER}DETECTOR`.
 
 Without `{PREFIX}STORE{DELIMITER}...` the store is a chDB folder `./{DATA_DIR}` where the command is run; a command
 that makes it says so on stderr. `offbeat diagnose` keeps nothing unless it is given a `--data-dir`, and
@@ -46,10 +48,15 @@ def _groups(group: Any, path: tuple[str, ...]) -> Iterator[str]:
     values = {name: getattr(group, name) for name in _names(group)}
     plain = [name for name, value in values.items() if not _is_group(value)]
     hints = get_type_hints(type(group), include_extras=True)
-    rows = [f"| `{_variable(*path, name)}` | {_default(values[name])} | {_takes(hints[name])} |" for name in plain]
+    meanings = {name: _in_a_cell(docs) for name, docs in field_docs(type(group)).items()}
+    rows = [
+        f"| `{_variable(*path, name)}` | {_default(values[name])} | {_takes(hints[name])} | {meanings.get(name, '')} |"
+        for name in plain
+    ]
     heading = f"`{_variable(*path)}{DELIMITER}...`" if path else "Of no group"
     text = (inspect.getdoc(type(group)) or "").replace("``", "`")
-    yield "\n".join([f"## {heading}", "", text, "", "| variable | default | takes |", "|---|---|---|", *rows])
+    header = ["| variable | default | takes | meaning |", "|---|---|---|---|"]
+    yield "\n".join([f"## {heading}", "", text, "", *header, *rows])
     for name, value in values.items():
         if _is_group(value):
             yield from _groups(value, (*path, name))
@@ -72,6 +79,10 @@ def _default(value: Any) -> str:
     if isinstance(shown, bool):
         shown = str(shown).lower()
     return "-" if shown is None or not str(shown) else f"`{shown}`"
+
+
+def _in_a_cell(docstring: str) -> str:
+    return " ".join(docstring.replace("``", "`").split())
 
 
 def _takes(hint: Any) -> str:

@@ -30,11 +30,15 @@ FORMAT = "compare/8"
 
 @dataclass(frozen=True, slots=True)
 class CompareSettings:
-    """``slow``: when an iteration is slow. ``course``: how iterations are told, and what hangs. ``rules``: when ranks
-    differ. ``metric``: by which time of sending stragglers are told.
+    """How ranks are compared by what their NICs sent (Pulse 6.2, 7.2.1).
+
+    ``slow`` says when an iteration is slow, ``course`` how iterations are told and what hangs, ``rules`` when ranks
+    differ. Nothing is searched, so that ``slow.reach`` has no effect.
     """
 
     metric: Metric = "actual_time"
+    """What tells the straggler of a built-in collective: ``actual_time`` the rank that really sends for longest,
+    ``busy_epochs`` the one whose full epochs hold least, which shows a slowness that leaves no epoch empty."""
     slow: MonitorSettings = SLOW
     course: CourseRules = field(default_factory=CourseRules)
     rules: ComparisonRules = field(default_factory=ComparisonRules)

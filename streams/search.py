@@ -43,12 +43,14 @@ _NOTHING = Location(culprits=(), waits=(), visited=(), coverage=0.0, clock_error
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """``answer_within_ns`` is how long agents may take; ``last_ordinal`` the last irregular iteration of a run, and
-    of a step within it, that is searched (its baseline must still be in the agents' logs).
-    """
+    """Which irregular iterations are searched, and how long their logs are waited for (Holmes 4.3)."""
 
     answer_within_ns: int = 10_000_000_000
+    """How long agents may take to answer a request, in nanoseconds; the search goes on without what has not come by
+    then, which lowers its coverage."""
     last_ordinal: int = 64
+    """Place in its run, or on a step within it, of the last irregular iteration that is searched; a higher one needs
+    agents' logs that reach back to its baseline for longer."""
     locate: LocateSettings = field(default_factory=LocateSettings)
 
     def due(self, row: Mapping[str, Any]) -> bool:

@@ -32,15 +32,23 @@ OPEN = ("incomplete", "missing_start")
 
 @dataclass(frozen=True, slots=True)
 class CourseRules:
-    """``learn_ns``: after as long marks are chosen among what was seen, even if communicators have been silent.
-    ``recurrences``: how often what is called on each communicator is to be seen before that. ``hang_ns``: an operator
-    that is silent for as long hangs. ``recent``: custom collectives that are compared together (the paper's k).
+    """How the iterations of a job are told by what its NICs send, and what hangs (Pulse 7.2.1).
+
+    A mark is the operator that ends a rank's iterations.
     """
 
     learn_ns: int = 60_000_000_000
-    recurrences: int = 3
+    """Telemetry, in nanoseconds, after which marks are chosen among what was seen, even if communicators have been
+    silent; where none shows, it begins anew."""
+    recurrences: int = field(default=3, metadata={"least": 2})
+    """How often all ranks must be seen to call at least half of what they call on each communicator between hosts for
+    marks to be chosen before that."""
     hang_ns: int = 30_000_000_000
-    recent: int = 10
+    """Silence, in nanoseconds, from which on an open operator hangs; it must be longer than ranks ever wait for each
+    other, as for a checkpoint."""
+    recent: int = field(default=10, metadata={"least": 1})
+    """Number of iterations that are compared together where marks are custom collectives; else each is compared
+    alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,32 +17,44 @@ REMEMBERED = 5
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRules:
-    """When ranks differ. Ratios are over the others' median.
-
-    ``longer``: a group's duration is extended; also how much longer than usual an actual time may be and count as
-    normal. ``slower``: operators that took less than that, over what is usual, are not looked at for stragglers.
-    ``margin``: actual time of a straggler in a built-in collective beyond the others', ``custom_margin``: its actual
-    rate in a custom one below the others'; both at least ``spread`` times the deviation among the others.
-    ``busy_margin``: the same for what full epochs hold. ``busy_share``: part of the duration in which a straggler
-    really sends, ``custom_busy_share`` in custom collectives. ``recent``: the paper's k, custom collectives that are
-    averaged. ``late_ns`` and ``late_share`` (of what others compute before it): a start is late. ``tie_share``: volumes
-    this near are not told apart. ``pipeline_order``: which machine of a pipeline computes too long: the one that is
-    late ``of_itself``, by more than what it waits for, or as published the ``first_late`` one.
-    """
+    """When ranks differ, each held against the median of the others (Pulse 6.2)."""
 
     longer: float = 1.1
+    """The collectives of a group are extended if they last at least so many times the usual; a lower value names more
+    groups and hosts."""
     slower: float = 1.03
+    """Collectives that last less than this times the usual are not looked at, neither for stragglers nor for extended
+    groups."""
     margin: float = 0.03
+    """By what part a straggler's actual time in built-in collectives must exceed the others'; a lower value names NICs
+    that differ less."""
     custom_margin: float = 0.1
+    """By what part a straggler's actual rate in custom collectives must fall below the others'; by twice that where its
+    usual rate is not known, where it has more to do than others, and of what is sent to a single rank."""
     busy_margin: float = 0.03
+    """By what part the others' full epochs must hold more than a straggler's, with ``busy_epochs``."""
     busy_share: float = 0.85
+    """Part of a collective's duration in which a straggler must really send: where all are silent for long, none of
+    them is waited for."""
     custom_busy_share: float = 0.5
+    """The same in custom collectives, as far as all members were seen; else ``busy_share`` holds there too."""
     spread: float = 4.0
+    """Multiple of the mean deviation among the others by which a straggler must differ as well, and a machine's sends
+    be late of themselves; a higher value names less where all scatter."""
     recent: int = 10
+    """Number of custom collectives of a communicator, the latest ones, over which rates are averaged (the paper's
+    k)."""
     late_ns: int = 2_000_000
+    """Nanoseconds that a rank must compute longer than the others before its operators, or that a pipeline's send must
+    come later than expected, to be late."""
     late_share: float = 0.25
+    """The same as a part of what the others compute, or of the usual time between two sends of a machine; both must be
+    exceeded."""
     tie_share: float = 0.01
+    """In a hang, ranks whose sent part of their bytes is no further than this from the least are not told apart."""
     pipeline_order: Literal["of_itself", "first_late"] = "of_itself"
+    """Which machine of a pipeline computes too long: the one that is late ``of_itself``, by more than what it waits
+    for, or as published the one that is ``first_late``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,21 +29,23 @@ _UNEVEN = "imbalance"
 
 @dataclass(frozen=True, slots=True)
 class JoiningSettings:
-    """``confirmations`` findings of one method on different iterations open an incident, of a hang one, if they are at
-    least ``agreement`` of the iterations that it searched since the first of them, and together with those of other
-    methods leave little doubt (``least_confidence``); findings are remembered for ``window`` iterations. Findings about
-    some of an incident's ranks narrow it once they are on ``agreement`` of the iterations that its findings are on.
-
-    A finding that explains less than ``comparable_share`` of what another one does says nothing of that one's ranks;
-    and a culprit of which others leave less than that part of its share has been taken over from.
-    What ``moments`` are, of which nobody is accused, is in their settings.
-    """
+    """When findings make an incident, and whom it is about; ``moments`` are spikes of which nobody is accused."""
 
     confirmations: int = 2
+    """Number of findings of one method, on different iterations, that must agree for an incident to open; of a hang one
+    is enough."""
     least_confidence: float = 0.75
+    """Confidence, from 0 to 1, that findings must reach together for an incident to open; a higher value waits for more
+    evidence."""
     agreement: float = 0.34
+    """Part of the iterations searched since the first of them, and explained by no other incident, that such findings
+    must be on; and part of the iterations of an incident's findings that those about some of its ranks must be on to
+    narrow it."""
     window: int = 100
+    """Number of iterations for which findings are remembered."""
     comparable_share: float = 0.5
+    """Part of another finding's share that one must have to say anything of its ranks; and part of a culprit's share
+    that others must leave it, or they have taken over from it."""
     moments: MomentSettings = field(default_factory=MomentSettings)
 
 

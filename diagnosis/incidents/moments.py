@@ -24,15 +24,19 @@ _Culprit = tuple[str, str | None, str | None, Ranks, tuple[DeviceRef, ...]]
 
 @dataclass(frozen=True, slots=True)
 class MomentSettings:
-    """A spike is a moment for a culprit whose own part of its excess is less than ``prominence`` times what one in ten
-    of the regular iterations before it took beyond their mean (of fewer than 20 the longest). Its own part is its
-    share, divided by the number of culprits with comparable shares that have nothing in common. A culprit of moments
-    counts if any would be named in as many of them with a probability of at most ``chance``, were ranks drawn at
-    random; with 1 all count, as in Holmes.
+    """When a spike is a moment for a culprit, which accuses nobody; Holmes counts all.
+
+    Its own part of a spike is its share, divided by the number of culprits with comparable shares that have nothing in
+    common.
     """
 
     prominence: float = 2.5
+    """A spike counts if the culprit's own part of its excess is at least so many times what one in ten of the regular
+    iterations before it took beyond their mean (of fewer than 20 the longest); a higher value takes more spikes for
+    moments."""
     chance: float = 0.01
+    """Moments count as well if ranks drawn at random would name anybody in as many of them with a probability of at
+    most this; with 1 all count."""
 
 
 def momentary(

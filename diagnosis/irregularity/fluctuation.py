@@ -11,7 +11,7 @@ delta, the same evidence is looked for in what exceeds the usual by more than it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -29,29 +29,39 @@ _OVERSAMPLING = 8
 
 @dataclass(frozen=True, slots=True)
 class FluctuationSettings:
-    """``delta`` as Holmes' for fluctuation: from it on an iteration counts as one of the recurring ones. Where
-    iterations vary little, it is lowered to ``deviations`` standard deviations above the usual (by the median distance
-    from the median), but not below ``faint``.
-
-    Of the latest ``window`` iterations at least ``least_peaks`` must, ``faint_peaks`` if it is lowered; ``even_share``
-    of the distances between them must lie within a third of their median, and the peaks' mean excess above ``contrast``
-    standard deviations of all other iterations. The period lies between ``shortest_period`` and ``longest_period``
-    iterations, and differs from the median distance by at most ``period_tolerance`` of it. A run ends after
-    ``closed_after_periods`` without a peak.
-    """
+    """When long iterations that come again and again, the peaks, are a fluctuation (Holmes 3.1.2, appendix B)."""
 
     delta: float = 1.05
+    """A peak takes more than ``delta`` times the median of the window; a lower value finds smaller fluctuations, and
+    takes more noise for one."""
     faint: float = 1.025
+    """The floor of a second, lower threshold that is tried where no peaks recur by ``delta``, as a multiple of the
+    median."""
     deviations: float = 2.5
+    """The second threshold lies so many standard deviations (estimated from the median distance to the median) above
+    the median, and is tried only if that is not above ``delta``."""
     window: int = 100
+    """Number of iterations, the latest ones, in which peaks are looked for."""
     least_peaks: int = 6
+    """Number of peaks by ``delta`` that the window must hold."""
     faint_peaks: int = 8
+    """Number of peaks by the second threshold that the window must hold."""
     even_share: float = 0.8
+    """Part of the distances between peaks that must lie within a third of their median; a higher value asks for more
+    even ones."""
     contrast: float = 3.5
-    shortest_period: float = 3.0
+    """Number of standard deviations of all other iterations by which those above the threshold must exceed the median
+    on average."""
+    shortest_period: float = field(default=3.0, metadata={"least": 2})
+    """Shortest period of a fluctuation, in iterations."""
     longest_period: float = 16.0
+    """Longest period of a fluctuation, in iterations."""
     period_tolerance: float = 0.3
+    """How far the period of the spectrum's strongest line may be from the median distance between peaks, as a part of
+    that distance."""
     closed_after_periods: float = 2.0
+    """Number of periods without a peak that end a fluctuation (``closed_after`` iterations of the monitor, if those are
+    more)."""
 
 
 class Recurrence(NamedTuple):

@@ -8,7 +8,7 @@ channel keeps all of its members in its operators, also the one that waits least
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median_low
 from typing import NamedTuple, TypeVar
 
@@ -35,26 +35,32 @@ _SPANNING = -1
 
 @dataclass(frozen=True, slots=True)
 class LikeRanksSettings:
-    """Of a job's first iterations, ``warm_up`` left out, so many (``iterations``; 0: none) are compared, and those
-    after them for as long as somebody is slow: who is in ``in_a_row`` of them, or of two that are alike in as many as
-    are compared, since nothing else tells what is chance.
-
-    Slow is what makes an iteration longer than ``delta`` times what it would take otherwise, and is no chance
-    (``sigmas`` by the median distance from the median). Beside the slowest those count that lose ``comparable`` of what
-    it does; of ranks or channels that are alike at most ``most_share`` may, or one: what many share is nobody's fault.
-    An iteration of which fewer than ``least_told`` of the ranks told is not compared, nor are jobs of more than
-    ``most_ranks``.
-    """
+    """When a rank or a channel is slow beside those like it, as a job begins and nothing is usual yet (a step beyond
+    Holmes 4.2)."""
 
     warm_up: int = 5
+    """Number of iterations at the start of a job that are not compared."""
     iterations: int = 5
-    in_a_row: int = 3
-    delta: float = 1.1
+    """Number of iterations that are compared after those, and beyond them for as long as somebody is slow; 0 turns the
+    comparison off."""
+    in_a_row: int = field(default=3, metadata={"least": 1})
+    """Number of iterations in a row in which a rank or channel must be slow to be named (``iterations``, if that is
+    more, where only two are alike), and must not be slow for that to be over."""
+    delta: float = field(default=1.1, metadata={"above": 1})
+    """A rank or channel is slow if it makes the iteration take at least ``delta`` times what it would otherwise; a
+    lower value finds smaller slowdowns, and takes more noise for one."""
     sigmas: float = 3.0
+    """Number of standard deviations (estimated from the median distance to the median) by which what it loses must
+    exceed the median of those alike."""
     comparable: float = 0.75
+    """Part of the largest loss that another rank or channel must have to be named beside it."""
     most_share: float = 0.1
+    """Largest part of those alike that may be slow: what more of them share is nobody's fault, unless it is a single
+    one, or all ranks of a host."""
     least_told: float = 0.5
+    """Part of a job's ranks that must have told of an iteration for it to be compared."""
     most_ranks: int = 16_384
+    """Jobs of more ranks than this are not compared."""
 
 
 @dataclass(frozen=True, slots=True)

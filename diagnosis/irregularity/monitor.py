@@ -22,33 +22,47 @@ from diagnosis.irregularity.run import Plateau, Run
 
 @dataclass(frozen=True, slots=True)
 class MonitorSettings:
-    """``delta`` as in Holmes; ``window`` regular iterations make the baseline, ``least_baseline`` of them (or all of
-    a smaller window) are enough to judge by. With ``learns`` all, irregular ones enter it too, as Holmes 3.1 words it.
+    """How the iterations of a job are judged by how long they take (Holmes 3.1, 4.2.2).
 
-    ``degradation_after`` irregular iterations in a row are a persistent degradation; a run ends after
-    ``closed_after`` regular ones in a row, and ``quiet_after`` regular ones in a row mean that nothing is left (100
-    iterations: the span that Holmes correlates over). Those that are too long by more than ``plain_share`` of what an
-    open run's are do not enter the baseline, and of a degradation they count as neither: they belong to it. An
-    iteration longer than ``step_delta`` times what the run's iterations take is on a step above them: something else
-    has come on top. ``least_excess_ns``: an irregular iteration is longer than expected by more than that as well
-    (Pulse 7.2.1: 500 ms, whatever the ``delta``).
-    A search compares with regular iterations that are too long by at most ``plain_share`` of what the irregular one
-    is; 1: with all of the window, as the paper. What came ``reach`` iterations ago may be overwritten in the agents'
-    logs: a step that comes later is compared with the iterations below it.
+    The baseline is made of the latest regular iterations; its mean is what the next one is expected to take.
     """
 
-    delta: float = 1.1
+    delta: float = field(default=1.1, metadata={"above": 1})
+    """An iteration is irregular if it takes more than ``delta`` times the expected duration; a lower value finds
+    smaller slowdowns, and takes more noise for one."""
     learns: Literal["regular", "all"] = "regular"
+    """What enters the baseline: ``regular`` iterations only, or ``all``, as Holmes 3.1 words it, so that a slowdown
+    longer than ``window`` iterations comes to pass for usual."""
     least_excess_ns: int = 0
-    window: int = 20
-    least_baseline: int = 5
+    """Nanoseconds by which an irregular iteration must exceed the expected duration as well, whatever ``delta`` says
+    (Pulse 7.2.1: 500 ms); 0 leaves it to ``delta``."""
+    window: int = field(default=20, metadata={"least": 1})
+    """Number of iterations in the baseline; a larger window gives a steadier mean that follows changes of the job more
+    slowly."""
+    least_baseline: int = field(default=5, metadata={"least": 1})
+    """Number of iterations that the baseline must hold before any is judged (``window``, if that is less)."""
     warm_up: int = 5
+    """Number of iterations at the start that neither enter the baseline nor are judged."""
     degradation_after: int = 5
+    """Number of irregular iterations in a row that make a run a persistent degradation."""
     closed_after: int = 2
+    """Number of regular iterations in a row that end a run; a fluctuation may pause for longer
+    (``fluctuation.closed_after_periods``)."""
     quiet_after: int = 100
+    """Number of regular iterations in a row after which everything found before is over (Holmes correlates over a span
+    of 100)."""
     step_delta: float = 1.2
+    """An iteration that takes more than ``step_delta`` times what the iterations of its run take on average is a step,
+    as if a second fault had come on top, and is looked at as the beginning of a run is; a higher value finds fewer of
+    them."""
     plain_share: float = 0.5
+    """How much of a slowdown an iteration within ``delta`` may show and still be plain: beyond this part of the open
+    run's mean excess it is not learned and does not end a degradation, beyond this part of a searched iteration's
+    excess it is not compared with where enough others are; 1 comes closest to Holmes, who compares with all of the
+    baseline."""
     reach: int = 100
+    """Number of iterations that agents' logs are sure to reach back: a step found as long as that after the oldest
+    iteration that it would be compared with is compared with the iterations of its run below it instead."""
     fluctuation: FluctuationSettings = field(default_factory=FluctuationSettings)
 
 

@@ -9,7 +9,7 @@ members call: a busy CPU delays each process by itself, slow NVLinks delay all t
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,29 +27,35 @@ from diagnosis.robust import NORMAL_MAD
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """Up to ``most_mates`` other ranks of a host are looked at; if fewer than ``least_mates`` tell, no host is named.
+    """When a whole host is slow, and not one of its GPUs or its NVLinks (a step beyond Holmes 4.3.2).
 
-    Each must have computed longer than usual by ``alike`` of what the leaf's rank did, both without what is common.
-    Where ends are not logged, each must have gone on late after its operators with other hosts, on average without the
-    ``outlying`` least and greatest: beyond ``sigmas``, ``least_slowdown`` of the usual and ``least_share`` of what the
-    leaf's rank lost in each of its operators, and by ``alike`` of the latest. Communicators of more than
-    ``most_members`` would cost too much to ask.
-
-    Or the members of the NVLinks must have called later behind the first of them: that no clock of another host
-    disturbs, and it tells where ends are logged as well. All together, in the median of the operators, beyond
-    ``sigmas`` and by ``least_share`` of what was lost in each, but by no more than that, or they came late from
-    elsewhere; each by ``least_each`` of their mean, or one of them is slow.
+    Its other ranks tell, by what they computed or, where ends are not logged, by how late they go on after operators
+    with other hosts. So does how far apart the members of its NVLinks call, which no clock of another host disturbs.
     """
 
     most_mates: int = 3
-    least_mates: int = 2
+    """Number of other ranks of a suspected host whose logs are read, spread over it."""
+    least_mates: int = field(default=2, metadata={"least": 1})
+    """Number of other ranks that a host must have, and that must be heard of, for it to be named."""
     alike: float = 0.5
+    """Part of what the suspected rank lost by computing, or of what the latest rank is late by where ends are not
+    logged, that each of the others must show as well."""
     sigmas: float = 3.0
+    """Number of standard deviations (estimated from the median distance to the median) by which ranks must go on, or
+    call, later than they did in the baseline."""
     least_slowdown: float = 0.03
+    """Where ends are not logged, part of the usual time until a rank goes on by which it must be late."""
     least_share: float = 0.1
+    """Part of what the suspected rank lost in each of its operators, on average, by which ranks must go on, or members
+    of its NVLinks call, later than usual; members that call later by more than all of it came late from elsewhere."""
     outlying: float = 0.1
+    """Where ends are not logged, part of the least and of the greatest values that are left out of each average."""
     most_members: int = 64
+    """Where ends are not logged, communicators with other hosts are not asked if they have more members than this,
+    which would cost too much."""
     least_each: float = 0.2
+    """Part of their mean delay by which each member of the NVLinks must call later; else one of them is slow, and not
+    the host."""
 
 
 Whose = Literal["device", "host", "either"]

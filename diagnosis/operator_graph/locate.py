@@ -75,35 +75,51 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class LocateSettings:
-    """Settings of the steps. ``search`` chooses between the walk that follows amounts and Algorithm 1 as published.
+    """How the culprits of an irregular iteration are searched (Holmes 4.3, 4.4).
 
-    Beside a culprit that explains ``whole_share`` of the excess only those count that explain
-    ``comparable_share`` of what it does. A rank is slow in both ways if the lesser is ``mixed_share`` of the greater.
-    The latest ``baseline_iterations`` of the baseline are compared with, row by row; of a job of at least
-    ``large_job`` ranks ``large_baseline_iterations``, since each costs as much as the irregular one. Algorithm 1
-    compares with statistics of the whole baseline, by ``detector``, or with rows as well (``usual_from``); a trained
-    one whose features are in ns is tuned at each search, by the statistic of ``tuning``. The irregularity rate is of
-    ``series_iterations`` iterations, without the first ``warm_up`` ones of the job; 0: no series is asked for.
-    ``most_rows`` bounds what a search holds.
+    The three shares and the groups below are of ``attribution`` alone.
     """
 
     search: Literal["attribution", "algorithm_1"] = "attribution"
+    """``attribution`` follows the time that was lost, ``algorithm_1`` is Holmes' search as published."""
     attribution: AttributionSettings = field(default_factory=AttributionSettings)
     separation: SeparationSettings = field(default_factory=SeparationSettings)
     host: HostSettings = field(default_factory=HostSettings)
     switch: SwitchSettings = field(default_factory=SwitchSettings)
     mixed_share: float = 0.5
+    """A rank that both computes and communicates slowly is called slow in both ways if the lesser loss is at least this
+    part of the greater; else only the greater counts."""
     whole_share: float = 0.9
+    """Where a culprit explains at least this part of the excess, others count beside it by ``comparable_share`` only; a
+    higher value names more of them."""
     comparable_share: float = 0.5
-    baseline_iterations: int = 12
+    """Part of the largest culprit's share that others must explain to count beside it, and part of a device's share
+    that its slow host or switch must explain for the device to be no culprit of its own."""
+    baseline_iterations: int = field(default=12, metadata={"least": 3})
+    """Number of baseline iterations, the latest ones, that the rows of operators are compared with; more of them tell
+    chance apart better, and cost as many more logs."""
     large_job: int = 512
-    large_baseline_iterations: int = 4
+    """Number of ranks from which on a job is large: ``large_baseline_iterations`` are compared with, and of the logs
+    only the parts that are needed are looked at."""
+    large_baseline_iterations: int = field(default=4, metadata={"least": 3})
+    """The same as ``baseline_iterations`` for large jobs, whose logs cost more."""
     detector: Literal["3_sigma", "1_sigma"] = "3_sigma"
+    """Algorithm 1 calls an operator abnormal if it exceeds its usual mean by three standard deviations, or by one; a
+    ``model`` takes its place."""
     tuning: Literal["mean", "p75", "p99", "none"] = "mean"
+    """Statistic by whose drift since training the thresholds in nanoseconds of a ``model`` are moved at each search;
+    ``none`` leaves them as they are."""
     usual_from: Literal["statistics", "rows"] = "statistics"
+    """What Algorithm 1 compares with: ``statistics`` of the whole baseline, which agents work out, or ``rows`` of its
+    latest ``baseline_iterations``."""
     series_iterations: int = 100
+    """Number of iterations, up to the searched one, over which the time of a culprit's operator is correlated with the
+    iterations' (the irregularity rate); 0 takes the time lost in the iterations at hand instead."""
     warm_up: int = 5
+    """Number of iterations at the start of a job that are left out of that series."""
     most_rows: int = MOST_ROWS
+    """Number of operator rows that a search may hold, some 600 bytes of memory each; ranks beyond that are not asked,
+    so that culprits may be missing."""
 
 
 DETECTORS: Mapping[str, Callable[[], OperatorDetector]] = {

@@ -9,7 +9,7 @@ in a ring it is (``ring``).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -28,29 +28,38 @@ from diagnosis.operators import UNKNOWN, Operators
 
 @dataclass(frozen=True, slots=True)
 class SeparationSettings:
-    """A transfer is slow beyond ``sigmas`` and ``least_slowdown`` of the usual.
-
-    At least ``slow_share`` of a culprit's channels are slow. A member with less than ``comparable`` of the strongest
-    suspect's excess is no suspect beside it. Where fewer are, the culprit alone has slow ones, which lose at least
-    ``alone_share`` of what the channel did whose members are told apart. Of a communicator's operators at most
-    ``most_operators`` are looked at. Where fewer than ``told_share`` of the ends are logged ``most_without_ends`` are,
-    since what tells an end then, that somebody went on, scatters more; where that is known of fewer all are.
-
-    Around a ring a wave of ends is as high as a part ``wave_height`` of what members waited, explains ``wave_share`` of
-    what they differ by, and points to a part ``wave_reach`` of the ring on both sides of its crest.
-    """
+    """Which member of a slow channel is at fault: told by its other channels or, where these are none, around a ring by
+    when members end (a step beyond Holmes 4.3.2)."""
 
     sigmas: float = 3.0
+    """Number of standard deviations over the baseline by which transfers must exceed the usual to be slow, and a wave
+    around a ring what it is in the baseline; switches are told by the same."""
     least_slowdown: float = 0.1
+    """Part of the usual time by which transfers must exceed it as well to be slow."""
     slow_share: float = 0.5
+    """Part of a rank's other channels that must be slow for it to be suspected, beside a slow channel or below a
+    ToR."""
     comparable: float = 0.5
+    """Part of the strongest suspect's loss that another member must have to be suspected beside it."""
     alone_share: float = 0.1
-    most_operators: int = 128
+    """Where no member has that many slow channels, and only one has any, part of the slow channel's loss that it must
+    have lost on them to be named."""
+    most_operators: int = field(default=128, metadata={"least": 1})
+    """Number of a communicator's operators that are compared, spread evenly, where ends are logged; more of them tell
+    chance apart better, and cost more logs."""
     most_without_ends: int = 1024
+    """The same where ends are not logged: when somebody went on stands for an end then, and scatters more."""
     told_share: float = 0.9
+    """Part of the operators that must carry an end for ``most_operators`` to be enough; where ends are known of fewer,
+    even from when somebody went on, all operators are compared."""
     wave_height: float = 0.05
+    """Height of a wave of late ends around a ring, as a part of what members waited beyond the usual on average, above
+    which it tells something."""
     wave_share: float = 0.75
+    """Part of the variance among members' waits that the wave must explain."""
     wave_reach: float = 0.125
+    """Part of the ring on either side of the wave's crest whose members are named, one hop at least; a lower value
+    names fewer, and misses the culprit sooner."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ where several channels are slow that have nothing in common but spines, it is on
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,24 +30,31 @@ from diagnosis.topology import Device
 
 @dataclass(frozen=True, slots=True)
 class SwitchSettings:
-    """Up to ``most_mates`` ranks below a ToR are looked at, each on up to ``most_communicators``, its smallest ones.
+    """When a ToR or a spine is slow, and not the NICs below it (a step beyond Holmes 4.3.2).
 
-    A ToR is slow where all of these are, and the suspects, as far as anything is known of them, if together they are of
-    at least ``least_hosts``, and ``slow_share`` of all their channels is slow: of a slow spine some are as well.
-
-    A spine is slow where most channels of the suspects that stay below their ToRs are certainly slowed by less than
-    ``fine_share`` of what the slow one is, and take less than ``fine_at_most`` of the usual longer, however slow it is;
-    and so is what stays on a host that has several of its members, whose NVLinks and CPU serve it as well; or where
-    ``least_apart`` slow channels may all have taken it, no two of which share a NIC or a ToR.
+    It is told by channels of other ranks below the suspects' ToR, by those that stay below the ToR, and by those that
+    stay on a host, whose NVLinks and CPU serve the slow channel as well.
     """
 
     most_mates: int = 3
+    """Number of ranks of other hosts below the suspects' ToR whose channels are looked at, spread over them."""
     most_communicators: int = 2
-    least_hosts: int = 3
+    """Number of communicators that are looked at of each of these ranks, the smallest ones."""
+    least_hosts: int = field(default=3, metadata={"least": 2})
+    """Number of hosts below a ToR, the suspects' own included, that must be heard of, each with slow channels, for the
+    ToR to be named."""
     slow_share: float = 0.6
-    least_apart: int = 3
+    """Part of all channels looked at below a ToR that must be slow for it to be named; a lower value takes a slow
+    spine, which slows some of them, for a ToR."""
+    least_apart: int = field(default=3, metadata={"least": 1})
+    """Number of slow channels over the same spines, no two of which share a NIC or a ToR, from which on these spines
+    are named."""
     fine_share: float = 0.5
+    """Spines are named if most channels that stay below the suspects' own ToRs are fine, and all that stay on a host:
+    slowed, chance included, by less than this part of what the slow channel is, each in proportion to its usual
+    time."""
     fine_at_most: float = 1.0
+    """A fine channel takes longer by less than this times its usual time as well, however slow the slow channel is."""
 
 
 Names = tuple[str, ...]

@@ -44,14 +44,17 @@ _MOST_LET_GO = 100_000
 
 @dataclass(frozen=True, slots=True)
 class StepRules:
-    """``step_ns``: how often operators are looked for. ``late_ns``: how late a call may be told. ``patience_ns``: a NIC
-    that is further behind the others of its host is not waited for, nor are queue pairs of which nothing is told.
-    ``window``: when an operator is told.
-    """
+    """When a host's telemetry is looked at for operators (Pulse 3.2)."""
 
-    step_ns: int = 500_000_000
+    step_ns: int = field(default=500_000_000, metadata={"least": 1_000_000})
+    """Telemetry between two looks, in nanoseconds; a lower value tells operators sooner, and takes more of a
+    processor."""
     late_ns: int = 50_000_000
+    """How late a call may be told, in nanoseconds: a look waits until calls are known for so long beyond what it looks
+    at."""
     patience_ns: int = 3_000_000_000
+    """How far a NIC may be behind the newest telemetry of its host, in nanoseconds, before a look goes on without it;
+    queue pairs of which nothing is told are waited for as long."""
     window: WindowRules = field(default_factory=WindowRules)
 
 

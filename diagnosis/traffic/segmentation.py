@@ -45,24 +45,30 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SegmentationRules:
-    """``quiet_ns`` is the paper's ``delta``, but at least ``quiet_epochs`` epochs. ``opening``: share of its expected
-    bytes that a burst has to have to be an operator's beginning: control messages and late remainders have less.
-    ``tail_ns``: what a pair still sends within it, before the next call, belongs to the operator before, but for
-    ``remainders``.
-    ``early_ns``: by as much traffic may come before its call, beyond what clocks may be off, as calls are logged late.
-    ``loose`` and ``resent_bytes``: what may exceed an operator's usual volume, at most a quarter; more is the beginning
-    of the next one. ``snap``: share of an operator's volume within which the longest silence is taken for its end,
-    back to back.
-    """
+    """Where operators begin and end in the traffic between two ranks (Pulse 5.2, Algorithm 1)."""
 
     quiet_ns: int = 1_000_000
+    """Silence that may end an operator, in nanoseconds (the paper's ``delta``); a higher value keeps operators whole
+    that pause, and runs together those that follow each other."""
     quiet_epochs: int = 4
+    """The least such silence in epochs, where that is longer than ``quiet_ns``."""
     opening: float = 0.001
+    """Part of its expected bytes that a burst must have to be an operator's beginning; with a lower value control
+    messages and late remainders may pass for one."""
     tail_ns: int = 20_000_000
+    """How long after an operator, in nanoseconds, what is still sent before the next call counts as part of it; a
+    higher value tells operators later."""
     early_ns: int = 100_000
+    """How long before its call traffic may come, in nanoseconds, beyond what clocks may be off, since calls are logged
+    late."""
     loose: float = 0.01
+    """Part of an operator's volume that may come beyond the usual, with ``resent_bytes`` a quarter at most; what is
+    more is the beginning of the next one."""
     resent_bytes: int = 512 << 10
+    """Bytes that may come beyond the usual as well, since some are sent again."""
     snap: float = 0.01
+    """Where operators follow without a pause, part of an operator's volume around its expected end within which the
+    longest silence is taken for the end."""
 
     def delta(self, epoch_ns: int) -> int:
         """The silence that may end an operator."""

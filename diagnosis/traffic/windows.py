@@ -23,19 +23,21 @@ from diagnosis.traffic.ways import Way
 
 @dataclass(frozen=True, slots=True)
 class WindowRules:
-    """When an operator is told.
-
-    ``unknown_ns``: one that telemetry has lost is not waited for any longer. ``overdue_ns``: one that is silent for as
-    long is told while it is open, as it stands, and one that has sent all it had to by an algorithm that nothing else
-    confirms is over; ``give_up_ns``: it is closed so. ``infer_ns``: how long calls are kept
-    whose algorithm does not show. ``sure``: confidence from which on an algorithm counts as known.
-    """
+    """When an operator is told, and how long one that is not complete is waited for (Pulse 3.2)."""
 
     unknown_ns: int = 2_000_000_000
+    """Silence, in nanoseconds, after which an operator that telemetry has lost is not waited for any longer."""
     overdue_ns: int = 1_000_000_000
+    """Silence, in nanoseconds, after which an operator is told while it is open, as it stands; it is over by then if
+    its rank has completed a later one, or if it has sent all it had to by an algorithm that nothing else confirms."""
     give_up_ns: int = 600_000_000_000
+    """Silence, in nanoseconds, after which any other operator that is still open is closed as it stands."""
     infer_ns: int = 5_000_000_000
+    """How long calls of collectives whose algorithm does not show yet are kept, in nanoseconds since the first of their
+    kind."""
     sure: float = 0.9
+    """Confidence, from 0 to 1, from which on an algorithm that was inferred counts as known for later calls of its
+    kind."""
     segmentation: SegmentationRules = field(default_factory=SegmentationRules)
 
     def settled_ns(self, epoch_ns: int) -> int:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.operator_graph.locate import LocateSettings, locate
-from offbeat.settings import Settings
+from offbeat.settings import DECISIVE, Settings, _numbers
 from offbeat.settings_page import settings_page
 from producers.simulation import FabricShape, Fault, Kind
 from schemas.errors import SettingsError
@@ -61,23 +61,6 @@ UNKNOWN, MOMENTS = "there is no such setting", "OFFBEAT_INCIDENTS__MOMENTS__"
         ("OFFBEAT_MONITOR__DELTA", "a lot", "OFFBEAT_MONITOR__DELTA: input should be a valid number"),
         ("OFFBEAT_MONITOR__DELTA", "1", "OFFBEAT_MONITOR__DELTA is 1.0; give more than 1"),
         ("OFFBEAT_MONITOR__DELTA", "-1", "OFFBEAT_MONITOR__DELTA is -1.0; give more than 1"),
-        ("OFFBEAT_MONITOR__WINDOW", "0", "OFFBEAT_MONITOR__WINDOW is 0; give 1 or more"),
-        ("OFFBEAT_MONITOR__LEAST_BASELINE", "0", "OFFBEAT_MONITOR__LEAST_BASELINE is 0; give 1 or more"),
-        (
-            "OFFBEAT_SEARCH__LOCATE__SWITCH__LEAST_APART",
-            "0",
-            "OFFBEAT_SEARCH__LOCATE__SWITCH__LEAST_APART is 0; give 1 or more",
-        ),
-        (
-            "OFFBEAT_MONITOR__FLUCTUATION__SHORTEST_PERIOD",
-            "0",
-            "OFFBEAT_MONITOR__FLUCTUATION__SHORTEST_PERIOD is 0.0; give 2 or more",
-        ),
-        (
-            "OFFBEAT_SEARCH__LOCATE__BASELINE_ITERATIONS",
-            "2",
-            "OFFBEAT_SEARCH__LOCATE__BASELINE_ITERATIONS is 2; give 3 or more",
-        ),
         ("OFFBEAT_MONITOR__DELTA", "nan", "OFFBEAT_MONITOR__DELTA: input should be a finite number"),
         ("OFFBEAT_MONITOR__WINDOW", "-1", "OFFBEAT_MONITOR__WINDOW is -1; give 1 or more"),
         ("OFFBEAT_SEARCH__LOCATE__MIXED_SHARE", "-1", "OFFBEAT_SEARCH__LOCATE__MIXED_SHARE is -1.0; give 0 or more"),
@@ -106,7 +89,72 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, variable: str
     assert str(refused.value).startswith(said)
 
 
-NUMBERS = re.findall(r"^\| `(OFFBEAT_\w+)` \| .* \| number \|$", settings_page(), re.MULTILINE)
+def numbers_of(group: Any, prefix: str) -> Iterator[str]:
+    """The variables of a group's numbers."""
+    for own in fields(group):
+        value = getattr(group, own.name)
+        if is_dataclass(value):
+            yield from numbers_of(value, f"{prefix}__{own.name.upper()}")
+        elif isinstance(value, int | float):
+            yield f"{prefix}__{own.name.upper()}"
+
+
+NUMBERS_OF_ROOMS = [
+    variable for group in DECISIVE for variable in numbers_of(getattr(Settings.model_construct(), group), group.upper())
+]
+BOUNDS = {
+    "MONITOR__DELTA": "more than 1",
+    "MONITOR__WINDOW": "1 or more",
+    "MONITOR__LEAST_BASELINE": "1 or more",
+    "MONITOR__FLUCTUATION__SHORTEST_PERIOD": "2 or more",
+    "LIKE_RANKS__DELTA": "more than 1",
+    "LIKE_RANKS__IN_A_ROW": "1 or more",
+    "SEGMENT__STEP_NS": "1000000 or more",
+    "COMPARE__SLOW__DELTA": "more than 1",
+    "COMPARE__SLOW__WINDOW": "1 or more",
+    "COMPARE__SLOW__LEAST_BASELINE": "1 or more",
+    "COMPARE__SLOW__FLUCTUATION__SHORTEST_PERIOD": "2 or more",
+    "COMPARE__COURSE__RECURRENCES": "2 or more",
+    "COMPARE__COURSE__RECENT": "1 or more",
+    "SEARCH__LOCATE__BASELINE_ITERATIONS": "3 or more",
+    "SEARCH__LOCATE__LARGE_BASELINE_ITERATIONS": "3 or more",
+    "SEARCH__LOCATE__ATTRIBUTION__MOST_RANKS": "1 or more",
+    "SEARCH__LOCATE__ATTRIBUTION__MOST_CHANNELS": "1 or more",
+    "SEARCH__LOCATE__ATTRIBUTION__MOST_OPERATORS": "1 or more",
+    "SEARCH__LOCATE__SEPARATION__MOST_OPERATORS": "1 or more",
+    "SEARCH__LOCATE__HOST__LEAST_MATES": "1 or more",
+    "SEARCH__LOCATE__SWITCH__LEAST_HOSTS": "2 or more",
+    "SEARCH__LOCATE__SWITCH__LEAST_APART": "1 or more",
+}
+
+
+@pytest.mark.parametrize("variable", NUMBERS_OF_ROOMS)
+def test_every_number_of_a_room_has_its_bound(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    bound = BOUNDS.get(variable, "0 or more")
+    least = int(bound.removeprefix("more than ").removesuffix(" or more"))
+    below = least if bound.startswith("more") else least - 1
+    monkeypatch.setenv(f"OFFBEAT_{variable}", str(below))
+    with pytest.raises(SettingsError) as refused:
+        Settings.load()
+    assert re.fullmatch(rf"OFFBEAT_{variable} is {below}(\.0)?; give {bound}", str(refused.value))
+    monkeypatch.setenv(f"OFFBEAT_{variable}", str(below + 1))
+    Settings.load()
+
+
+def test_every_bound_is_tried_above() -> None:
+    assert BOUNDS.keys() <= set(NUMBERS_OF_ROOMS)
+
+
+def test_a_bound_of_another_name_is_not_passed_over() -> None:
+    @dataclass
+    class Room:
+        window: int = field(default=20, metadata={"leest": 1})
+
+    with pytest.raises(TypeError, match="leest"):
+        list(_numbers(Room(), "room"))
+
+
+NUMBERS = re.findall(r"^\| `(OFFBEAT_\w+)` \| [^|]+ \| number \|", settings_page(), re.MULTILINE)
 
 
 def test_numbers_of_groups_and_of_rooms_are_among_those_tried_below() -> None:
@@ -183,16 +231,6 @@ def test_a_wrong_value_is_not_repeated_it_may_be_a_secret(monkeypatch: pytest.Mo
     with pytest.raises(SettingsError) as refused:
         Settings.load()
     assert "hush-hush" not in str(refused.value)
-
-
-def numbers_of(group: Any, prefix: str) -> Iterator[str]:
-    """The variables of a group's numbers."""
-    for field in fields(group):
-        value = getattr(group, field.name)
-        if is_dataclass(value):
-            yield from numbers_of(value, f"{prefix}__{field.name.upper()}")
-        elif isinstance(value, int | float):
-            yield f"{prefix}__{field.name.upper()}"
 
 
 @pytest.mark.parametrize("variable", list(numbers_of(LocateSettings(), "OFFBEAT_SEARCH__LOCATE")))

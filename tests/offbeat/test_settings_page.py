@@ -36,6 +36,14 @@ def test_every_default_shown_is_taken_and_changes_nothing(monkeypatch: pytest.Mo
     assert Settings.load() == before
 
 
+def test_every_setting_has_a_sentence_that_says_what_it_is() -> None:
+    meanings = re.findall(r"^\| `(OFFBEAT_\w+)` \| [^|]+ \| [^|]+ \| (.*) \|$", settings_page(), re.MULTILINE)
+    assert [variable for variable, _ in meanings] == [variable for variable, _ in rows()]
+    for variable, meaning in meanings:
+        assert re.fullmatch(r"[A-Z`][^|]{10,}\.", meaning), variable
+        assert "``" not in meaning, variable
+
+
 def test_every_choice_is_shown() -> None:
     page = settings_page()
     assert "| `OFFBEAT_LOG_LEVEL` | `info` | `debug`, `info`, `warning`, `error` |" in page
