@@ -37,7 +37,7 @@ _FILTERS = ("communicator", "seq_from", "seq_to", "positions")
 Asked = tuple[tuple[str, Any], ...]
 """A row of a request without its deadline: what two requests must share for one's answer to be the other's."""
 
-Place = tuple[int, int]
+RankIteration = tuple[int, int]
 """A rank and an iteration."""
 
 Stretch = tuple[int, int]
@@ -90,14 +90,14 @@ class KeptLogs:
     watermark_ns: int = 0
     ended: bool = True
     let_go: int = -1
-    asked: set[Place] = field(default_factory=set)
-    gone: set[Place] = field(default_factory=set)
+    asked: set[RankIteration] = field(default_factory=set)
+    gone: set[RankIteration] = field(default_factory=set)
     _requests: dict[str, list[Message]] = field(default_factory=lambda: defaultdict(list))
     _parts: AnswerParts[Message] = field(init=False)
     _answers_to: dict[str, list[WholeAnswer[Message]]] = field(default_factory=lambda: defaultdict(list))
     _spans: dict[int, list[Ints]] = field(default_factory=lambda: defaultdict(list))
     _answers: list[WholeAnswer[Message]] = field(default_factory=list)
-    _answer_of: dict[Place, int] = field(default_factory=dict)
+    _answer_of: dict[RankIteration, int] = field(default_factory=dict)
     _whole: dict[int, set[Stretch]] = field(default_factory=lambda: defaultdict(set))
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class KeptLogs:
         outcomes = {rank: COMPLETE if rank not in lacking else PARTIAL if rank in kept else OVERWRITTEN for rank in own}
         return Rows(table, outcomes)
 
-    def _of_folder(self, places: Iterable[Place]) -> Iterator[tuple[Place, pa.Table, bool]]:
+    def _of_folder(self, places: Iterable[RankIteration]) -> Iterator[tuple[RankIteration, pa.Table, bool]]:
         """What agents keep of ranks and iterations, and whether it is all."""
         if self.folder is None:
             return
@@ -240,7 +240,7 @@ class KeptLogs:
             self._answer_of.setdefault(place, len(self._answers))
         self._answers.append(answer)
 
-    def _decode(self, answer: int) -> dict[Place, pa.Table]:
+    def _decode(self, answer: int) -> dict[RankIteration, pa.Table]:
         """The blocks of an answer; it was decoded when it was taken, so it can be."""
         return dict(_blocks(_table(self._answers[answer].parts)))
 
@@ -260,7 +260,7 @@ class KeptLogs:
         return wanted
 
 
-def _within(place: Place, stretches: Mapping[int, Iterable[Stretch]]) -> bool:
+def _within(place: RankIteration, stretches: Mapping[int, Iterable[Stretch]]) -> bool:
     """Whether a rank's stretches hold an iteration."""
     rank, iteration = place
     return any(first <= iteration <= last for first, last in stretches.get(rank, ()))
@@ -277,14 +277,14 @@ def _table(parts: Sequence[Message]) -> pa.Table:
     return pa.Table.from_batches(batches).cast(catalogue.COMM_OPS.schema)
 
 
-def _places(parts: Sequence[Message]) -> Iterator[Place]:
+def _places(parts: Sequence[Message]) -> Iterator[RankIteration]:
     """The ranks and iterations that an answer tells of. Raises ``MessageError``."""
     for part in parts:
         table = pa.Table.from_batches([decode(part, catalogue.COMM_OPS)])
         yield from set(zip(integers(table, "rank").tolist(), integers(table, "iteration").tolist(), strict=True))
 
 
-def _blocks(table: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
+def _blocks(table: pa.Table) -> Iterator[tuple[RankIteration, pa.Table]]:
     """The rows of each rank and iteration, in the order of their calls."""
     rank, iteration, order = (integers(table, name) for name in ("rank", "iteration", "call_order"))
     by = np.lexsort((order, iteration, rank))
