@@ -151,10 +151,9 @@ class Line:
 
     def _serve(self) -> None:
         bus = wiring.bus(self._settings.kafka)
-        writes, reads = (*LogAgent.writes, *HostCollector.writes), (*LogAgent.reads, *HostCollector.reads)
-        if self._edge is not None:
-            writes = (*writes, *Edge.writes)
-        topics.check(bus, writes, (catalogue.JOBS, *reads), within_s=_WITHIN_S)
+        reads = (catalogue.JOBS, *LogAgent.reads, *HostCollector.reads)
+        writes = (*LogAgent.writes, *HostCollector.writes, *(() if self._edge is None else Edge.writes))
+        topics.check(bus, reads, writes, within_s=_WITHIN_S)
         # Each connection has a publisher of its own: what failed would leave gaps in the numbers of the last one.
         name = self._settings.live.host or os.uname().nodename
         publisher = Publisher(bus.librdkafka(), f"log-agent-{name}", flush_within_s=_WITHIN_S)

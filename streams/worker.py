@@ -88,7 +88,7 @@ def run_worker(
     whatever stopped the processor.
     """
     settings = WorkerSettings() if settings is None else settings
-    topics.check(bus, reads, (*writes, catalogue.JOBS, catalogue.STATE, catalogue.DEAD_LETTERS))
+    topics.check(bus, writes, (catalogue.JOBS, catalogue.STATE, catalogue.DEAD_LETTERS), read_together=reads)
     _check_session(bus, settings.pace.session_timeout_s)
     metrics = Metrics(name, registry)
     progress = Progress(within_s=settings.stuck_after_s)
