@@ -107,7 +107,7 @@ def test_what_was_judged_before_it_failed_is_told_and_not_again_when_the_message
         broken.setattr(IterationMonitor, "judge", failing)
         *judged, letter = step.take(replace(message, offset=0))
     assert (iterations(rows(judged)), letter.topic) == ([0], DEAD_LETTERS.name)
-    again = [*step.take(replace(all_pivots(2), offset=1)), *step.take(replace(message, offset=2))]
+    again = [*step.take(replace(message, offset=1)), *step.take(replace(all_pivots(2), offset=2))]
     assert iterations(rows(again)) == [2]
 
 
