@@ -582,3 +582,10 @@ def test_searches_that_fail_are_counted(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("streams.search.locate", fails)
     counted.search()
     assert list(counted.told().values()) == [1, 1, 0, 0.0]
+
+
+def test_searches_whose_finding_no_record_takes_count_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(SearchSettings())
+    monkeypatch.setattr("streams.search.encode", too_large(0))
+    counted.search()
+    assert list(counted.told().values()) == [1, 1, 0, 1.5]
