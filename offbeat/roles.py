@@ -36,7 +36,7 @@ _PACE_OF_STORE = Pace(cycle_s=0.5)
 
 def run_step(name: str, settings: Settings) -> None:
     """Run a diagnosing step until SIGTERM; raises ``OffbeatError`` for what stops it."""
-    step = wiring.steps({}, settings)[name]
+    step = wiring.step(name, {}, settings)
     figures = registry(f"worker {name}")
     searching = SearchMetrics(figures) if name == Search.name else None
     tuning = Tuning(name, settings)
@@ -44,7 +44,7 @@ def run_step(name: str, settings: Settings) -> None:
     _run(
         f"offbeat worker {name}",
         name,
-        lambda context: tuning.following(wiring.steps(context.jobs, tuning.settings, searching)[name]),
+        lambda context: tuning.following(wiring.step(name, context.jobs, tuning.settings, searching)),
         step.reads,
         step.writes,
         outbox,
