@@ -281,7 +281,9 @@ def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Itera
 
 def _check(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
-        if row["irregular"] and not (row["expected_ns"] or 0) > 0:
+        expected_ns = row["expected_ns"]
+        if row["irregular"] and (expected_ns is None or expected_ns <= 0):
             raise ImpossibleValue(
-                f"{catalogue.ITERATIONS.name}: iteration {row['iteration']} is irregular, but longer than nothing"
+                f"{catalogue.ITERATIONS.name}: iteration {row['iteration']} is irregular, but its expected_ns is "
+                f"{'null' if expected_ns is None else expected_ns}: an irregular one needs a positive one"
             )

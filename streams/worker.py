@@ -145,7 +145,7 @@ def _check_session(bus: Bus, session_timeout_s: float) -> None:
     greatest = min(greatest, REQUEST_TIMEOUT_S)
     if not least <= session_timeout_s <= greatest:
         raise SettingsError(
-            f"a session time-out of {session_timeout_s:g} s: "
+            f"OFFBEAT_WORKER__SESSION_TIMEOUT_S is {session_timeout_s:g}: "
             f"these brokers and this client take {least:g} to {greatest:g} s"
         )
 
