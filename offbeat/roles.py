@@ -18,9 +18,9 @@ from schemas.message import Message
 from schemas.metrics import STORED_ROWS
 from schemas.processor import Processor, Stateful, Waiting
 from schemas.topic import Topic
-from streams.agent import Pace
 from streams.bus import Outbox
 from streams.dead_letters import dead_letter
+from streams.faust_loop import Pace
 from streams.search import Search
 from streams.search_metrics import SearchMetrics
 from streams.share import Context

@@ -19,10 +19,10 @@ from schemas.errors import BusError, SettingsError
 from schemas.processor import Processor
 from schemas.topic import Topic
 from streams import topics
-from streams.agent import REQUEST_TIMEOUT_S, Agent, Pace, make_app
 from streams.bus import GROUP_PREFIX, Bus, Outbox
 from streams.checkpoints import Checkpoints
 from streams.control_view import FollowedJobs
+from streams.faust_loop import REQUEST_TIMEOUT_S, FaustLoop, Pace, make_app
 from streams.follower import Follower
 from streams.health import Progress, serve
 from streams.metrics import Metrics
@@ -108,7 +108,7 @@ def run_worker(
             before_batch()
 
         app = make_app(bus, group, settings.pace, instance=settings.instance)
-        agent = Agent(
+        loop = FaustLoop(
             app,
             [topic.name for topic in reads],
             settings.pace,
@@ -131,7 +131,7 @@ def run_worker(
         log.info("%s reads %s as group %s", known_as, ", ".join(topic.name for topic in reads), group)
         stopped_by = _run(app, ending)
         if stopped_by is not None:
-            raise agent.failure or stopped_by
+            raise loop.failure or stopped_by
     log.info("%s has stopped", known_as)
 
 
