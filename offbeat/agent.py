@@ -78,7 +78,7 @@ def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event
     with line, collecting:
         while not stopped.is_set():
             _into(spool, _stepped(host))
-            if collecting.is_due():
+            if collecting.take_turn():
                 _into(spool, collecting.step(time.time_ns()))
             progress.cycled()
             line.check()
@@ -171,8 +171,8 @@ class Line:
             while not self._stopped.is_set():
                 _learn(self._jobs.process, described.poll())
                 _learn(self._collector.process, addresses.poll())
-                told = replay(self._spool, publisher)
-                desk.serve(0.0 if told else _LOOK_EVERY_S)
+                sent = send_spooled(self._spool, publisher)
+                desk.serve(0.0 if sent else _LOOK_EVERY_S)
                 desk.give(self._host.late())
 
 
@@ -190,7 +190,7 @@ class Numbered(Outbox, Protocol):
     def skip(self, topic: str, key: str, messages: int) -> None: ...
 
 
-def replay(spool: Spool, publisher: Numbered) -> int:
+def send_spooled(spool: Spool, publisher: Numbered) -> int:
     """Send what waits, oldest first, and forget it once it is acknowledged; how many messages that were.
 
     What was dropped is told, and leaves a gap in the numbers of its topic and key. Raises ``DeliveryError``, or

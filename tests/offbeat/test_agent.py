@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from local.kafka import LocalKafka
 from local.service import free_ports
-from offbeat.agent import replay
+from offbeat.agent import send_spooled
 from offbeat.operator_log import OperatorLog
 from producers.publisher import Publisher
 from producers.spool import Spool
@@ -192,9 +192,9 @@ def test_what_is_not_acknowledged_is_sent_again(tmp_path: Path) -> None:
         spool.append(Message("t", key, b""))
     publisher.away = True
     with pytest.raises(DeliveryError):
-        replay(spool, publisher)
+        send_spooled(spool, publisher)
     publisher.away = False
-    assert (replay(spool, publisher), replay(spool, publisher)) == (3, 0)
+    assert (send_spooled(spool, publisher), send_spooled(spool, publisher)) == (3, 0)
     assert publisher.sent == [*"abcabc"]
 
 
@@ -207,8 +207,8 @@ def test_what_a_full_disk_cannot_note_is_told_and_sent_again(tmp_path: Path, mon
     with monkeypatch.context() as full:
         full.setattr(Spool, "delivered", refused)
         with pytest.raises(StoreError, match=r"will be sent again: .*: make room"):
-            replay(spool, publisher)
-    assert (replay(spool, publisher), replay(spool, publisher)) == (1, 0)
+            send_spooled(spool, publisher)
+    assert (send_spooled(spool, publisher), send_spooled(spool, publisher)) == (1, 0)
     assert publisher.sent == [*"aa"]
 
 
@@ -217,7 +217,7 @@ def test_what_the_spool_dropped_is_told_and_numbered(tmp_path: Path, caplog: pyt
     for number in range(60):
         spool.append(Message("t", "ab"[number % 2], bytes(400)))
     dropped = 60 - len(spool)
-    assert replay(spool, publisher) == 60 - dropped
+    assert send_spooled(spool, publisher) == 60 - dropped
     assert publisher.skipped == {("t", "a"): (dropped + 1) // 2, ("t", "b"): dropped // 2}
     assert f"{dropped // 2} of the oldest messages of t, key b, were dropped" in caplog.text
 
