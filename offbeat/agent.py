@@ -78,7 +78,7 @@ def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event
     with line, collecting:
         while not stopped.is_set():
             _into(spool, _stepped(host))
-            if collecting.is_due():
+            if collecting.take_turn():
                 _into(spool, collecting.step(time.time_ns()))
             progress.cycled()
             line.check()
@@ -151,10 +151,9 @@ class Line:
 
     def _serve(self) -> None:
         bus = wiring.bus(self._settings.kafka)
-        writes, reads = (*LogAgent.writes, *HostCollector.writes), (*LogAgent.reads, *HostCollector.reads)
-        if self._edge is not None:
-            writes = (*writes, *Edge.writes)
-        topics.check(bus, writes, (catalogue.JOBS, *reads), within_s=_WITHIN_S)
+        reads = (catalogue.JOBS, *LogAgent.reads, *HostCollector.reads)
+        writes = (*LogAgent.writes, *HostCollector.writes, *(() if self._edge is None else Edge.writes))
+        topics.check(bus, reads, writes, within_s=_WITHIN_S)
         # Each connection has a publisher of its own: what failed would leave gaps in the numbers of the last one.
         name = self._settings.live.host or os.uname().nodename
         publisher = Publisher(bus.librdkafka(), f"log-agent-{name}", flush_within_s=_WITHIN_S)
@@ -172,8 +171,8 @@ class Line:
             while not self._stopped.is_set():
                 _learn(self._jobs.process, described.poll())
                 _learn(self._collector.process, addresses.poll())
-                told = replay(self._spool, publisher)
-                desk.serve(0.0 if told else _LOOK_EVERY_S)
+                sent = send_spooled(self._spool, publisher)
+                desk.serve(0.0 if sent else _LOOK_EVERY_S)
                 desk.give(self._host.late())
 
 
@@ -191,7 +190,7 @@ class Numbered(Outbox, Protocol):
     def skip(self, topic: str, key: str, messages: int) -> None: ...
 
 
-def replay(spool: Spool, publisher: Numbered) -> int:
+def send_spooled(spool: Spool, publisher: Numbered) -> int:
     """Send what waits, oldest first, and forget it once it is acknowledged; how many messages that were.
 
     What was dropped is told, and leaves a gap in the numbers of its topic and key. Raises ``DeliveryError``, or

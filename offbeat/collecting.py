@@ -50,8 +50,8 @@ class Collecting:
         self._stopped = threading.Event()
         self._sampling = threading.Thread(target=self._sample, name="port counters", daemon=True)
 
-    def is_due(self) -> bool:
-        """Whether it is time to look again; says so once each time."""
+    def take_turn(self) -> bool:
+        """Whether it is time to look again; where it is, that turn is taken."""
         now = time.monotonic()
         if now < self._due:
             return False

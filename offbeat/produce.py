@@ -67,8 +67,8 @@ def produce(
     ``DeliveryError``.
     """
     bus = wiring.bus(settings.kafka)
-    others = (catalogue.JOBS, *LogAgent.reads, *(() if traffic is None else _TRAFFIC))
-    topics.check(bus, LogAgent.writes, others, within_s=_BROKER_WITHIN_S)
+    needed = (catalogue.JOBS, *LogAgent.reads, *LogAgent.writes)
+    topics.check(bus, needed, () if traffic is None else _TRAFFIC, within_s=_BROKER_WITHIN_S)
     ended_before = _has_ended(bus, job.job)
     hosts = [] if table is None else wiring.log_agents(job, table, settings)
     agents = [agent for agent in hosts if agent.host not in elsewhere]

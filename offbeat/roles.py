@@ -18,9 +18,9 @@ from schemas.message import Message
 from schemas.metrics import STORED_ROWS
 from schemas.processor import Processor, Stateful, Waiting
 from schemas.topic import Topic
-from streams.agent import Pace
 from streams.bus import Outbox
 from streams.dead_letters import dead_letter
+from streams.faust_loop import Pace
 from streams.search import Search
 from streams.search_metrics import SearchMetrics
 from streams.share import Context
@@ -36,7 +36,7 @@ _PACE_OF_STORE = Pace(cycle_s=0.5)
 
 def run_step(name: str, settings: Settings) -> None:
     """Run a diagnosing step until SIGTERM; raises ``OffbeatError`` for what stops it."""
-    step = wiring.steps({}, settings)[name]
+    step = wiring.step(name, {}, settings)
     figures = registry(f"worker {name}")
     searching = SearchMetrics(figures) if name == Search.name else None
     tuning = Tuning(name, settings)
@@ -44,7 +44,7 @@ def run_step(name: str, settings: Settings) -> None:
     _run(
         f"offbeat worker {name}",
         name,
-        lambda context: tuning.following(wiring.steps(context.jobs, tuning.settings, searching)[name]),
+        lambda context: tuning.following(wiring.step(name, context.jobs, tuning.settings, searching)),
         step.reads,
         step.writes,
         outbox,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,16 +34,24 @@ if TYPE_CHECKING:  # in process nothing of Kafka, of ClickHouse or of HTTP is lo
     from streams.search_metrics import SearchMetrics
 
 
-def steps(jobs: Mapping[str, Job], settings: Settings, searching: SearchMetrics | None = None) -> dict[str, Processor]:
-    """The diagnosing steps by name over the known jobs, in the order in which evidence passes them."""
-    made: tuple[Processor, ...] = (
-        Monitor(jobs, settings.monitor, settings.pivots, settings.like_ranks),
-        Search(jobs, settings.search, trained_detector(settings), searching),
-        Segment(jobs, settings.segment),
-        Compare(jobs, settings.compare),
-        Incidents(jobs, settings.incidents),
-    )
-    return {step.name: step for step in made}
+_STEPS: Mapping[str, Callable[[Mapping[str, Job], Settings, SearchMetrics | None], Processor]] = {
+    Monitor.name: lambda jobs, settings, _: Monitor(jobs, settings.monitor, settings.pivots, settings.like_ranks),
+    Search.name: lambda jobs, settings, metrics: Search(jobs, settings.search, trained_detector(settings), metrics),
+    Segment.name: lambda jobs, settings, _: Segment(jobs, settings.segment),
+    Compare.name: lambda jobs, settings, _: Compare(jobs, settings.compare),
+    Incidents.name: lambda jobs, settings, _: Incidents(jobs, settings.incidents),
+}
+"""What makes each step, in the order in which evidence passes them."""
+
+
+def step(name: str, jobs: Mapping[str, Job], settings: Settings, metrics: SearchMetrics | None = None) -> Processor:
+    """The diagnosing step of this name over the known jobs; ``metrics`` are counted by the one that searches."""
+    return _STEPS[name](jobs, settings, metrics)
+
+
+def steps(jobs: Mapping[str, Job], settings: Settings) -> dict[str, Processor]:
+    """All of them by name, in the order in which evidence passes them."""
+    return {name: step(name, jobs, settings) for name in _STEPS}
 
 
 def trained_detector(settings: Settings) -> OperatorDetector | None:

@@ -22,7 +22,10 @@ class Processor(Protocol):
     offset that is needed after a restart, per input; an input that holds nothing back may be absent.
     A ``MessageError`` from ``process`` sends the message to dead_letters, and is raised before any state is
     changed. So does what no check foresaw: a ``ValueError``, ``ArithmeticError`` or ``LookupError``. Any other
-    error stops the worker. Of the job of such a message what had changed by then stays changed.
+    error stops the worker. Of the job of such a message what had changed by then stays changed, and what
+    ``process`` had yielded is published.
+
+    ``process`` may be a generator, which does nothing until it is iterated: whoever calls it takes all that it yields.
     """
 
     name: str

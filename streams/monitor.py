@@ -68,7 +68,6 @@ class _Watched:
     reporters: set[int] = field(default_factory=set)
     ended: set[int] = field(default_factory=set)
     heard_ns: int | None = None
-    given_up: bool = False
     told_full: bool = False
 
     def take(self, iteration: int, pivot: int, report: Report) -> int | None:
@@ -88,15 +87,23 @@ class _Watched:
             self.reporters.add(pivot)
         return None
 
-    def complete(self, pivots: Collection[int]) -> Iterator[int]:
-        """Iterations to judge now, in order; a pivot that missed the last one is not waited for."""
-        newest = self._newest()
-        if self.given_up:
-            self.pending = {iteration: told for iteration, told in self.pending.items() if iteration <= newest}
-        for iteration in sorted(self.pending):
-            if iteration > newest or (not self.given_up and self._waits(iteration, newest, pivots)):
-                return
-            yield iteration
+    def close_next(
+        self, pivots: Collection[int], newest: int, *, given_up: bool
+    ) -> tuple[int, dict[int, Report]] | None:
+        """Close the first iteration up to ``newest`` that is to be judged now; it, and what was told of it.
+
+        A pivot that missed the last one is not waited for, of a job that is ``given_up`` none. None: none is complete.
+        """
+        iteration = min(self.pending, default=newest + 1)
+        if iteration > newest or (not given_up and self._waits(iteration, newest, pivots)):
+            return None
+        reports = self.pending.pop(iteration)
+        self.closed, self.reporters = iteration, set(reports)
+        return iteration, reports
+
+    def drop_after(self, newest: int) -> None:
+        """Forget what was told of later iterations."""
+        self.pending = {iteration: told for iteration, told in self.pending.items() if iteration <= newest}
 
     def awaited_until_ns(self) -> int | None:
         """Until when the rest is waited for, where an iteration is not judged yet that is a pivot's last."""
@@ -104,7 +111,7 @@ class _Watched:
             return None
         return self.heard_ns + giving_up.GONE_NS
 
-    def _newest(self) -> int:
+    def newest(self) -> int:
         """The newest iteration told of, as far as numbers are believed: beyond a large gap two pivots bear out each
         other's, or, where one alone is heard of, two of its own.
         """
@@ -166,14 +173,14 @@ class Monitor:
         job = self._jobs[message.job]
         if message.job in self._ended:
             self._tell_of_another_run(message.job, batch)
-        given_up = giving_up.is_record(message)
-        if not job.monitoring or message.job in self._ended or (given_up and message.job not in self._watched):
+        timed_out = giving_up.is_record(message)
+        if not job.monitoring or message.job in self._ended or (timed_out and message.job not in self._watched):
             return
         watched = self._watched.setdefault(
             message.job, _Watched(IterationMonitor(self._settings), Beginning(self._like_ranks))
         )
-        watched.given_up = given_up and giving_up.in_force(message, watched.heard_ns)
-        if not given_up:
+        given_up = timed_out and giving_up.in_force(message, watched.heard_ns)
+        if not timed_out:
             watched.heard_ns = message.now_ns
         chosen = pivots(job, self._pivot_count)
         for row in batch.select(["rank", "iteration", "start_ns", "end_ns", "last"]).to_pylist():
@@ -185,8 +192,13 @@ class Monitor:
                     watched.told_full = True
                     _tell_full(message.job, let_go)
         rows = [] if watched.beginning.past else self._compared(message, batch, watched.beginning, job)
-        for iteration in watched.complete(chosen):
-            yield self._judged(message, watched, iteration)
+        newest = watched.newest()
+        if given_up:
+            watched.drop_after(newest)
+        while (closed := watched.close_next(chosen, newest, given_up=given_up)) is not None:
+            iteration, reports = closed
+            last = all(last for _, _, last in reports.values()) or (given_up and not watched.pending)
+            yield self._judged(message, watched.monitor, iteration, reports, last=last)
         if message.job in self._ended:
             rows += _last(message, watched)
             del self._watched[message.job]
@@ -263,19 +275,18 @@ class Monitor:
             end.told = True
             log.warning("%s is over, but runs again: that is passed over; give another run a name of its own", job)
 
-    def _judged(self, message: Message, watched: _Watched, iteration: int) -> Message:
-        reports = watched.pending.pop(iteration)
+    def _judged(
+        self, message: Message, monitor: IterationMonitor, iteration: int, reports: Mapping[int, Report], *, last: bool
+    ) -> Message:
         durations = [duration for _, duration, _ in reports.values() if duration is not None]
-        judgement = watched.monitor.judge(iteration, _lasted(durations))
-        watched.closed, watched.reporters = iteration, set(reports)
-        last = all(last for _, _, last in reports.values()) or (watched.given_up and not watched.pending)
+        judgement = monitor.judge(iteration, _lasted(durations))
         if last:
             over_ns = max(start + (duration or 0) for start, duration, _ in reports.values())
             self._ended[message.job] = _End(iteration, over_ns)
             forget_retired(self._ended, self._jobs)
         columns = self._columns(judgement, last)
         rows = [
-            {"pivot": pivot, "start_ns": start, "duration_ns": duration, "job_from": watched.monitor.first, **columns}
+            {"pivot": pivot, "start_ns": start, "duration_ns": duration, "job_from": monitor.first, **columns}
             for pivot, (start, duration, _) in sorted(reports.items())
         ]
         batch = catalogue.ITERATIONS.from_rows(rows)

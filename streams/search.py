@@ -60,22 +60,29 @@ class SearchSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
-    """What an iterations record asks for: a search, or rows that say that something is over."""
+class _SearchTask:
+    """A search that an iterations record asks for. ``columns`` are its findings' that are the iteration's own."""
 
     offset: int
     watermark_ns: int
-    irregularity: Irregularity | None
+    irregularity: Irregularity
     columns: Mapping[str, Any]
-    over: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ClearingTask:
+    """Rows that clear what an iterations record ends."""
+
+    offset: int
+    watermark_ns: int
+    rows: list[dict[str, Any]]
 
 
 @dataclass
 class _Running:
     """A search that waits for logs."""
 
-    task: _Task
-    irregularity: Irregularity
+    task: _SearchTask
     began_ns: int
     search: Generator[Needs, Answer, Location]
     fetch: Fetch | None = None
@@ -88,7 +95,7 @@ class _JobSearches:
     """The searches of one job: one under way, the others in line after it."""
 
     job: Job
-    line: deque[_Task] = field(default_factory=deque)
+    line: deque[_SearchTask | _ClearingTask] = field(default_factory=deque)
     running: _Running | None = None
 
 
@@ -154,7 +161,7 @@ class Search:
             searches.line.extend(self._tasks(message, of_iteration))
         yield from self._work(searches, message.now_ns)
 
-    def _tasks(self, message: Message, rows: list[dict[str, Any]]) -> Iterator[_Task]:
+    def _tasks(self, message: Message, rows: list[dict[str, Any]]) -> Iterator[_SearchTask | _ClearingTask]:
         row = rows[0]
         columns = {
             "pattern": row["pattern"],
@@ -180,10 +187,10 @@ class Search:
                 job_from=row["job_from"] or 0,
             )
             columns_here = {**columns, "iteration_ns": duration}
-            yield _Task(message.offset, message.watermark_ns, irregularity, columns_here)
-        over = tuple(_over(message.job, row, columns))
+            yield _SearchTask(message.offset, message.watermark_ns, irregularity, columns_here)
+        over = list(_over(message.job, row, columns))
         if over:
-            yield _Task(message.offset, message.watermark_ns, None, columns, over)
+            yield _ClearingTask(message.offset, message.watermark_ns, over)
 
     def _answered(self, message: Message) -> Iterator[Message]:
         request_id = message.headers.get(REQUEST_ID)
@@ -201,26 +208,26 @@ class Search:
         """Work off the line until a search waits for logs."""
         while searches.running is None and searches.line:
             task = searches.line.popleft()
-            if task.irregularity is None:
-                yield self._findings(searches.job, task, list(task.over))
+            if isinstance(task, _ClearingTask):
+                yield _findings(searches.job, task.rows, task.watermark_ns)
                 continue
             search = locate(searches.job, task.irregularity, self._settings.locate, self._detector)
-            searches.running = _Running(task, task.irregularity, now_ns, search)
+            searches.running = _Running(task, now_ns, search)
             yield from self._resume(searches, searches.running, now_ns)
         if searches.running is None:
             del self._searches[searches.job.job]
 
     def _resume(self, searches: _JobSearches, running: _Running, now_ns: int) -> Iterator[Message]:
         """Begin a search, or hand it what it asked for; publish what it asks for next, or what it found."""
-        irregularity, fetch = running.irregularity, running.fetch
+        irregularity, fetch = running.task.irregularity, running.fetch
         try:
             needs = next(running.search) if fetch is None else running.search.send(fetch.answer())
         except StopIteration as ended:
-            yield self._ended(searches, running, ended.value, now_ns)
+            yield self._ended(searches, running, ended.value, now_ns, failed=False)
             return
         except FAILURES:  # the answer is no more to blame than those before it; the next search must begin
             log.exception("the search of iteration %d of %s failed", irregularity.iteration, searches.job.job)
-            yield self._ended(searches, running, _NOTHING, now_ns)
+            yield self._ended(searches, running, _NOTHING, now_ns, failed=True)
             return
         asked = irregularity.iteration, irregularity.pivots, running.asked, needs
         request_id = identity(searches.job.job, METHOD, *asked)
@@ -229,30 +236,34 @@ class Search:
         running.fetch = Fetch(request_id, searches.job.job, needs, deadline_ns)
         yield running.fetch.request()
 
-    def _ended(self, searches: _JobSearches, running: _Running, location: Location, now_ns: int) -> Message:
+    def _ended(
+        self, searches: _JobSearches, running: _Running, location: Location, now_ns: int, *, failed: bool
+    ) -> Message:
         searches.running = None
         try:
-            told = self._found(searches.job, running, location)
+            told = _found(searches.job, running, location)
         except (MessageTooLarge, *FAILURES):
             log.exception(
                 "what the search of iteration %d of %s found cannot be told",
-                running.irregularity.iteration,
+                running.task.irregularity.iteration,
                 searches.job.job,
             )
-            location = _NOTHING
-            told = self._found(searches.job, running, location)
+            location, failed = _NOTHING, True
+            told = _found(searches.job, running, location)
         if self._metrics is not None:
             took_ns = max(0, now_ns - running.began_ns)
-            self._metrics.ended(took_ns, failed=location is _NOTHING, bounded=location.bounded)
+            self._metrics.ended(took_ns, failed=failed, bounded=location.bounded)
         return told
 
-    def _found(self, job: Job, running: _Running, location: Location) -> Message:
-        rows = located(job, running.irregularity, location, running.task.columns, running.bytes)
-        return self._findings(job, running.task, rows)
 
-    def _findings(self, job: Job, task: _Task, rows: list[dict[str, Any]]) -> Message:
-        batch = catalogue.FINDINGS.from_rows(rows)
-        return encode(catalogue.FINDINGS, batch, job=job.job, watermark_ns=task.watermark_ns)
+def _found(job: Job, running: _Running, location: Location) -> Message:
+    task = running.task
+    return _findings(job, located(job, task.irregularity, location, task.columns, running.bytes), task.watermark_ns)
+
+
+def _findings(job: Job, rows: list[dict[str, Any]], watermark_ns: int) -> Message:
+    batch = catalogue.FINDINGS.from_rows(rows)
+    return encode(catalogue.FINDINGS, batch, job=job.job, watermark_ns=watermark_ns)
 
 
 def _is_due(ordinal: int) -> bool:
@@ -272,7 +283,9 @@ def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Itera
 
 def _check(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
-        if row["irregular"] and not (row["expected_ns"] or 0) > 0:
+        expected_ns = row["expected_ns"]
+        if row["irregular"] and (expected_ns is None or expected_ns <= 0):
             raise ImpossibleValue(
-                f"{catalogue.ITERATIONS.name}: iteration {row['iteration']} is irregular, but longer than nothing"
+                f"{catalogue.ITERATIONS.name}: iteration {row['iteration']} is irregular, but its expected_ns is "
+                f"{'null' if expected_ns is None else expected_ns}: an irregular one needs a positive one"
             )

@@ -53,8 +53,8 @@ class Step:
             self._stateful.restore(self._saved)
 
     def take(self, message: Message) -> list[Message]:
-        """Process a message; what is to be published, a record of dead_letters where the message was bad or too much
-        for the processor.
+        """Process a message; what is to be published; where the message was bad or too much for the processor,
+        what this made of it until then, and a record of dead_letters.
 
         Raises ``TooMuchPoison``, and whatever else the processor raises.
         """
@@ -128,17 +128,21 @@ class Step:
         ]
 
     def _processed(self, message: Message) -> list[Message]:
+        outputs: list[Message] = []
         try:
-            outputs = list(self.processor.process(message))
+            for output in self.processor.process(message):
+                outputs.append(output)  # noqa: PERF402 - what came before a failure counts: the state has changed
         except MessageError as error:
-            return [self.dead_letters.bury(message, error)]
+            letter = self.dead_letters.bury(message, error)
         except FAILURES as error:
             what = f"{self.processor.name} failed on it: {type(error).__name__}: {error}"
             log.exception("%s partition %d offset %d: %s", message.topic, message.partition, message.offset, what)
-            return [self.dead_letters.bury(message, Unprocessable(what))]
-        self.dead_letters.good(message)
-        self._last_good[message.topic] = message.offset
-        return self._declared(outputs)
+            letter = self.dead_letters.bury(message, Unprocessable(what))
+        else:
+            self.dead_letters.good(message)
+            self._last_good[message.topic] = message.offset
+            return self._declared(outputs)
+        return [*self._declared(outputs), letter]
 
     def _declared(self, outputs: list[Message]) -> list[Message]:
         for output in outputs:

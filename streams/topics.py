@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -102,21 +102,20 @@ def apply(
     ]
 
 
-def check(bus: Bus, together: Collection[Topic], others: Iterable[Topic] = (), *, within_s: float = 10.0) -> int:
-    """Make sure that topics can be worked with; the partition count of those that are read ``together``, 0 of none.
+def check(bus: Bus, *needed: Iterable[Topic], read_together: Collection[Topic] = (), within_s: float = 10.0) -> None:
+    """Make sure that topics can be worked with, those included that one worker reads together.
 
     Raises ``BusError`` where the broker does not answer, a topic is missing, or topics that are read together
     differ in their number of partitions.
     """
     counts = _partition_counts(admin_client(bus, within_s), within_s)
-    missing = sorted({topic.name for topic in (*together, *others)} - counts.keys())
+    missing = sorted({topic.name for topic in chain(read_together, *needed)} - counts.keys())
     if missing:
         raise BusError(f"missing on {bus.bootstrap_servers}: {', '.join(missing)}: run `offbeat topics apply`")
-    found = {topic.name: counts[topic.name] for topic in together}
+    found = {topic.name: counts[topic.name] for topic in read_together}
     if len(set(found.values())) > 1:
         listed = ", ".join(f"{name} has {count}" for name, count in sorted(found.items()))
         raise BusError(f"topics that are read together must have the same number of partitions: {listed}")
-    return next(iter(found.values()), 0)
 
 
 def session_bounds_s(bus: Bus, *, within_s: float = 10.0) -> tuple[float, float]:

@@ -19,10 +19,10 @@ from schemas.errors import BusError, SettingsError
 from schemas.processor import Processor
 from schemas.topic import Topic
 from streams import topics
-from streams.agent import REQUEST_TIMEOUT_S, Agent, Pace, make_app
 from streams.bus import GROUP_PREFIX, Bus, Outbox
 from streams.checkpoints import Checkpoints
 from streams.control_view import FollowedJobs
+from streams.faust_loop import REQUEST_TIMEOUT_S, FaustLoop, Pace, make_app
 from streams.follower import Follower
 from streams.health import Progress, serve
 from streams.metrics import Metrics
@@ -88,7 +88,7 @@ def run_worker(
     whatever stopped the processor.
     """
     settings = WorkerSettings() if settings is None else settings
-    topics.check(bus, reads, (*writes, catalogue.JOBS, catalogue.STATE, catalogue.DEAD_LETTERS))
+    topics.check(bus, writes, (catalogue.JOBS, catalogue.STATE, catalogue.DEAD_LETTERS), read_together=reads)
     _check_session(bus, settings.pace.session_timeout_s)
     metrics = Metrics(name, registry)
     progress = Progress(within_s=settings.stuck_after_s)
@@ -108,7 +108,7 @@ def run_worker(
             before_batch()
 
         app = make_app(bus, group, settings.pace, instance=settings.instance)
-        agent = Agent(
+        loop = FaustLoop(
             app,
             [topic.name for topic in reads],
             settings.pace,
@@ -131,7 +131,7 @@ def run_worker(
         log.info("%s reads %s as group %s", known_as, ", ".join(topic.name for topic in reads), group)
         stopped_by = _run(app, ending)
         if stopped_by is not None:
-            raise agent.failure or stopped_by
+            raise loop.failure or stopped_by
     log.info("%s has stopped", known_as)
 
 
@@ -145,7 +145,7 @@ def _check_session(bus: Bus, session_timeout_s: float) -> None:
     greatest = min(greatest, REQUEST_TIMEOUT_S)
     if not least <= session_timeout_s <= greatest:
         raise SettingsError(
-            f"a session time-out of {session_timeout_s:g} s: "
+            f"OFFBEAT_WORKER__SESSION_TIMEOUT_S is {session_timeout_s:g}: "
             f"these brokers and this client take {least:g} to {greatest:g} s"
         )
 

@@ -60,7 +60,7 @@ def retire(
 
     kafka = settings_with(bootstrap=bootstrap).kafka
     bus = wiring.bus(kafka)
-    check(bus, (JOBS,), (ADDRESSES,), within_s=_WITHIN_S)
+    check(bus, (JOBS, ADDRESSES), within_s=_WITHIN_S)
     with Follower(bus, JOBS.name, within_s=_WITHIN_S) as follower:
         jobs = retirement.retired(follower.catch_up(), time.time_ns(), terminal.note)
     if jobs and not dry_run:

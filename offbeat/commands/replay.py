@@ -116,7 +116,7 @@ def _checked(bus: Bus) -> Bus:
     from schemas import catalogue
     from streams import topics
 
-    topics.check(bus, (), (catalogue.JOBS,))
+    topics.check(bus, (catalogue.JOBS,))
     return bus
 
 

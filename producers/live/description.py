@@ -29,7 +29,7 @@ def describe(logs: Sequence[RankLog]) -> Job | None:
     for rank_log in logs:
         rank_log.ask_again()
     said = _said(logs)
-    first = min((rank_log.oldest for rank_log in logs if rank_log.oldest is not None), default=None)
+    first = min((rank_log.oldest_open for rank_log in logs if rank_log.oldest_open is not None), default=None)
     if first is None:
         return said
     table = pa.concat_tables([rank_log.rows(first) for rank_log in logs]).unify_dictionaries()
@@ -53,8 +53,8 @@ def has_begun(logs: Sequence[RankLog]) -> bool:
 
     ``logs`` have been looked at. Ranks that log nothing are not awaited for ever, those that died before not at all.
     """
-    waited = [rank_log for rank_log in logs if rank_log.alive or rank_log.oldest is not None]
-    first = [rank_log.oldest for rank_log in waited]
+    waited = [rank_log for rank_log in logs if rank_log.alive or rank_log.oldest_open is not None]
+    first = [rank_log.oldest_open for rank_log in waited]
     begun = [oldest for oldest in first if oldest is not None]
     if begun and max(rank_log.newest for rank_log in waited) >= min(begun) + SILENT_AFTER:
         return True

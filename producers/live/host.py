@@ -380,7 +380,7 @@ class Host:
                 rank_log = _rank_log(folder)
                 kept = self._folder / folder_name(rank_log.registration.job)
             except (OSError, ValueError) as error:
-                log.warning("passed over: %s", error)
+                log.warning("the training process that logs in %s is passed over: %s", folder, error)
                 continue
             name = rank_log.registration.job
             job = self._jobs.get(name)

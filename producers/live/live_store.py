@@ -88,7 +88,7 @@ class LiveStore:
     @property
     def ended(self) -> bool:
         """Whether all processes are gone and all that they logged is told."""
-        return all(not log.alive and log.oldest is None for log in self._logs)
+        return all(not log.alive and log.oldest_open is None for log in self._logs)
 
     @property
     def forgotten(self) -> bool:
@@ -166,7 +166,7 @@ class LiveStore:
 
     def _tell_of_another_run(self) -> None:
         for rank_log in self._starting:
-            earliest = rank_log.earliest
+            earliest = rank_log.oldest_here
             if earliest is not None and earliest <= self.closed:
                 log.warning(
                     "%s: rank %d begins with iteration %d, but this job has ended its iteration %d, and what comes up "
@@ -178,11 +178,11 @@ class LiveStore:
                 )
                 self._starting = []
                 return
-        self._starting = [rank_log for rank_log in self._starting if rank_log.earliest is None]
+        self._starting = [rank_log for rank_log in self._starting if rank_log.oldest_here is None]
 
     def _due(self) -> int | None:
         """The iteration to be closed now."""
-        oldest = min((o for o in (rank_log.oldest for rank_log in self._logs) if o is not None), default=None)
+        oldest = min((o for o in (rank_log.oldest_open for rank_log in self._logs) if o is not None), default=None)
         if oldest is None:
             return None
         if max(rank_log.newest for rank_log in self._logs) >= oldest + SILENT_AFTER:

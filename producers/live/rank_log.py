@@ -72,13 +72,13 @@ class RankLog:
         return int(self._iteration.max(initial=-1))
 
     @property
-    def earliest(self) -> int | None:
+    def oldest_here(self) -> int | None:
         """The oldest iteration, closed or not, that an operator is still here of."""
         seen = self._iteration[self._iteration >= 0]
         return int(seen.min()) if len(seen) else None
 
     @property
-    def oldest(self) -> int | None:
+    def oldest_open(self) -> int | None:
         """The oldest iteration that is not closed and has an operator here."""
         waiting = self._iteration[self._iteration > self._closed]
         return int(waiting.min()) if len(waiting) else None

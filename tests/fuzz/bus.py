@@ -162,7 +162,7 @@ class StrictStep(Step):
 @cache
 def _first_question() -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """What leads a search to its first request, and what answers that."""
-    searching = StrictStep(wiring.steps(jobs_of_run(), SETTINGS)["search"])
+    searching = StrictStep(wiring.step("search", jobs_of_run(), SETTINGS))
     before = []
     for message in of(catalogue.ITERATIONS):
         before.append(message)
@@ -246,7 +246,7 @@ def _step(name: str, topic: Topic, _: Path) -> Trial:
     jobs = jobs_of_run()
 
     def feed(data: bytes) -> None:
-        step = StrictStep(wiring.steps(jobs, SETTINGS)[name])
+        step = StrictStep(wiring.step(name, jobs, SETTINGS))
         for message in messages_of(data):
             step.take(message)
         step.changed_states()
@@ -261,7 +261,7 @@ def _search(_: Path) -> Trial:
     seeds = [lines(before[-2:]), *(_plain(answer) for answer in answers), *(a.value or b"" for a in answers)]
 
     def feed(data: bytes) -> None:
-        searching = wiring.steps(jobs, SETTINGS)["search"]
+        searching = wiring.step("search", jobs, SETTINGS)
         step = StrictStep(searching)
         if data.startswith(b"{"):
             for message in messages_of(data):

@@ -320,7 +320,7 @@ def _ring(folder: Path) -> Trial:
         rank_log = RankLog(process)
         for _look in range(3):
             rank_log.look()
-            oldest = rank_log.oldest
+            oldest = rank_log.oldest_open
             if oldest is not None:
                 [rows] = rank_log.rows(oldest).combine_chunks().to_batches() or [None]
                 if rows is not None:  # or all readers of the topic would bury them

@@ -60,7 +60,7 @@ def test_ports_are_sampled_while_it_is_entered(tmp_path: Path) -> None:
 
         def covered() -> Iterator[list[Message]]:
             while True:
-                told = list(collecting.collector.step(time.time_ns())) if collecting.is_due() else []
+                told = list(collecting.collector.step(time.time_ns())) if collecting.take_turn() else []
                 rows = [row for message in told for row in decode(message, NIC_EPOCHS).to_pylist()]
                 yield told if any(row["poll_to_ns"] > row["poll_from_ns"] for row in rows) else []
 

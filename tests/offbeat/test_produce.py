@@ -9,7 +9,8 @@ from typing import Self
 import pytest
 
 from diagnosis.job import pivots
-from offbeat.produce import Desk, _has_ended, _Traffic
+from offbeat.produce import Desk, _has_ended, _Traffic, produce
+from offbeat.settings import Settings
 from producers.log_agent import LogAgent, agents
 from producers.simulation import Scenario, simulate
 from schemas import catalogue
@@ -145,7 +146,22 @@ class Followed:
         assert not self.closed
         return []
 
+    def poll(self, within_s: float) -> list[Message]:
+        return []
+
 
 def test_a_job_that_nobody_knows_is_looked_for_while_the_topic_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("offbeat.produce.Follower", lambda *_, **__: Followed())
     assert not _has_ended(Bus("nowhere:1"), "new")
+
+
+def test_topics_that_other_workers_read_may_have_other_numbers_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = simulate(Scenario(seed=1, tp=1, pp=1, dp=2, layers=1, iterations=1)).job
+    counts = {name: count for count, name in enumerate(catalogue.TOPICS, start=1)}
+    monkeypatch.setattr("streams.topics.admin_client", lambda *_: None)
+    monkeypatch.setattr("streams.topics._partition_counts", lambda *_: counts)
+    monkeypatch.setattr("offbeat.produce.Follower", lambda *_, **__: Followed())
+    stopped = Event()
+    stopped.set()
+    produced = produce(job, None, Settings(), linger_s=0.0, stopped=stopped, traffic=[])
+    assert produced.messages == 0

@@ -66,7 +66,7 @@ def _of(*topics: Topic) -> Sequence[Message]:
 def monitor(_: Path) -> Case:
     return Case(
         "monitor",
-        lambda jobs: wiring.steps(jobs, SETTINGS)["monitor"],
+        lambda jobs: wiring.step("monitor", jobs, SETTINGS),
         lambda: _of(catalogue.ITERATION_SUMMARIES),
         judged=(catalogue.ITERATIONS, catalogue.FINDINGS),
     )
@@ -75,7 +75,7 @@ def monitor(_: Path) -> Case:
 def search(_: Path) -> Case:
     return Case(
         "search",
-        lambda jobs: wiring.steps(jobs, SETTINGS)["search"],
+        lambda jobs: wiring.step("search", jobs, SETTINGS),
         lambda: _of(catalogue.ITERATIONS, catalogue.COMM_OPS),
         judged=(catalogue.FINDINGS,),
         others=lambda _: _agents(),
@@ -85,7 +85,7 @@ def search(_: Path) -> Case:
 def incidents(_: Path) -> Case:
     return Case(
         "incidents",
-        lambda jobs: wiring.steps(jobs, SETTINGS)["incidents"],
+        lambda jobs: wiring.step("incidents", jobs, SETTINGS),
         lambda: _of(catalogue.FINDINGS),
         judged=(catalogue.INCIDENTS,),
     )

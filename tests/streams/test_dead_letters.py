@@ -204,6 +204,22 @@ def test_what_a_processor_fails_on_is_buried_and_the_stream_goes_on(caplog: pyte
     assert step.offsets() == {TOPICS.numbers.name: 5}
 
 
+def test_what_was_made_of_a_message_before_its_processor_failed_is_published() -> None:
+    step = Step(Surprised())
+    told = [step.take(replace(number(TOPICS.numbers, "a", value), offset=value)) for value in (1, 3, 4)]
+    assert [message.topic for message in told[1]] == [TOPICS.sums.name, catalogue.DEAD_LETTERS.name]
+    sums = [value_of(message, TOPICS.sums) for messages in told for message in messages[:1]]
+    assert sums == [1, 4, 8], "they tell how far the state came"
+
+
+def test_what_a_failing_processor_publishes_must_be_declared_too() -> None:
+    processor = Surprised()
+    step = Step(processor)
+    processor.writes = (TOPICS.results,)  # where it publishes now
+    with pytest.raises(ValueError, match="which it does not declare"):
+        step.take(replace(number(TOPICS.numbers, "a", 3), offset=0))
+
+
 def test_a_processor_that_fails_on_everything_stops() -> None:
     step = Step(Surprised(), most_in_a_row=2)
     step.take(replace(number(TOPICS.numbers, "a", 3), offset=0))

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streams.monitor
-from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
 from diagnosis.job import Job, Place, pivots
-from schemas.catalogue import ITERATION_SUMMARIES, ITERATIONS
+from schemas.catalogue import DEAD_LETTERS, ITERATION_SUMMARIES, ITERATIONS
 from schemas.errors import UndecodableMessage, UnknownJob, WrongSchema
 from schemas.message import Message, decode, encode
 from schemas.processor import SavedState
 from streams import giving_up, in_process
 from streams.monitor import Monitor
+from streams.step import Step
 
 Row = dict[str, Any]
 
@@ -87,6 +88,27 @@ def test_an_iteration_is_judged_once_all_pivots_have_told_of_it() -> None:
         (C, C, 120),
     ]
     assert (message.job, message.watermark_ns) == ("j", 1000)
+
+
+def test_what_was_judged_before_it_failed_is_told_and_not_again_when_the_message_is_replayed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judge = IterationMonitor.judge
+
+    def failing(self: IterationMonitor, iteration: int, duration_ns: int | None) -> Judgement:
+        if iteration == 1:
+            raise ValueError("too much")
+        return judge(self, iteration, duration_ns)
+
+    step = Step(monitor())
+    of_both = [row for iteration in (0, 1) for row in decode(all_pivots(iteration), ITERATION_SUMMARIES).to_pylist()]
+    message = encode(ITERATION_SUMMARIES, ITERATION_SUMMARIES.from_rows(of_both), job="j")
+    with monkeypatch.context() as broken:
+        broken.setattr(IterationMonitor, "judge", failing)
+        *judged, letter = step.take(replace(message, offset=0))
+    assert (iterations(rows(judged)), letter.topic) == ([0], DEAD_LETTERS.name)
+    again = [*step.take(replace(message, offset=1)), *step.take(replace(all_pivots(2), offset=2))]
+    assert iterations(rows(again)) == [2]
 
 
 def test_settings_change_between_two_messages() -> None:

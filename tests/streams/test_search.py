@@ -449,10 +449,10 @@ def test_rows_that_nobody_asked_for_are_not_even_looked_at() -> None:
     assert held(search) == 0
 
 
-@pytest.mark.parametrize("expected_ns", [None, 0])
-def test_an_iteration_that_is_longer_than_nothing_is_poison(expected_ns: int | None) -> None:
+@pytest.mark.parametrize(("expected_ns", "said"), [(None, "null"), (0, "0")])
+def test_an_iteration_that_is_longer_than_nothing_is_poison(expected_ns: int | None, said: str) -> None:
     search = step()
-    with pytest.raises(ImpossibleValue, match="iteration 12 is irregular, but longer than nothing"):
+    with pytest.raises(ImpossibleValue, match=f"iteration 12 is irregular, but its expected_ns is {said}: "):
         list(search.process(replace(A.irregular(expected_ns=expected_ns), offset=0)))
     assert list(search.process(replace(A.record(13), offset=1))) == []
     assert held(search) == 2
@@ -582,3 +582,10 @@ def test_searches_that_fail_are_counted(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("streams.search.locate", fails)
     counted.search()
     assert list(counted.told().values()) == [1, 1, 0, 0.0]
+
+
+def test_searches_whose_finding_no_record_takes_count_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(SearchSettings())
+    monkeypatch.setattr("streams.search.encode", too_large(0))
+    counted.search()
+    assert list(counted.told().values()) == [1, 1, 0, 1.5]

@@ -61,8 +61,7 @@ def test_settings_are_adapted_and_partition_counts_are_not(kafka: str) -> None:
         f"{topic.name}: retention.ms 86400000 -> 7200000",
     ]
     assert on_broker(bus, topic)["retention.ms"] == "7200000"
-    assert topics.check(bus, [topic]) == 3
-    assert [change.applied for change in topics.apply(bus, [changed])] == [False]
+    assert [(change.before, change.applied) for change in topics.apply(bus, [changed])] == [("3", False)]
 
 
 @pytest.mark.parametrize(
@@ -81,11 +80,13 @@ def test_check_says_what_is_wrong(kafka: str) -> None:
     bus = Bus(kafka)
     three, seven, missing = named(TOPICS.numbers), replace(named(TOPICS.sums), partitions=7), named(TOPICS.results)
     topics.apply(bus, [three, seven])
-    assert topics.check(bus, [three], [seven]) == 3
+    topics.check(bus, [three, seven], [seven], read_together=[three])  # other workers read the others
     with pytest.raises(BusError, match=rf"missing on {kafka}: {missing.name}: run `offbeat topics apply`"):
         topics.check(bus, [three], [missing])
+    with pytest.raises(BusError, match=rf"missing on {kafka}: {missing.name}: run"):
+        topics.check(bus, read_together=[missing])
     with pytest.raises(BusError, match=rf"{three.name} has 3"):
-        topics.check(bus, [three, seven])
+        topics.check(bus, read_together=[three, seven])
 
 
 @pytest.mark.kafka

@@ -408,8 +408,8 @@ def test_what_would_hang_is_said_before_the_start(kafka: str, tmp_path: Path) ->
             "run `offbeat topics apply`": stage.start(prefix=f"{prefix}y"),
             "BusError: topics that are read together must have the same number of partitions: "
             f"{prefix}x.more_numbers has 2, {prefix}x.numbers has 3": stage.start(prefix=f"{prefix}x"),
-            "SettingsError: a session time-out of 0.5 s: these brokers and this client take 1 to 30 s": stage.start(
-                session_timeout_s=0.5
+            "SettingsError: OFFBEAT_WORKER__SESSION_TIMEOUT_S is 0.5: these brokers and this client take 1 to 30 s": (
+                stage.start(session_timeout_s=0.5)
             ),
         }
         for line, worker in refused.items():

@@ -70,4 +70,4 @@ def compare(_: Path) -> Case:
     def inputs() -> Sequence[Message]:
         return [*_jobs(), *_metrics()]
 
-    return Case("compare", lambda jobs: wiring.steps(jobs, SETTINGS)["compare"], inputs, judged=(catalogue.FINDINGS,))
+    return Case("compare", lambda jobs: wiring.step("compare", jobs, SETTINGS), inputs, judged=(catalogue.FINDINGS,))

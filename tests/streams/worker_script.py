@@ -14,9 +14,9 @@ from pathlib import Path
 from producers.publisher import Publisher
 from schemas.errors import OffbeatError
 from schemas.processor import Processor
-from streams.agent import Pace
 from streams.bus import Bus
 from streams.control_view import Jobs
+from streams.faust_loop import Pace
 from streams.share import Context
 from streams.worker import WorkerSettings, run_worker
 from tests.streams.examples import Asker, Hoarder, LineSink, Sums, Topics

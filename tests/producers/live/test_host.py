@@ -411,7 +411,7 @@ def test_what_cannot_be_read_is_told_once_and_passed_over(tmp_path: Path, caplog
         assert [s["iteration"] for s in rows(messages, ITERATION_SUMMARIES)] == [0]
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 2
-    assert "0-bad" in told[0]
+    assert told[0].startswith(f"the training process that logs in {tmp_path / 'rings' / '0-bad'} is passed over: ")
     assert "ring-9" in told[1]
 
 

@@ -16,8 +16,8 @@ from faust.types import TP
 
 from schemas.errors import BusError
 from schemas.message import Message
-from streams.agent import Agent, Pace, _check_together, check_ends, make_app
 from streams.bus import Bus
+from streams.faust_loop import FaustLoop, Pace, _check_together, check_ends, make_app
 from streams.health import Progress
 from streams.metrics import Metrics
 from streams.share import Place, Reached
@@ -52,7 +52,7 @@ class FakeConsumer:
 
 
 class FakeApp:
-    """Keeps what the agent registers: its task and its timers by interval."""
+    """Keeps what the loop registers: its task and its timers by interval."""
 
     def __init__(self) -> None:
         self.consumer_generation_id = 1
@@ -145,7 +145,7 @@ class FakeShare:
 
 
 class World:
-    """An agent between a fake app and fake shares."""
+    """A loop between a fake app and fake shares."""
 
     def __init__(self, fails_at: int | None = None, *, at_once: bool = False) -> None:
         self.app = FakeApp()
@@ -157,7 +157,7 @@ class World:
         self.progress = Progress(within_s=10, clock=lambda: self.now)
         app: Any = self.app
         begin: Any = self._begin
-        self.agent = Agent(
+        self.loop = FaustLoop(
             app,
             ["numbers", "more_numbers"],
             Pace(cycle_s=1.0),
@@ -305,7 +305,7 @@ def test_after_a_failure_nothing_is_committed_any_more() -> None:
             await world.bring(Record(7), Record(8))
         await world.cycle()
         assert world.app.consumer.commits == []
-        assert str(world.agent.failure) == "broken"
+        assert str(world.loop.failure) == "broken"
         assert world.endings == 1
 
     asyncio.run(scenario())
@@ -389,7 +389,7 @@ def test_an_input_that_was_made_anew_ends_the_worker() -> None:
         world.shares[-1].counted = {("numbers", 0): 5000}
         with pytest.raises(BusError, match="made anew"):
             await world.look()
-        assert isinstance(world.agent.failure, BusError)
+        assert isinstance(world.loop.failure, BusError)
 
     asyncio.run(scenario())
 
@@ -447,7 +447,7 @@ def test_credentials_reach_faust() -> None:
 
 
 def test_faust_is_the_one_that_was_measured() -> None:
-    """The agent rests on parts of Faust that are private. When this fails, measure anew before going on."""
+    """The loop rests on parts of Faust that are private. When this fails, measure anew before going on."""
     assert version("faust-streaming") == "0.15.3"
     assert version("aiokafka") == "0.14.0"
     assert str(inspect.signature(Consumer._commit_offsets)) == (

@@ -117,7 +117,7 @@ class _Consumer(aiokafka.Consumer):
             await self.seek(tp, offset)
 
 
-class Agent:
+class FaustLoop:
     """Ties one processor to a Faust app: its inputs, its loop, its timers.
 
     ``begin`` makes the share of a new assignment; ``follow`` is called before each batch. ``at_once``: an assignment
