@@ -16,6 +16,7 @@ from diagnosis.traffic.host import HostTraffic, StepRules
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.found_in_traffic import found_in_traffic
+from schemas.host_telemetry import take_in
 from schemas.log_answers import REQUEST_ID
 from schemas.message import Message, decode
 from schemas.processor import SavedState
@@ -84,29 +85,21 @@ class Segment:
 
     def process(self, message: Message) -> Iterable[Message]:
         batch, job = decode(message, catalogue.TOPICS[message.topic]), self._jobs[message.job]
-        host, told_ns = message.key.removeprefix(f"{message.job}/"), message.watermark_ns
+        host = message.key.removeprefix(f"{message.job}/")
         if host == message.key or not host:
             raise WrongSchema(f"{message.topic}: the key is {message.key!r}, expected job/host")
         if host in self._ended.get(message.job, ()) or not job.monitoring or REQUEST_ID in message.headers:
             return
-        followed = self._hosts.setdefault(message.key, _Followed(HostTraffic(host, self._rules)))
+        followed = self._hosts.get(message.key)
+        if followed is None:
+            followed = self._hosts[message.key] = _Followed(HostTraffic(host, self._rules))
         traffic = followed.traffic
-        if message.topic == catalogue.NIC_EPOCHS.name:
-            followed.hold(message, traffic.take_polls(batch))
-        elif message.topic == catalogue.OP_CALLS.name:
-            newest_ns = traffic.take_calls(batch, told_ns)
-            followed.hold(message, newest_ns if batch.num_rows else None)
-        else:
-            traffic.take_pairs(batch)
-            followed.hold(message, None)
-        while (until_ns := traffic.next_ns(job)) is not None:
-            told = traffic.step(until_ns, job)
-            operators, metrics = [one.operators for one in told], [one.metrics for one in told]
-            yield from found_in_traffic(message.job, host, until_ns, operators, metrics)
-            if until_ns == traffic.ended_ns(job):
-                self._end(message.key, message.job, host)
-                return
-        if traffic.at_ns is not None and traffic.at_ns - followed.saved_ns >= self._save_every_ns:
+        followed.hold(message, take_in(traffic, message, batch))
+        for until_ns, found in traffic.steps(job):
+            yield from found_in_traffic(message.job, host, until_ns, found)
+        if traffic.is_over(job):
+            self._end(message.key, message.job, host)
+        elif traffic.at_ns is not None and traffic.at_ns - followed.saved_ns >= self._save_every_ns:
             self._changed[message.key] = followed.save(traffic.at_ns)
             self._forget_silent(message.timestamp_ns)
 
