@@ -169,9 +169,10 @@ class Monitor:
         given_up = giving_up.is_record(message)
         if not job.monitoring or message.job in self._ended or (given_up and message.job not in self._watched):
             return
-        watched = self._watched.setdefault(
-            message.job, _Watched(IterationMonitor(self._settings), Beginning(self._like_ranks))
-        )
+        watched = self._watched.get(message.job)
+        if watched is None:
+            watched = _Watched(IterationMonitor(self._settings), Beginning(self._like_ranks))
+            self._watched[message.job] = watched
         watched.given_up = given_up and giving_up.in_force(message, watched.heard_ns)
         if not given_up:
             watched.heard_ns = message.now_ns
