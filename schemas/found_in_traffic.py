@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -14,16 +15,25 @@ HOST = "host"
 """Header of what is told: whose it is."""
 
 
-def found_in_traffic(
-    job: str, host: str, until_ns: int, operators: Sequence[pa.Table], metrics: Sequence[pa.Table]
-) -> Iterator[Message]:
+class Found(Protocol):
+    """Rows of analysis.operators and of analysis.traffic_metrics."""
+
+    @property
+    def operators(self) -> pa.Table: ...
+
+    @property
+    def metrics(self) -> pa.Table: ...
+
+
+def found_in_traffic(job: str, host: str, until_ns: int, found: Sequence[Found]) -> Iterator[Message]:
     """Records that tell what was found up to a time: rows of analysis.operators, if there are any, and of
     analysis.traffic_metrics, also if there are none: up to then the host has told all."""
     headers = {HOST: host}
-    found = _batch(OPERATORS, operators)
-    if found.num_rows:
-        yield encode(OPERATORS, found, job=job, key=f"{job}/{host}", watermark_ns=until_ns, headers=headers)
-    yield encode(TRAFFIC_METRICS, _batch(TRAFFIC_METRICS, metrics), job=job, watermark_ns=until_ns, headers=headers)
+    operators = _batch(OPERATORS, [one.operators for one in found])
+    if operators.num_rows:
+        yield encode(OPERATORS, operators, job=job, key=f"{job}/{host}", watermark_ns=until_ns, headers=headers)
+    metrics = _batch(TRAFFIC_METRICS, [one.metrics for one in found])
+    yield encode(TRAFFIC_METRICS, metrics, job=job, watermark_ns=until_ns, headers=headers)
 
 
 def _batch(topic: Topic, tables: Sequence[pa.Table]) -> pa.RecordBatch:

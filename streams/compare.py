@@ -23,6 +23,7 @@ from schemas.topic import Topic
 from streams import giving_up, traffic_rows
 from streams.doubling import is_doubled
 from streams.findings import cleared
+from streams.held_offsets import HeldOffsets, needed_of_all
 from streams.over import forget_retired
 
 FORMAT = "compare/8"
@@ -49,8 +50,7 @@ class _Followed:
     """One job; ``hung``: the iteration that hangs, for the ``hangs``th time, by ``hang_cause`` if somebody is named.
     Messages below ``counted`` are in the state but for their rows.
 
-    ``held``: messages whose rows are still needed, by offset, with the newest call in each. ``needed``: the first
-    offset that a restart needs, as was last saved. ``heard_ns``: when the last host told anything.
+    ``offsets``: of the messages whose rows are still needed. ``heard_ns``: when the last host told anything.
     """
 
     course: Course
@@ -59,8 +59,7 @@ class _Followed:
     hangs: int = 0
     hang_cause: str | None = None
     counted: int = 0
-    held: dict[int, int] = field(default_factory=dict)
-    needed: int | None = None
+    offsets: HeldOffsets = field(default_factory=HeldOffsets)
     heard_ns: int = 0
 
     @property
@@ -71,16 +70,11 @@ class _Followed:
 
     def hold(self, message: Message, table: pa.Table) -> None:
         """Note a message."""
-        if table.num_rows:
-            self.held[message.offset] = pc.max(table.column("call_ns")).as_py()
-        if self.needed is None:
-            self.needed = message.offset
+        self.offsets.hold(message, pc.max(table.column("call_ns")).as_py())
 
     def save(self, message: Message) -> SavedState:
         """The state after a message, with the offset from which on rows are to be read again."""
-        before = self.course.needed_from_ns
-        self.held = {offset: newest for offset, newest in self.held.items() if newest >= before}
-        self.needed = min(self.held, default=message.offset + 1)
+        offsets = self.offsets.save({message.topic: self.course.needed_from_ns})
         state = {
             "course": self.course.to_state(),
             "comparer": self.comparer.to_state(),
@@ -90,7 +84,7 @@ class _Followed:
             "counted": message.offset + 1,
             "heard_ns": self.heard_ns,
         }
-        return SavedState({message.topic: self.needed}, FORMAT, json.dumps(state).encode())
+        return SavedState(offsets, FORMAT, json.dumps(state).encode())
 
 
 class Compare:
@@ -115,7 +109,9 @@ class Compare:
         if not job.monitoring or message.job in self._ended or (given_up and message.job not in self._followed):
             return
         table = pa.Table.from_batches([batch])
-        followed = self._followed.setdefault(message.job, self._begin())
+        followed = self._followed.get(message.job)
+        if followed is None:
+            followed = self._followed[message.job] = self._begin()
         followed.hold(message, table)
         if message.offset < followed.counted:
             followed.course.refill(table)
@@ -163,11 +159,10 @@ class Compare:
                 yield name, max(job.ended_ns, followed.heard_ns) + giving_up.GONE_NS
 
     def holds(self) -> bool:
-        return any(followed.needed is not None for followed in self._followed.values())
+        return bool(self.safe_offsets())
 
     def safe_offsets(self) -> Mapping[Topic, int]:
-        needed = [followed.needed for followed in self._followed.values() if followed.needed is not None]
-        return {catalogue.TRAFFIC_METRICS: min(needed)} if needed else {}
+        return needed_of_all(followed.offsets for followed in self._followed.values())
 
     def changed_states(self) -> Mapping[str, SavedState | None]:
         changed, self._changed = self._changed, {}
@@ -176,7 +171,7 @@ class Compare:
     def restore(self, states: Mapping[str, SavedState]) -> None:
         for job, saved in states.items():
             followed = saved.read(FORMAT, self._from_bytes)
-            followed.needed = saved.offsets[catalogue.TRAFFIC_METRICS.name]
+            followed.offsets = HeldOffsets(saved.offsets)
             self._followed[job] = followed
 
     def _from_bytes(self, saved: bytes) -> _Followed:

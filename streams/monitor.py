@@ -176,9 +176,10 @@ class Monitor:
         timed_out = giving_up.is_record(message)
         if not job.monitoring or message.job in self._ended or (timed_out and message.job not in self._watched):
             return
-        watched = self._watched.setdefault(
-            message.job, _Watched(IterationMonitor(self._settings), Beginning(self._like_ranks))
-        )
+        watched = self._watched.get(message.job)
+        if watched is None:
+            watched = _Watched(IterationMonitor(self._settings), Beginning(self._like_ranks))
+            self._watched[message.job] = watched
         given_up = timed_out and giving_up.in_force(message, watched.heard_ns)
         if not timed_out:
             watched.heard_ns = message.now_ns

@@ -11,15 +11,19 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from diagnosis.job import Job
 from diagnosis.traffic.host import HostTraffic, StepRules
 from schemas import catalogue
 from schemas.errors import WrongSchema
 from schemas.found_in_traffic import found_in_traffic
+from schemas.host_telemetry import take_in
 from schemas.log_answers import REQUEST_ID
 from schemas.message import Message, decode
 from schemas.processor import SavedState
 from schemas.topic import Topic
+from streams.held_offsets import HeldOffsets, needed_of_all
 from streams.over import forget_retired
 
 FORMAT = "segment/3"
@@ -30,37 +34,30 @@ _GONE_NS = 600_000_000_000
 
 @dataclass
 class _Followed:
-    """One host of a job.
-
-    ``needed``: the first offset that a restart needs of each input of which it needs any, as was last saved. ``held``:
-    messages of each input that are still needed, by offset, with the newest time that each tells of.
-    """
+    """One host of a job; ``saved_ns``: up to when it had told what was found as it was last saved, ``heard_ns``: when
+    epochs came last."""
 
     traffic: HostTraffic
-    needed: dict[str, int] = field(default_factory=dict)
-    held: dict[str, dict[int, int]] = field(default_factory=dict)
-    following: dict[str, int] = field(default_factory=dict)
+    offsets: HeldOffsets = field(default_factory=HeldOffsets)
     saved_ns: int = 0
     heard_ns: int = 0
 
-    def hold(self, message: Message, newest_ns: int | None) -> None:
-        """Note a message, and up to when it is needed; None: it is saved."""
-        self.needed.setdefault(message.topic, message.offset)
-        self.following[message.topic] = message.offset + 1
+    def take(self, message: Message, batch: pa.RecordBatch) -> None:
+        """Take a message in, and hold it for as long as what it tells of is needed."""
+        self.offsets.hold(message, take_in(self.traffic, message, batch))
         if message.topic == catalogue.NIC_EPOCHS.name:  # nothing is told of calls alone
             self.heard_ns = message.timestamp_ns
-        if newest_ns is not None:
-            self.held.setdefault(message.topic, {})[message.offset] = newest_ns
 
     def save(self, until_ns: int) -> SavedState:
         """The state, with the offsets from which on what is not in it is to be read again."""
-        for topic, held in self.held.items():
-            of_calls = topic == catalogue.OP_CALLS.name
-            before = self.traffic.calls_needed_from_ns if of_calls else self.traffic.needed_from_ns
-            self.held[topic] = {offset: newest for offset, newest in held.items() if newest >= before}
-        offsets = {topic: min(self.held.get(topic, {}), default=next_) for topic, next_ in self.following.items()}
-        self.needed, self.saved_ns = {topic: min(held) for topic, held in self.held.items() if held}, until_ns
-        return SavedState(offsets, FORMAT, json.dumps(self.traffic.to_state()).encode())
+        traffic, self.saved_ns = self.traffic, until_ns
+        offsets = self.offsets.save(
+            {
+                catalogue.NIC_EPOCHS.name: traffic.needed_from_ns,
+                catalogue.OP_CALLS.name: traffic.calls_needed_from_ns,
+            }
+        )
+        return SavedState(offsets, FORMAT, json.dumps(traffic.to_state()).encode())
 
 
 class Segment:
@@ -84,29 +81,21 @@ class Segment:
 
     def process(self, message: Message) -> Iterable[Message]:
         batch, job = decode(message, catalogue.TOPICS[message.topic]), self._jobs[message.job]
-        host, told_ns = message.key.removeprefix(f"{message.job}/"), message.watermark_ns
+        host = message.key.removeprefix(f"{message.job}/")
         if host == message.key or not host:
             raise WrongSchema(f"{message.topic}: the key is {message.key!r}, expected job/host")
         if host in self._ended.get(message.job, ()) or not job.monitoring or REQUEST_ID in message.headers:
             return
-        followed = self._hosts.setdefault(message.key, _Followed(HostTraffic(host, self._rules)))
+        followed = self._hosts.get(message.key)
+        if followed is None:
+            followed = self._hosts[message.key] = _Followed(HostTraffic(host, self._rules))
         traffic = followed.traffic
-        if message.topic == catalogue.NIC_EPOCHS.name:
-            followed.hold(message, traffic.take_polls(batch))
-        elif message.topic == catalogue.OP_CALLS.name:
-            newest_ns = traffic.take_calls(batch, told_ns)
-            followed.hold(message, newest_ns if batch.num_rows else None)
-        else:
-            traffic.take_pairs(batch)
-            followed.hold(message, None)
-        while (until_ns := traffic.next_ns(job)) is not None:
-            told = traffic.step(until_ns, job)
-            operators, metrics = [one.operators for one in told], [one.metrics for one in told]
-            yield from found_in_traffic(message.job, host, until_ns, operators, metrics)
-            if until_ns == traffic.ended_ns(job):
-                self._end(message.key, message.job, host)
-                return
-        if traffic.at_ns is not None and traffic.at_ns - followed.saved_ns >= self._save_every_ns:
+        followed.take(message, batch)
+        for until_ns, found in traffic.steps(job):
+            yield from found_in_traffic(message.job, host, until_ns, found)
+        if traffic.is_over(job):
+            self._end(message.key, message.job, host)
+        elif traffic.at_ns is not None and traffic.at_ns - followed.saved_ns >= self._save_every_ns:
             self._changed[message.key] = followed.save(traffic.at_ns)
             self._forget_silent(message.timestamp_ns)
 
@@ -120,15 +109,10 @@ class Segment:
         return ()
 
     def safe_offsets(self) -> Mapping[Topic, int]:
-        needed: dict[Topic, int] = {}
-        for followed in self._hosts.values():
-            for name, offset in followed.needed.items():
-                topic = catalogue.TOPICS[name]
-                needed[topic] = min(offset, needed.get(topic, offset))
-        return needed
+        return needed_of_all(followed.offsets for followed in self._hosts.values())
 
     def holds(self) -> bool:
-        return any(followed.needed for followed in self._hosts.values())
+        return bool(self.safe_offsets())
 
     def changed_states(self) -> Mapping[str, SavedState | None]:
         changed, self._changed = self._changed, {}
@@ -137,7 +121,7 @@ class Segment:
     def restore(self, states: Mapping[str, SavedState]) -> None:
         for key, saved in states.items():
             traffic = saved.read(FORMAT, lambda state: HostTraffic.from_state(self._rules, json.loads(state)))
-            self._hosts[key] = _Followed(traffic, dict(saved.offsets), {}, dict(saved.offsets), traffic.at_ns or 0)
+            self._hosts[key] = _Followed(traffic, HeldOffsets(saved.offsets), saved_ns=traffic.at_ns or 0)
 
     def _end(self, key: str, job: str, host: str) -> None:
         self._ended.setdefault(job, set()).add(host)

@@ -7,21 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
+from diagnosis.topology import Device
+
 Ranks = tuple[int, ...]
 
 
 def hangs(cause: str | None) -> bool:
     """Whether it is the cause of iterations that never end."""
     return (cause or "").startswith("hang_")
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRef:
-    """A device by name and kind; ``downside_nics`` as in ``diagnosis.job.Device``."""
-
-    device: str
-    kind: str
-    downside_nics: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,7 @@ class Evidence:
     level: str | None
     ranks: Ranks
     candidates: tuple[Ranks, ...]
-    devices: tuple[DeviceRef, ...]
+    devices: tuple[Device, ...]
     stage: Stage
     run_excess_ns: int
     share: float
@@ -82,7 +75,7 @@ class Evidence:
             **plain,
             ranks=tuple(row.get("ranks") or ()),
             candidates=tuple(tuple(c) for c in row.get("candidates") or ()),
-            devices=_own(tuple(DeviceRef(**device) for device in row.get("devices") or ())),
+            devices=_own(tuple(Device(**device) for device in row.get("devices") or ())),
             stage=Stage(**(row.get("stage") or {})),
             run_excess_ns=row.get("run_excess_ns") or 0,
             step_excess_ns=row.get("step_excess_ns") or 0,
@@ -100,7 +93,7 @@ def _prominence(row: Mapping[str, Any]) -> float | None:
     return float((lasted_ns - expected_ns) / scatter_ns)
 
 
-def _own(devices: tuple[DeviceRef, ...]) -> tuple[DeviceRef, ...]:
+def _own(devices: tuple[Device, ...]) -> tuple[Device, ...]:
     """Those that serve one NIC at most, or all where none does: the finding is about a switch then.
 
     Else one NIC's slowness is no evidence on a switch, which serves many: what several findings say of it together is
@@ -163,7 +156,7 @@ class Incident:
     level: str
     ranks: Ranks
     candidates: tuple[Ranks, ...]
-    devices: tuple[DeviceRef, ...]
+    devices: tuple[Device, ...]
     stage: Stage
     pattern: str | None
     runs: Mapping[Run, Span]
@@ -231,7 +224,7 @@ class Incident:
                 **known,
                 "ranks": tuple(state["ranks"]),
                 "candidates": tuple(tuple(c) for c in state["candidates"]),
-                "devices": tuple(DeviceRef(**d) for d in state["devices"]),
+                "devices": tuple(Device(**d) for d in state["devices"]),
                 "stage": Stage(**state["stage"]),
                 "runs": {Run(method, first): Span(*span) for method, first, *span in state["runs"]},
                 "methods": tuple(state["methods"]),
@@ -253,7 +246,7 @@ def evidence_from_state(state: Mapping[str, Any]) -> Evidence:
             **known,
             "ranks": tuple(state["ranks"]),
             "candidates": tuple(tuple(c) for c in state["candidates"]),
-            "devices": tuple(DeviceRef(**d) for d in state["devices"]),
+            "devices": tuple(Device(**d) for d in state["devices"]),
             "stage": Stage(**state["stage"]),
         }
     )

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from diagnosis.incidents.agreement import compatible
-from diagnosis.incidents.evidence import DeviceRef, Evidence, Ranks, Run, hangs
+from diagnosis.incidents.evidence import Evidence, Ranks, Run, hangs
 from diagnosis.incidents.spans import run_of
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
+from diagnosis.topology import Device
 
-_Culprit = tuple[str, str | None, str | None, Ranks, tuple[DeviceRef, ...]]
+_Culprit = tuple[str, str | None, str | None, Ranks, tuple[Device, ...]]
 """Whom a method names, and for what: findings that are alike in this are about the same."""
 
 

@@ -7,7 +7,7 @@ queue pairs it matters which were known.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,14 +148,24 @@ class HostTraffic:
             self.pairs[_of_pair(row)] = row
         self._of_nic = None
 
-    def next_ns(self, job: Job) -> int | None:
+    def steps(self, job: Job) -> Iterator[tuple[int, list[Told]]]:
+        """Take the steps that can be taken now: up to when each goes, and what it tells."""
+        while not self.is_over(job) and (until_ns := self._next_ns(job)) is not None:
+            yield until_ns, self._step(until_ns, job)
+
+    def is_over(self, job: Job) -> bool:
+        """Whether all is told of a job that has ended."""
+        ended = self._ended_ns(job)
+        return self.at_ns is not None and ended is not None and self.at_ns >= ended
+
+    def _next_ns(self, job: Job) -> int | None:
         """The time that can be stepped to now; None: telemetry has not passed it."""
         if self.at_ns is None:
             return None
         until = self._skipped(self.at_ns) + self.rules.step_ns
-        ended = self.ended_ns(job)
-        if ended is not None and self.at_ns < ended < until:
-            until = ended
+        ended = self._ended_ns(job)
+        if ended is not None:
+            until = min(until, ended)
         newest = max(self.polled_ns.values(), default=0)
         behind = not self.pairs or any(self.polled_ns.get(nic, 0) < until for nic in self._nics(job))
         waited = newest >= until + self.rules.patience_ns
@@ -163,11 +173,11 @@ class HostTraffic:
         known = newest >= until and self.called_ns >= called
         return until if known and (waited or not behind) else None
 
-    def ended_ns(self, job: Job) -> int | None:
+    def _ended_ns(self, job: Job) -> int | None:
         """When all of a job that has ended is told."""
         return None if job.ended_ns is None else job.ended_ns + self.rules.late_ns
 
-    def step(self, until_ns: int, job: Job) -> list[Told]:
+    def _step(self, until_ns: int, job: Job) -> list[Told]:
         """Tell what telemetry up to a time shows, NIC by NIC."""
         if self._known_calls is None:
             self._known_calls = Calls.from_arrow(pa.concat_tables(self.calls).unify_dictionaries(), self.let_go)

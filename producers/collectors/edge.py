@@ -28,6 +28,7 @@ from producers.segments import private
 from schemas.catalogue import LOG_REQUESTS, NIC_EPOCHS, OP_CALLS, OPERATORS, QUEUE_PAIRS, TOPICS, TRAFFIC_METRICS
 from schemas.errors import MessageError, StoreError
 from schemas.found_in_traffic import found_in_traffic
+from schemas.host_telemetry import take_in
 from schemas.log_answers import COMPLETE, OVERWRITTEN, PARTIAL, AnswerHeaders
 from schemas.log_requests import EPOCHS
 from schemas.message import Message, decode, encode
@@ -149,8 +150,10 @@ class EdgeJob:
         if batch.num_rows:
             self._keep(message, batch)
         if self._traffic is not None and job is not None:
-            _into(self._traffic, message, batch)
-            yield from self._steps(self._traffic, job)
+            take_in(self._traffic, message, batch)
+            for until_ns, found in self._traffic.steps(job):
+                yield from found_in_traffic(self.name, self.host, until_ns, found)
+            self._over = self._traffic.is_over(job)
 
     def answer(self, asked: Mapping[str, Any], job: Job | None) -> Iterator[Message]:
         """Epochs that a row of control.log_requests asks for, of this host's ranks; nothing where it asks for none."""
@@ -204,19 +207,10 @@ class EdgeJob:
         self._saved_ns = traffic.at_ns or 0
         for kept in self.ring.since(traffic.calls_needed_from_ns):
             try:
-                _into(traffic, kept, decode(kept, TOPICS[kept.topic]))
+                take_in(traffic, kept, decode(kept, TOPICS[kept.topic]))
             except MessageError as error:
                 log.warning("%s: a record that is kept is passed over: %s", self.name, error)
         return traffic
-
-    def _steps(self, traffic: HostTraffic, job: Job) -> Iterator[Message]:
-        while (until_ns := traffic.next_ns(job)) is not None:
-            told = traffic.step(until_ns, job)
-            operators, metrics = [one.operators for one in told], [one.metrics for one in told]
-            yield from found_in_traffic(self.name, self.host, until_ns, operators, metrics)
-            if until_ns == traffic.ended_ns(job):
-                self._over = True
-                return
 
     def _save(self, traffic: HostTraffic) -> None:
         path = self._folder / _STATE
@@ -236,15 +230,6 @@ class EdgeJob:
         for row in () if self._traffic is None else self._traffic.pairs.values():
             nics.setdefault(row["source_rank"], set()).add(row["nic"])
         return nics
-
-
-def _into(traffic: HostTraffic, message: Message, batch: pa.RecordBatch) -> None:
-    if message.topic == NIC_EPOCHS.name:
-        traffic.take_polls(batch)
-    elif message.topic == OP_CALLS.name:
-        traffic.take_calls(batch, message.watermark_ns)
-    else:
-        traffic.take_pairs(batch)
 
 
 def _whose(folder: Path) -> tuple[str, str] | None:

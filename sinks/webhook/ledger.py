@@ -23,6 +23,9 @@ FORMER_FORMAT = "page/1"
 MOST_TITLES = 16
 """Incidents that a summary names."""
 
+_SAVED_AS = {"delivered_revision": "told", "delivered_ns": "told_ns"}
+"""What fields are called in the saved form, where that is another name."""
+
 _REMEMBERED_PAST = 4096
 """Past incidents remembered a job. A replay reaches back some batches, never thousands of incidents."""
 
@@ -45,15 +48,15 @@ class Known:
     """An incident that is open, or whose end is still to be told.
 
     ``row`` is the first record of its newest revision: what a page of that revision says, however often it is sent.
-    ``told`` is the last revision that was delivered (0: none), at ``told_ns`` by our own clock. ``because`` is the
-    incident that it follows from, and ``because_last`` the last iteration that that one affected.
+    ``delivered_revision`` is the last one that was delivered (0: none), at ``delivered_ns`` by our own clock.
+    ``because`` is the incident that it follows from, and ``because_last`` the last iteration that that one affected.
     """
 
     row: Row
     extent: Extent
     verdict: Verdict = Verdict.UNDECIDED
-    told: int = 0
-    told_ns: int = 0
+    delivered_revision: int = 0
+    delivered_ns: int = 0
     because: str = ""
     because_last: int | None = None
 
@@ -66,6 +69,11 @@ class Known:
     def resolved(self) -> bool:
         """Whether the incident is over."""
         return bool(self.row["state"] == "resolved")
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the newest revision was not delivered yet."""
+        return self.revision > self.delivered_revision
 
 
 @dataclass(slots=True)
@@ -83,13 +91,18 @@ class Summary:
     titles: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
     ended_ns: int | None = None
-    told: int = 0
-    told_ns: int = 0
+    delivered_revision: int = 0
+    delivered_ns: int = 0
 
     @property
     def resolved(self) -> bool:
         """Whether all its incidents are over."""
         return self.ended_ns is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the newest revision was not delivered yet."""
+        return self.revision > self.delivered_revision
 
 
 class Ledger:
@@ -104,14 +117,7 @@ class Ledger:
     @property
     def empty(self) -> bool:
         """Whether nothing is open and nothing waits."""
-        return not self.incidents and all(one.resolved and one.told >= one.revision for one in self.summaries.values())
-
-    def __getitem__(self, incident: str) -> int:
-        """The last delivered revision of an incident; 0 where none was."""
-        if incident in self.incidents:
-            return self.incidents[incident].told
-        revision, told = self._past.get(incident, (0, False))
-        return revision if told else 0
+        return not self.incidents and all(one.resolved and not one.has_news for one in self.summaries.values())
 
     def take(self, row: Row) -> bool:
         """Take a record of an incident in; whether it is a revision that was not known."""
@@ -131,7 +137,7 @@ class Ledger:
             return False
         self._past.pop(incident, None)
         verdict = Verdict.TOLD if told else Verdict.UNDECIDED
-        self.incidents[incident] = Known(_kept(row), extent, verdict, told=past if told else 0)
+        self.incidents[incident] = Known(_kept(row), extent, verdict, past if told else 0)
         return True
 
     def drop(self, incident: str) -> None:
@@ -151,7 +157,7 @@ class Ledger:
         now_ns = self.incidents[incident].row["updated_ns"]
         summary = next((s for s in self.summaries.values() if not s.resolved or now_ns - s.opened_ns < window_ns), None)
         if summary is None:
-            self.summaries = {one.id: one for one in self.summaries.values() if one.told < one.revision}
+            self.summaries = {one.id: one for one in self.summaries.values() if one.has_news}
             summary = self.summaries[f"more-{incident}"] = Summary(f"more-{incident}", now_ns)
         summary.revision += 1
         summary.count += 1
@@ -176,7 +182,7 @@ class Ledger:
         over = [
             incident
             for incident, known in self.incidents.items()
-            if known.resolved and known.told >= known.revision and now_ns - known.told_ns >= linger_ns
+            if known.resolved and not known.has_news and now_ns - known.delivered_ns >= linger_ns
         ]
         for incident in over:
             self._pass(incident, self.incidents.pop(incident).revision, told=True)
@@ -185,8 +191,8 @@ class Ledger:
     def to_bytes(self) -> bytes:
         """The saved form."""
         state = {
-            "incidents": [asdict(known) for known in self.incidents.values()],
-            "summaries": [asdict(summary) for summary in self.summaries.values()],
+            "incidents": [_saved(known) for known in self.incidents.values()],
+            "summaries": [_saved(summary) for summary in self.summaries.values()],
             "admitted": self.admitted,
             "past": [[incident, *past] for incident, past in self._past.items()],
         }
@@ -209,9 +215,9 @@ class Ledger:
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         for fields in saved["incidents"]:
-            own = {**fields, "extent": Extent(**fields["extent"]), "verdict": Verdict(fields["verdict"])}
+            own = {**_read(fields), "extent": Extent(**fields["extent"]), "verdict": Verdict(fields["verdict"])}
             self.incidents[fields["row"]["id"]] = Known(**own)
-        self.summaries = {fields["id"]: Summary(**fields) for fields in saved["summaries"]}
+        self.summaries = {fields["id"]: Summary(**_read(fields)) for fields in saved["summaries"]}
         self.admitted = [_whole(at_ns) for at_ns in saved["admitted"]]
 
     def _pass(self, incident: str, revision: int, *, told: bool) -> None:
@@ -224,6 +230,15 @@ class Ledger:
 def _kept(row: Row) -> Row:
     """A row without what no page says and what grows for as long as an incident lasts."""
     return {**row, "findings": []}
+
+
+def _saved(one: Known | Summary) -> dict[str, Any]:
+    return {_SAVED_AS.get(name, name): value for name, value in asdict(one).items()}
+
+
+def _read(saved: Mapping[str, Any]) -> dict[str, Any]:
+    names = {name: field for field, name in _SAVED_AS.items()}
+    return {names.get(name, name): value for name, value in saved.items()}
 
 
 def _former(saved: Mapping[str, Any]) -> Iterator[Iterable[Any]]:

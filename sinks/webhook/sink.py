@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 import structlog
@@ -35,9 +36,10 @@ from schemas.processor import SavedState
 from schemas.topic import Topic
 from sinks.webhook.content import Row
 from sinks.webhook.delivery import PageRefused, Post, ReceiverAway
-from sinks.webhook.ledger import FORMAT, FORMER_FORMAT, Ledger, Summary, Verdict
+from sinks.webhook.ledger import FORMAT, FORMER_FORMAT, Summary, Verdict
 from sinks.webhook.ledgers import Due, Key, Ledgers
 from sinks.webhook.metrics import PageMetrics
+from sinks.webhook.page import Page
 from sinks.webhook.receiver import Receiver
 from sinks.webhook.retry import Patience, RetryPolicy
 from sinks.webhook.silences import Silence
@@ -92,11 +94,12 @@ class WebhookSink:
         self._stopping = threading.Event()
         self._sleep = sleep_using_event(self._stopping) if sleep is None else sleep
         self._ledgers = Ledgers(self._jobs, silences, limit or RateLimit(), link, now_ns)
-        self._next_offsets: dict[str, int] = {}
+        self._counted: dict[str, int] = {}  # a job's records below are in its ledger
         self._records: dict[Key, Message] = {}
+        self._waiting: Counter[str] = Counter()  # how many incidents of a job waited when that was looked at last
         self._sent_at: dict[Key, float] = {}
         self._changed: set[str] = set()
-        self._next_offset = -1
+        self._next_offset = -1  # of the partition
         self._away = False
 
     def process(self, message: Message) -> Iterable[Message]:
@@ -105,15 +108,15 @@ class WebhookSink:
         Raises ``MessageError`` for a bad record, and what ``flush`` raises where the queue was full: the record is
         not taken then.
         """
-        if len(list(self._ledgers.waiting())) >= self._max_waiting:
+        if self._waiting.total() >= self._max_waiting:
             self.flush()
         self._next_offset = message.offset + 1
-        if message.offset >= self._next_offsets.get(message.job, -1):
+        if message.offset >= self._counted.get(message.job, -1):
             rows = decode(message, INCIDENTS).to_pylist()
-            self._ledgers.of.setdefault(message.job, Ledger())
+            self._ledgers.open(message.job)
             for row in rows:
                 self._take(message, row)
-            self._next_offsets[message.job] = self._next_offset
+            self._counted[message.job] = self._next_offset
             self._changed.add(message.job)
             self._judge(message.job)
         return ()
@@ -133,9 +136,7 @@ class WebhookSink:
             self._deliver()
         resending = self._receiver.resending
         linger_ns = 0 if resending is None else int(resending.linger_s * 1e9)
-        for job, ledger in self._ledgers.of.items():
-            if ledger.settle(self._now_ns(), linger_ns):
-                self._changed.add(job)
+        self._changed |= self._ledgers.settle(linger_ns)
         self._forget_what_is_past()
 
     def stop(self) -> None:
@@ -153,10 +154,11 @@ class WebhookSink:
         """
         self._judge_all()
         self._keep_waiting()  # or what no longer waits would hold back one state and not the next
-        over = {job for job in self._ledgers.of if self._over(job)}
+        over = self._ledgers.over()
         states: dict[str, SavedState | None] = {job: self._state(job) for job in self._changed - over}
         for job in over:
-            del self._ledgers.of[job], self._next_offsets[job]
+            self._ledgers.drop(job)
+            del self._counted[job]
             states[job] = None
         self._changed.clear()
         return states
@@ -165,8 +167,9 @@ class WebhookSink:
         """Go on from saved states; raises ``MessageError`` for one that this version cannot read."""
         for job, saved in states.items():
             form = FORMER_FORMAT if saved.format == FORMER_FORMAT else FORMAT
-            self._ledgers.of[job] = Ledger.from_bytes(saved.in_format(form), form)
-            self._next_offsets[job] = saved.offsets.get(INCIDENTS.name, -1)
+            self._ledgers.restore(job, saved.in_format(form), form)
+            self._counted[job] = saved.offsets.get(INCIDENTS.name, -1)
+        self._keep_waiting()
 
     def _take(self, message: Message, row: Row) -> None:
         key = (message.job, row["id"])
@@ -178,7 +181,7 @@ class WebhookSink:
 
     def _judge_all(self) -> None:
         """Decide anew: silences may have ended."""
-        for job in self._ledgers.of:
+        for job in self._ledgers.jobs:
             self._judge(job)
 
     def _judge(self, job: str) -> None:
@@ -187,6 +190,7 @@ class WebhookSink:
             if verdict is not Verdict.TOLD:
                 _log.info("no page of its own", job=job, incident=incident, verdict=verdict.value)
                 self._metrics.held_back.labels(verdict.value).inc()
+        self._waiting[job] = len(list(self._ledgers.waiting(job)))
 
     def _due(self) -> list[Due]:
         """What is to be sent now: first the news, then what the receiver wants to hear again."""
@@ -217,10 +221,11 @@ class WebhookSink:
         for number, due in enumerate(self._due()):
             if number and self._clock() >= until:
                 break
+            page = self._ledgers.page(due)
             try:
-                self._delivery.post(self._receiver.request(due.page, self._now_ns()), due.page.idempotency_key)
+                self._delivery.post(self._receiver.request(page, self._now_ns()), page.idempotency_key)
             except PageRefused as error:
-                self._refuse(due, error)
+                self._refuse(due, page, error)
             except ReceiverAway as error:
                 self._metrics.failed_attempts.labels(error.reason).inc()
                 failure = error
@@ -230,13 +235,12 @@ class WebhookSink:
                 self._metrics.failed_attempts.labels("final").inc()
                 raise
             else:
-                self._note(due)
+                self._note(due, page)
                 patience.delivered()
         if failure is not None:
             raise failure
 
-    def _note(self, due: Due) -> None:
-        page = due.page
+    def _note(self, due: Due, page: Page) -> None:
         if self._away:
             self._away = False
             _log.info("receiver back", waiting=len(self._due()))
@@ -245,31 +249,31 @@ class WebhookSink:
             self._metrics.resent.inc()
             return
         _log.info("page delivered", job=page.job, incident=page.id, revision=page.revision, state=page.status)
-        due.told_of.told, due.told_of.told_ns = page.revision, self._now_ns()
-        self._changed.add(page.job)
+        due.delivered(self._now_ns())
+        self._changed.add(due.job)
         self._metrics.delivered.labels(page.status).inc()
 
-    def _refuse(self, due: Due, error: PageRefused) -> None:
+    def _refuse(self, due: Due, page: Page, error: PageRefused) -> None:
         """Give a refused page away. It is not noted as delivered, so a replay from dead_letters is sent."""
-        page = due.page
         self._metrics.refused.inc()
         _log.error("page refused", incident=page.id, revision=page.revision, job=page.job, error=str(error))
         self._sent_at[due.key] = self._clock()
-        self._changed.add(page.job)
-        if isinstance(due.told_of, Summary):
-            due.told_of.told = page.revision  # nothing is lost with it: its incidents are on their topic
+        self._changed.add(due.job)
+        if isinstance(due.subject, Summary):
+            due.subject.delivered_revision = page.revision  # nothing is lost with it: its incidents are on their topic
         elif due.news:
-            record = self._records[due.key] if due.key in self._records else _record(page.job, due.told_of.row)
+            record = self._records[due.key] if due.key in self._records else _record(due.job, due.subject.row)
             self._refusal(record, error)
-            self._ledgers.of[page.job].forget(page.id)
+            self._ledgers.forget(due.job, due.id)
 
     def _tell(self, failure: ReceiverAway) -> None:
         self._away = True
         _log.warning("receiver away", waiting=len(self._due()), error=str(failure))
 
     def _keep_waiting(self) -> None:
-        """Keep of the records only those that wait."""
+        """Keep of the records only those that wait, and count what does."""
         waiting = set(self._ledgers.waiting())
+        self._waiting = Counter(job for job, _ in waiting)
         self._records = {key: message for key, message in self._records.items() if key in waiting}
 
     def _forget_what_is_past(self) -> None:
@@ -284,12 +288,8 @@ class WebhookSink:
         return min((self._records[key].offset for key in waiting), default=following)
 
     def _state(self, job: str) -> SavedState:
-        offset = self._held_at(job, self._next_offsets[job])
-        return SavedState({INCIDENTS.name: offset}, FORMAT, self._ledgers.of[job].to_bytes())
-
-    def _over(self, job: str) -> bool:
-        known = self._jobs.get(job) if self._ledgers.of[job].empty else None
-        return known is not None and known.ended_ns is not None
+        offset = self._held_at(job, self._counted[job])
+        return SavedState({INCIDENTS.name: offset}, FORMAT, self._ledgers.saved(job))
 
 
 def _record(job: str, row: Row) -> Message:

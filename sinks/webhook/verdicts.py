@@ -65,8 +65,8 @@ def pending(ledger: Ledger, silenced: Silenced) -> list[str]:
         incident
         for incident, known in ledger.incidents.items()
         if known.verdict is Verdict.TOLD
-        and known.revision > known.told
-        and (known.resolved or not known.told or not silenced(known.row))
+        and known.has_news
+        and (known.resolved or not known.delivered_revision or not silenced(known.row))
     ]
 
 
@@ -75,8 +75,8 @@ def pending_summaries(ledger: Ledger, limit: RateLimit, now_ns: int) -> list[Sum
     return [
         summary
         for summary in ledger.summaries.values()
-        if summary.revision > summary.told
-        and (not summary.told or summary.resolved or now_ns - summary.told_ns >= limit.window_ns)
+        if summary.has_news
+        and (not summary.delivered_revision or summary.resolved or now_ns - summary.delivered_ns >= limit.window_ns)
     ]
 
 

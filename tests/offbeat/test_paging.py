@@ -3,8 +3,10 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
@@ -13,7 +15,7 @@ from offbeat.paging import paging
 from offbeat.settings import WebhookSettings
 from schemas.errors import SettingsError
 from schemas.message import Message
-from sinks.webhook.delivery import PageRefused
+from sinks.webhook.delivery import Delivery, PageRefused
 from sinks.webhook.sink import WebhookSink
 from tests.sinks.webhook.incidents import incident, record
 from tests.sinks.webhook.local_receiver import LocalReceiver, Received
@@ -106,6 +108,16 @@ def test_what_is_missing_or_cannot_be_is_said(settings: dict[str, Any], said: st
     assert "hush" not in str(refused.value)
 
 
-def test_pagerduty_has_an_address_of_its_own() -> None:
-    with sink(receiver="pagerduty", routing_key=SecretStr(ROUTING_KEY)):
-        pass
+def test_pagerduty_has_an_address_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(202)
+
+    delivery = partial(Delivery, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr("sinks.webhook.delivery.Delivery", delivery)
+    with sink(receiver="pagerduty", routing_key=SecretStr(ROUTING_KEY)) as made:
+        list(made.process(record(incident())))
+        made.flush()
+    assert [str(request.url) for request in asked] == ["https://events.pagerduty.com/v2/enqueue"]

@@ -85,6 +85,17 @@ def test_what_comes_late_changes_nothing() -> None:
     assert told(TOLD, step) == []
 
 
+def test_a_host_that_has_told_more_by_the_time_its_job_is_known_to_have_ended_is_over() -> None:
+    """Else it would hold offsets for as long as others tell."""
+    jobs = {RUN.job.job: replace(RUN.job, ended_ns=None)}
+    step = Segment(jobs, STEPS)
+    assert told(TOLD[:-1], step)
+    jobs[RUN.job.job] = replace(RUN.job, ended_ns=(RUN.job.ended_ns or 0) - 200_000_000)
+    assert told(TOLD[-1:], step) == []
+    assert not step.holds()
+    assert step.changed_states() == {f"{RUN.job.job}/{HOST}": None}
+
+
 def test_what_a_lost_poll_would_have_told_is_unknown() -> None:
     first = of(catalogue.NIC_EPOCHS.name)[0]
     rows = told(message for message in TOLD if message is not first)

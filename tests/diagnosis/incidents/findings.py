@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from diagnosis.incidents.evidence import DeviceRef, Evidence, Stage
+from diagnosis.incidents.evidence import Evidence, Stage
 from diagnosis.irregularity.run import DEGRADATION, SPIKE
+from diagnosis.topology import Device
 
 SECOND = 1_000_000_000
 
@@ -25,7 +26,7 @@ def found(iteration: int, *ranks: int, **fields: Any) -> Evidence:
         "level": ("device" if alone else "group") if ranks else None,
         "ranks": ranks,
         "candidates": () if alone or not ranks else tuple((rank,) for rank in ranks),
-        "devices": tuple(DeviceRef(f"{kind}:h{rank}/0", kind, 0) for rank in ranks),
+        "devices": tuple(Device(f"{kind}:h{rank}/0", kind, 0) for rank in ranks),
         "stage": Stage("forward", None, 1, "all_reduce"),
         "run_excess_ns": 2 * SECOND,
         "share": 1.0,

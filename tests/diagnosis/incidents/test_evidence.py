@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.incidents.evidence import (
-    DeviceRef,
     Evidence,
     Incident,
     Run,
@@ -18,6 +17,7 @@ from diagnosis.incidents.evidence import (
     evidence_from_state,
     evidence_to_state,
 )
+from diagnosis.topology import Device
 from schemas.catalogue import FINDINGS
 from schemas.message import decode, encode
 from tests.diagnosis.incidents.findings import found
@@ -27,7 +27,7 @@ _maybe = st.none() | _number
 _text = st.none() | st.text(max_size=4)
 _ranks = st.lists(_number, max_size=4).map(tuple)
 _below = st.none() | st.integers(0, 1)
-_devices = st.lists(st.builds(DeviceRef, st.text(max_size=4), st.sampled_from(["gpu", "nic"]), _below), max_size=2)
+_devices = st.lists(st.builds(Device, st.text(max_size=4), st.sampled_from(["gpu", "nic"]), _below), max_size=2)
 _stages = st.builds(Stage, _text, _maybe, _maybe, _text)
 _share = st.floats(0, 1)
 _evidence = st.builds(

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from diagnosis.incidents.evidence import DeviceRef, Incident, Run, Span, Stage
+from diagnosis.incidents.evidence import Incident, Run, Span, Stage
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION
 from diagnosis.job import Job, Place
+from diagnosis.topology import Device
 from tests.diagnosis.incidents.findings import SECOND, found
 
 RUN = Run("operator_graph", 20)
@@ -39,13 +40,13 @@ def test_candidates_are_alternatives() -> None:
 
 
 def test_slow_nvlinks_are_those_of_a_host() -> None:
-    nvlinks = replace(incident(2, 3, cause="communication_slow"), devices=(DeviceRef("nvlink:h1", "nvlink", 0),))
+    nvlinks = replace(incident(2, 3, cause="communication_slow"), devices=(Device("nvlink:h1", "nvlink", 0),))
     text = explain(JOB, nvlinks)
     assert text.startswith("The NVLinks of host h1 (ranks 2-3) transfer slowly (mostly in the ")
     assert text.endswith("Check their errors and states (nvidia-smi nvlink) and the NVSwitches'; else swap the host.")
     assert "apart" not in text
     assert "NIC" not in text
-    either = replace(nvlinks, devices=(*nvlinks.devices, DeviceRef("cpu:h1", "cpu", 0)))
+    either = replace(nvlinks, devices=(*nvlinks.devices, Device("cpu:h1", "cpu", 0)))
     assert explain(JOB, either).startswith("The NVLinks, or the CPUs, of host h1 (ranks 2-3) transfer slowly")
     assert explain(JOB, either).endswith("A busy CPU that launches late looks alike: check its load.")
     unplaced = explain(Job("j", (), ()), nvlinks)
@@ -53,13 +54,13 @@ def test_slow_nvlinks_are_those_of_a_host() -> None:
 
 
 def test_a_switch_is_named_with_how_many_ranks_it_slows() -> None:
-    tor = replace(incident(2, 4, cause="communication_slow"), devices=(DeviceRef("tor:pod0/rail0", "tor", 32),))
+    tor = replace(incident(2, 4, cause="communication_slow"), devices=(Device("tor:pod0/rail0", "tor", 32),))
     text = explain(JOB, tor)
     assert text.startswith(
         "The switch tor:pod0/rail0 (2 ranks below) transfers slowly (mostly in the forward phase) in 2"
     )
     assert text.endswith("the job lost 4 s. Check its ports' rates, errors and discards; else move its ranks.")
-    spines = tuple(DeviceRef(f"spine:{number}", "spine", 64) for number in range(2))
+    spines = tuple(Device(f"spine:{number}", "spine", 64) for number in range(2))
     text = explain(JOB, replace(tor, devices=spines))
     assert text.startswith("The switch spine:0 or spine:1 (2 ranks see it) transfers slowly")
 

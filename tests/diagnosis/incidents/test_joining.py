@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.incidents.agreement import compatible
-from diagnosis.incidents.evidence import DeviceRef, Evidence, Incident, Run, Span
+from diagnosis.incidents.evidence import Evidence, Incident, Run, Span
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner, JoiningSettings, Rule, held_back
 from diagnosis.incidents.moments import MomentSettings
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
 from diagnosis.job import Job
+from diagnosis.topology import Device
 from tests.diagnosis.incidents.findings import SECOND, all_over, found, in_run, on_step, run_over
 
 SETTINGS = JoiningSettings(confirmations=2, least_confidence=0.75, agreement=0.34, window=100)
@@ -49,14 +50,14 @@ DEGRADED = [in_run(i, 10, 3, pattern=SPIKE if i < 14 else DEGRADATION) for i in 
 
 
 def of_nvlinks(iteration: int, *ranks: int, host: str = "h0") -> Evidence:
-    nvlink = (DeviceRef(f"nvlink:{host}", "nvlink", 0),)
+    nvlink = (Device(f"nvlink:{host}", "nvlink", 0),)
     return found(iteration, *ranks, cause="communication_slow", devices=nvlink)
 
 
 def over_nvlinks(iteration: int, *ranks: int) -> Evidence:
     """A channel between hosts, one of which has several of its ranks."""
     wide = found(iteration, *ranks, cause="communication_slow")
-    return replace(wide, devices=(*wide.devices, DeviceRef("nvlink:h0", "nvlink", 0)))
+    return replace(wide, devices=(*wide.devices, Device("nvlink:h0", "nvlink", 0)))
 
 
 def test_one_fault_is_one_incident_from_its_first_iteration_to_its_last() -> None:
@@ -466,7 +467,7 @@ def test_every_culprit_of_a_run_bears_its_share_of_what_was_lost() -> None:
 
 def test_what_slows_several_groups_costs_what_they_lose_together() -> None:
     pairs = [[in_run(i, 10, 0, 1, share=0.5), in_run(i, 10, 2, 3, share=0.4)] for i in (10, 11, 13)]
-    nvlinks = (DeviceRef("nvlink:h0", "nvlink", 0),)
+    nvlinks = (Device("nvlink:h0", "nvlink", 0),)
     told = [replace(known, cause="communication_slow", devices=nvlinks) for pair in pairs for known in pair]
     joiner, _ = joined([*told, run_over(21, 10, 19)])
     [incident] = joiner.incidents.values()
@@ -639,7 +640,7 @@ def test_a_channel_that_shares_a_rank_with_nvlinks_is_another_fault() -> None:
 
 
 def test_what_is_said_of_the_same_nvlinks_is_one_incident_whoever_shows_it() -> None:
-    cpu = DeviceRef("cpu:h0", "cpu", 0)
+    cpu = Device("cpu:h0", "cpu", 0)
     with_cpu = [replace(known, devices=(*known.devices, cpu)) for known in (of_nvlinks(21, 2, 3), of_nvlinks(22, 0, 1))]
     incident = only([of_nvlinks(20, 6), of_nvlinks(20, 2, 3), *with_cpu, of_nvlinks(23, 6), of_nvlinks(23, 4, 5)])
     assert (incident.level, incident.ranks) == ("group", (0, 1, 2, 3, 4, 5, 6))
@@ -647,7 +648,7 @@ def test_what_is_said_of_the_same_nvlinks_is_one_incident_whoever_shows_it() -> 
 
 
 def test_ranks_that_share_a_nic_are_one_incident_about_it() -> None:
-    nic = (DeviceRef("nic:h0/0", "nic", 0),)
+    nic = (Device("nic:h0/0", "nic", 0),)
     told = [found(20 + i, i % 4, cause="communication_slow", devices=nic) for i in range(8)]
     incident = only(told)
     assert (incident.level, incident.ranks) == ("group", (0, 1, 2, 3))
@@ -655,7 +656,7 @@ def test_ranks_that_share_a_nic_are_one_incident_about_it() -> None:
 
 
 def of_switch(iteration: int, *ranks: int, switches: tuple[str, ...] = ("tor:pod0/rail0",)) -> Evidence:
-    devices = tuple(DeviceRef(name, name.partition(":")[0], 32) for name in switches)
+    devices = tuple(Device(name, name.partition(":")[0], 32) for name in switches)
     told = found(iteration, *ranks, cause="communication_slow", devices=devices)
     return replace(told, level="device" if len(switches) == 1 else "group", candidates=())
 
@@ -877,7 +878,7 @@ def test_whatever_overlaps_an_incident_names_somebody(
     for step, groups, share in told:
         iteration += step
         for ranks, name in sorted(groups):
-            what = {"cause": "communication_slow", "devices": (DeviceRef(name, "tor", 0),)}
+            what = {"cause": "communication_slow", "devices": (Device(name, "tor", 0),)}
             findings.append(found(iteration, *ranks, share=share, id=f"{iteration}/{ranks}/{name}", **what))
     ranks_of = {finding.id: set(finding.ranks) for finding in findings}
     for incident in joined(findings)[1]:

@@ -13,8 +13,10 @@ from schemas.message import Message, decode
 from schemas.processor import SavedState
 from sinks.webhook.alertmanager import RESENDING, Alertmanager
 from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
+from sinks.webhook.content import Row, incident_page
 from sinks.webhook.delivery import Delivery, PageRefused
 from sinks.webhook.metrics import PageMetrics
+from sinks.webhook.page import Page
 from sinks.webhook.receiver import Receiver
 from sinks.webhook.silences import Silence
 from sinks.webhook.sink import WebhookSink
@@ -28,12 +30,14 @@ NAME = incident()["id"]
 
 
 class Worker:
-    """A sink that can be killed and started anew from what it saved; ``silenced`` may change at any time."""
+    """A sink that can be killed and started anew from what it saved; ``silenced`` may change at any time, and was
+    ``asked`` for so many times."""
 
     def __init__(self, receiver: LocalReceiver, clock: FakeClock, service: Receiver | None = None) -> None:
         self.registry = CollectorRegistry()
         self.refused: list[Message] = []
         self.silenced: list[Silence] = []
+        self.asked = 0
         self.delivery = Delivery(receiver.url)
         self.jobs: dict[str, Job] = {}
         self._service = service or AlertmanagerWebhook()
@@ -81,6 +85,7 @@ class Worker:
         return self.registry.get_sample_value(f"offbeat_{name}_total", labels) or 0.0
 
     def _lasting(self, now_ns: int) -> Iterable[Silence]:
+        self.asked += 1
         return [silence for silence in self.silenced if silence.until_ns > now_ns]
 
     def _refuse(self, message: Message, _: PageRefused) -> None:
@@ -242,6 +247,35 @@ def test_an_open_incident_is_sent_again_and_counts_as_one_page(
     assert receiver.keys == [f"{NAME}/1"] * 4
     assert resending.counted("pages_delivered", status="firing") == 1
     assert resending.counted("pages_resent") == 3
+
+
+def test_a_page_is_made_when_it_is_sent(
+    resending: Worker, receiver: LocalReceiver, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not to find out whether it is due."""
+    made: list[str] = []
+
+    def counting(job: str, row: Row, placement: Job | None, link: str = "") -> Page:
+        made.append(row["id"])
+        return incident_page(job, row, placement, link)
+
+    monkeypatch.setattr("sinks.webhook.ledgers.incident_page", counting)
+    resending.take(0, incident("a"), incident("b"))
+    resending.cycle()
+    assert made == ["a", "b"]
+    clock.now += RESENDING.every_s
+    resending.cycle()
+    assert made == ["a", "b", "a", "b"]
+
+
+def test_a_record_is_not_weighed_against_the_incidents_of_other_jobs(worker: Worker) -> None:
+    """What waits of all jobs is counted with each flush, not with each record."""
+    asked: list[int] = []
+    for offset in range(20):
+        before = worker.asked
+        list(worker.sink.process(record(incident(), job=f"job {offset}", offset=offset)))
+        asked.append(worker.asked - before)
+    assert len(set(asked)) == 1
 
 
 def test_a_restarted_worker_sends_again_at_once(resending: Worker, receiver: LocalReceiver) -> None:

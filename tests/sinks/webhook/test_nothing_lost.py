@@ -14,7 +14,7 @@ from schemas.message import Message
 from schemas.processor import SavedState
 from sinks.webhook.alertmanager_webhook import AlertmanagerWebhook
 from sinks.webhook.delivery import Delivery, PageRefused
-from sinks.webhook.ledger import Summary
+from sinks.webhook.ledger import Ledger, Summary
 from sinks.webhook.silences import Silence
 from sinks.webhook.sink import WebhookSink
 from sinks.webhook.verdicts import RateLimit
@@ -111,8 +111,8 @@ class HeldBack(RuleBasedStateMachine):
         return httpx.Response(200)
 
     def _summaries(self) -> list[Summary]:
-        ledger = self.sink._ledgers.of.get(JOB)
-        return [] if ledger is None else list(ledger.summaries.values())
+        saved = self.saved.get(JOB)
+        return [] if saved is None else list(Ledger.from_bytes(saved.state).summaries.values())
 
     def _lasting(self, _: int) -> list[Silence]:
         """A silence of one incident, by a device that only it has."""

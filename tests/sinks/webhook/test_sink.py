@@ -426,6 +426,16 @@ def test_the_queue_is_bounded(paging: Paging, receiver: LocalReceiver) -> None:
     assert safe_offset(sink) == 2
 
 
+def test_what_waited_before_a_restart_is_in_the_queue(paging: Paging, receiver: LocalReceiver) -> None:
+    sink = paging.sink()
+    feed(sink, record(incident("a"), incident("b")))
+    restarted = paging.sink(max_waiting=2)
+    restarted.restore({job: state for job, state in sink.changed_states().items() if state is not None})
+    receiver.away()
+    with pytest.raises(ReceiverError):
+        restarted.process(record(incident("c"), offset=1))
+
+
 def test_a_bad_record_is_refused_and_leaves_nothing_behind(paging: Paging, receiver: LocalReceiver) -> None:
     sink = paging.sink()
     good = record(incident(), offset=0)
