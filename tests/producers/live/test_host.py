@@ -21,8 +21,7 @@ import pytest
 from diagnosis.job import Communicator, Job, Layout, Place
 from offbeat.operator_log import OperatorLog
 from producers.importers.recording import load
-from producers.live import host as host_module
-from producers.live import rank_log
+from producers.live import live_job, rank_log
 from producers.live.host import Host
 from producers.live.live_store import LiveStore
 from producers.live.registration import Registration, folders
@@ -122,7 +121,7 @@ def test_the_memory_of_a_job_goes_with_it(tmp_path: Path, monkeypatch: pytest.Mo
             stores.add(self)
 
     monkeypatch.setattr(rank_log, "RingReader", Seen)
-    monkeypatch.setattr(host_module, "LiveStore", Store)
+    monkeypatch.setattr(live_job, "LiveStore", Store)
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, world=1) as log:
         train(log, 0, 1)
@@ -141,7 +140,7 @@ def test_the_memory_of_a_job_goes_with_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(host.process(request()))
     assert list(stores) == [store], "a search asks several times"
     del store
-    monkeypatch.setattr(host_module, "ASKED_AGAIN_S", -1.0)
+    monkeypatch.setattr(live_job, "ASKED_AGAIN_S", -1.0)
     step(host)
     gc.collect()
     assert len(stores) == 0
@@ -351,7 +350,7 @@ def test_what_an_ended_job_left_is_let_go_in_time(tmp_path: Path, monkeypatch: p
         train(log, 0)
     step(host)
     assert len(list(host.process(request()))) == 1
-    monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
+    monkeypatch.setattr(live_job, "ANSWERED_FOR_S", -1.0)
     step(host)
     assert list(host.process(request())) == []
     assert list((tmp_path / "kept").iterdir()) == []
@@ -382,7 +381,7 @@ def test_a_job_is_kept_within_the_agents_folder_whatever_its_name(
         [kept] = (tmp_path / "kept").iterdir()
         assert unquote(kept.name) == name
         assert set(tmp_path.iterdir()) == {tmp_path / "rings", tmp_path / "kept"}
-    monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
+    monkeypatch.setattr(live_job, "ANSWERED_FOR_S", -1.0)
     step(host)
     step(host)
     assert list((tmp_path / "kept").iterdir()) == []
@@ -533,13 +532,13 @@ def test_a_job_that_nobody_described_is_let_go_in_time(
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, world=4) as log:
         train(log, 0, 1, 2)
-        monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
+        monkeypatch.setattr(live_job, "ANSWERED_FOR_S", -1.0)
         step(host)
         assert not host.ended
-    monkeypatch.setattr(host_module, "ANSWERED_FOR_S", 3600.0)
+    monkeypatch.setattr(live_job, "ANSWERED_FOR_S", 3600.0)
     step(host)
     assert not host.ended
-    monkeypatch.setattr(host_module, "ANSWERED_FOR_S", -1.0)
+    monkeypatch.setattr(live_job, "ANSWERED_FOR_S", -1.0)
     step(host)
     assert "nobody has described it" in caplog.text
     assert list(folders(tmp_path / "rings")) == []
