@@ -67,11 +67,11 @@ class Gathered:
 
     def process(self, message: Message) -> Iterable[Message]:
         if message.topic == catalogue.ITERATIONS.name:
-            self._told_of(decode(message, catalogue.ITERATIONS).to_pylist())
+            self._take_iteration(decode(message, catalogue.ITERATIONS).to_pylist())
         elif message.topic == catalogue.FINDINGS.name:
             rows = decode(message, catalogue.FINDINGS).to_pylist()
             self.findings += map(Evidence.from_row, rows)
-            self._found(rows)
+            self._take_findings(rows)
         elif message.topic == catalogue.INCIDENTS.name:
             for row in decode(message, catalogue.INCIDENTS).to_pylist():
                 self.incidents[row["id"]] = row
@@ -86,7 +86,7 @@ class Gathered:
     def safe_offsets(self) -> Mapping[Topic, int]:
         return {}
 
-    def _told_of(self, rows: list[dict[str, Any]]) -> None:
+    def _take_iteration(self, rows: list[dict[str, Any]]) -> None:
         """One iteration as each pivot saw it; the job's ranks move in lockstep, so the median is the iteration's."""
         iteration = rows[0]["iteration"]
         known = [row["duration_ns"] for row in rows if row["duration_ns"] is not None]
@@ -97,7 +97,7 @@ class Gathered:
             self.irregular.add(iteration)
         self.on_iteration(len(self.durations_ns))
 
-    def _found(self, rows: list[dict[str, Any]]) -> None:
+    def _take_findings(self, rows: list[dict[str, Any]]) -> None:
         for row in rows:
             if row["rule"] is not None:
                 self.measured[row["id"]] = Measured(row["rule"], {one["name"]: one["value"] for one in row["measures"]})
@@ -154,15 +154,15 @@ def as_json(
     of_operators = verdicts.regular_before is not None
     notes = _notes(gathered, verdicts, world=len(job.ranks), missing=set(job.ranks).difference(ranks_seen))
     if silent_ns is not None and not gathered.incidents:
-        notes.insert(0, _silent(silent_ns, untold))
+        notes.insert(0, _silence_note(silent_ns, untold))
     if stands is not None and not gathered.incidents:
-        notes.insert(0, _standing(stands))
+        notes.insert(0, _standstill_note(stands))
     return {
         "job": job.job,
         "layout": _layout(job),
         "iterations": _iterations(gathered) if of_operators else _iterations_by_traffic(gathered),
         "coverage": coverage,
-        "incidents": [_told_of(row, gathered) for row in gathered.incidents.values()],
+        "incidents": [_with_rule(row, gathered) for row in gathered.incidents.values()],
         "notes": notes,
     }
 
@@ -183,7 +183,7 @@ def _iterations_by_traffic(gathered: Gathered) -> dict[str, Any]:
     return {"count": passed, "judged": passed, "median_ms": None, "irregular": sorted(gathered.slow)}
 
 
-def _told_of(incident: Row, gathered: Gathered) -> dict[str, Any]:
+def _with_rule(incident: Row, gathered: Gathered) -> dict[str, Any]:
     decided = gathered.last_measured(incident)
     rule, measures = (None, None) if decided is None else decided
     return {**incident_json(incident), "rule": rule, "measures": measures}
@@ -192,18 +192,18 @@ def _told_of(incident: Row, gathered: Gathered) -> dict[str, Any]:
 def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing: set[int]) -> list[str]:
     if gathered.incidents:
         return []
-    notes = [_few_iterations(gathered, verdicts.regular_before, nobody=len(missing) == world)]
+    notes = [_few_iterations_note(gathered, verdicts.regular_before, nobody=len(missing) == world)]
     irregular = gathered.irregular | gathered.slow
     if irregular and missing:
         of = f"{'rank' if len(missing) == 1 else 'ranks'} {ranges(sorted(missing))}"
         notes.append(f"slow at times, and nobody could be named: there is no telemetry of {of}")
     elif irregular:
         rule = held_back(gathered.findings, verdicts.joining, world)
-        notes.append(f"slow at times, and nobody could be named: {_told(rule, verdicts.joining)}")
+        notes.append(f"slow at times, and nobody could be named: {_why_held_back(rule, verdicts.joining)}")
     return [note for note in notes if note is not None]
 
 
-def _silent(silent_ns: int, untold: Sequence[str]) -> str:
+def _silence_note(silent_ns: int, untold: Sequence[str]) -> str:
     why = f"; {'; '.join(untold[:_MOST_UNTOLD])}" if untold else ""
     return (
         f"no rank called anything in the last {silent_ns / 1e9:.0f} s, while NICs were polled: the job hangs, unless "
@@ -211,7 +211,7 @@ def _silent(silent_ns: int, untold: Sequence[str]) -> str:
     )
 
 
-def _standing(stands: Standstill) -> str:
+def _standstill_note(stands: Standstill) -> str:
     operator, wait = stands.operator, counted(len(stands.waiting), "rank")
     whom = f"{'rank' if len(stands.awaited) == 1 else 'ranks'} {ranges(stands.awaited)}"
     return (
@@ -221,7 +221,7 @@ def _standing(stands: Standstill) -> str:
     )
 
 
-def _few_iterations(gathered: Gathered, regular_before: int | None, *, nobody: bool) -> str | None:
+def _few_iterations_note(gathered: Gathered, regular_before: int | None, *, nobody: bool) -> str | None:
     """Why too little was seen to tell anything, as where it was seen of ``nobody``; None: enough was."""
     if regular_before is None and nobody:
         return "nothing can be told: of no rank were calls, queue pairs and epochs recorded"
@@ -240,7 +240,7 @@ def _few_iterations(gathered: Gathered, regular_before: int | None, *, nobody: b
     return None
 
 
-def _told(rule: Rule | None, joining: JoiningSettings) -> str:
+def _why_held_back(rule: Rule | None, joining: JoiningSettings) -> str:
     """Why findings made no incident; docs/operations.md says what to do."""
     match rule:
         case None:
