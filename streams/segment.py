@@ -29,24 +29,31 @@ from streams.over import forget_retired
 FORMAT = "segment/3"
 SAVE_EVERY_NS = 10_000_000_000
 _GONE_NS = 600_000_000_000
-"""A host of which no epoch has come for as long is forgotten: it would hold offsets for ever."""
+"""A host of which no epochs or no calls have come for as long is forgotten: of either alone nothing is told, and what
+waits for the other would be held for ever."""
+
+_BEHIND_NS = 3_600_000_000_000
+"""An input that has brought nothing at all is no further behind the other than this: else nothing is to come of it."""
+
+_GOING_ON = (catalogue.NIC_EPOCHS.name, catalogue.OP_CALLS.name)
+"""Inputs in which a host tells something for as long as it is there; of its queue pairs it tells once."""
 
 
 @dataclass
 class _Followed:
     """One host of a job; ``saved_ns``: up to when it had told what was found as it was last saved, ``heard_ns``: when
-    epochs came last."""
+    the last message of each input came that goes on."""
 
     traffic: HostTraffic
     offsets: HeldOffsets = field(default_factory=HeldOffsets)
     saved_ns: int = 0
-    heard_ns: int = 0
+    heard_ns: dict[str, int] = field(default_factory=dict)
 
     def take(self, message: Message, batch: pa.RecordBatch) -> None:
         """Take a message in, and hold it for as long as what it tells of is needed."""
         self.offsets.hold(message, take_in(self.traffic, message, batch))
-        if message.topic == catalogue.NIC_EPOCHS.name:  # nothing is told of calls alone
-            self.heard_ns = message.timestamp_ns
+        if message.topic in _GOING_ON:
+            self.heard_ns[message.topic] = message.timestamp_ns
 
     def save(self, until_ns: int) -> SavedState:
         """The state, with the offsets from which on what is not in it is to be read again."""
@@ -78,6 +85,8 @@ class Segment:
         self._hosts: dict[str, _Followed] = {}
         self._ended: dict[str, set[str]] = {}
         self._changed: dict[str, SavedState | None] = {}
+        self._read_ns: dict[str, int] = {}
+        self._look_at_ns = 0
 
     def process(self, message: Message) -> Iterable[Message]:
         batch, job = decode(message, catalogue.TOPICS[message.topic]), self._jobs[message.job]
@@ -88,7 +97,8 @@ class Segment:
             return
         followed = self._hosts.get(message.key)
         if followed is None:
-            followed = self._hosts[message.key] = _Followed(HostTraffic(host, self._rules))
+            began = dict.fromkeys(_GOING_ON, message.timestamp_ns)
+            followed = self._hosts[message.key] = _Followed(HostTraffic(host, self._rules), heard_ns=began)
         traffic = followed.traffic
         followed.take(message, batch)
         for until_ns, found in traffic.steps(job):
@@ -97,7 +107,8 @@ class Segment:
             self._end(message.key, message.job, host)
         elif traffic.at_ns is not None and traffic.at_ns - followed.saved_ns >= self._save_every_ns:
             self._changed[message.key] = followed.save(traffic.at_ns)
-            self._forget_silent(message.timestamp_ns)
+        if message.topic in _GOING_ON:
+            self._forget_silent(message)
 
     def tune(self, rules: StepRules) -> None:
         """Step by other rules; what is open on a NIC ends as it began."""
@@ -129,10 +140,18 @@ class Segment:
         del self._hosts[key]
         self._changed[key] = None
 
-    def _forget_silent(self, now_ns: int) -> None:
-        for followed in self._hosts.values():
-            followed.heard_ns = followed.heard_ns or now_ns  # restored, and not heard since
-        gone = [key for key, followed in self._hosts.items() if followed.heard_ns < now_ns - _GONE_NS]
-        for key in gone:
-            del self._hosts[key]
-            self._changed[key] = None
+    def _forget_silent(self, message: Message) -> None:
+        """Forget hosts of which nothing has come in one of the inputs, as far as both are read: one that is read ahead
+        of the other says nothing of what the other will bring.
+        """
+        self._read_ns[message.topic] = max(message.timestamp_ns, self._read_ns.get(message.topic, 0))
+        newest_ns = max(self._read_ns.values())
+        now_ns = min(self._read_ns.get(topic, newest_ns - _BEHIND_NS) for topic in _GOING_ON)
+        if now_ns < self._look_at_ns:
+            return
+        self._look_at_ns = now_ns + self._save_every_ns
+        for key, followed in list(self._hosts.items()):
+            last_ns = min(followed.heard_ns.setdefault(topic, newest_ns) for topic in _GOING_ON)  # it may be restored
+            if last_ns < now_ns - _GONE_NS:
+                del self._hosts[key]
+                self._changed[key] = None

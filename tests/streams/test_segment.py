@@ -1,5 +1,6 @@
 """Segmenting what hosts tell: in whatever order, late, or not at all."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -151,24 +152,77 @@ def test_records_without_calls_are_not_read_again() -> None:
     assert held_back(nothing) == {catalogue.NIC_EPOCHS.name}
 
 
-@pytest.mark.parametrize("calls_go_on", [False, True])
-def test_who_is_not_heard_of_after_a_restart_is_let_go(calls_go_on: bool) -> None:
-    """Its records are gone from the topics: nothing that it holds back comes again. Calls alone tell nothing."""
+def slowly(messages: Iterable[Message]) -> list[Message]:
+    """Messages each a fifth of the time later that makes a host forgotten."""
+    return [
+        replace(message, timestamp_ns=message.timestamp_ns + number * _GONE_NS // 5)
+        for number, message in enumerate(messages)
+    ]
+
+
+@pytest.mark.parametrize(
+    "silent_in",
+    [
+        (catalogue.NIC_EPOCHS.name,),
+        (catalogue.OP_CALLS.name,),
+        (catalogue.NIC_EPOCHS.name, catalogue.OP_CALLS.name, catalogue.QUEUE_PAIRS.name),
+    ],
+)
+@pytest.mark.parametrize("restored", [False, True])
+def test_who_is_not_heard_of_in_an_input_is_let_go(silent_in: Sequence[str], restored: bool) -> None:
+    """Of epochs or calls alone nothing is told. Of a job that goes on there may be no word at all after a restart."""
     job = replace(RUN.job, ended_ns=None)
     messages = [replace(message, offset=offset) for offset, message in enumerate(RUN.messages())]
-    half = len(messages) // 2
+    messages = [message for message in messages if message.headers["host"] in {"h0", HOST}]
+    half = len(messages) // 2 if restored else 0
     step, states = Segment({job.job: job}, STEPS, save_every_ns=0), dict[str, SavedState]()
     for message in messages[:half]:
         list(step.process(message))
         states |= {key: state for key, state in step.changed_states().items() if state is not None}
-    others = {key for key in states if not key.endswith(f"/{HOST}")}
-    assert others
-    again, let_go = Segment({job.job: job}, STEPS, save_every_ns=0), set[str]()
-    again.restore(states)
-    calls = [message for message in messages[half:] if message.topic == catalogue.OP_CALLS.name and calls_go_on]
-    of_others = [message for message in calls if message.headers["host"] != HOST]
-    for later, message in enumerate(message for message in messages[half:] if message.headers["host"] == HOST):
-        for one in (*of_others, message):
-            list(again.process(replace(one, timestamp_ns=message.timestamp_ns + later * _GONE_NS)))
-        let_go |= {key for key, state in again.changed_states().items() if state is None}
-    assert let_go == others
+    if restored:
+        step = Segment({job.job: job}, STEPS, save_every_ns=0)
+        step.restore(states)
+    let_go = set[str]()
+    told_by_then = [
+        message for message in messages[half:] if message.headers["host"] != HOST or message.topic not in silent_in
+    ]
+    of_other = [message for message in messages if message.headers["host"] != HOST]
+    for message in slowly((*told_by_then, *of_other, *of_other, *of_other)):
+        list(step.process(message))
+        let_go |= {key for key, state in step.changed_states().items() if state is None}
+    everything = len(silent_in) == len(Segment.reads)
+    assert let_go == (set() if everything and not restored else {f"{job.job}/{HOST}"})
+
+
+@pytest.mark.parametrize("ahead", [catalogue.NIC_EPOCHS.name, catalogue.OP_CALLS.name])
+def test_an_input_that_is_read_far_ahead_of_the_other_loses_nothing(ahead: str) -> None:
+    """Another job goes on for long in it before the other input is read at all."""
+    job = replace(RUN.job, ended_ns=None)
+    later = replace(job, job="later")
+    messages = list(RUN.messages())
+    end_ns = max(message.timestamp_ns for message in messages) + 3 * _GONE_NS
+    of_later = [
+        replace(
+            message,
+            key=message.key.replace(job.job, later.job),
+            headers={**message.headers, "job": later.job},
+            timestamp_ns=end_ns,
+        )
+        for message in messages
+    ]
+    both = {job.job: job, "later": later}
+    first = [message for message in (*messages, *of_later) if message.topic != ahead]
+    read = [message for message in (*messages, *of_later) if message.topic == ahead]
+    in_turn = told([*messages, *of_later], Segment(both, STEPS))
+    assert len(in_turn) == 2 * len(told(messages, Segment(both, STEPS)))
+    assert Counter(map(str, told([*read, *first], Segment(both, STEPS, save_every_ns=0)))) == Counter(map(str, in_turn))
+
+
+def test_what_is_polled_of_none_is_not_held_for_ever() -> None:
+    """No NIC is polled at all: after an hour of calls nobody is waited for any more."""
+    step = Segment({RUN.job.job: replace(RUN.job, ended_ns=None)}, STEPS, save_every_ns=0)
+    calls = of(catalogue.OP_CALLS.name)
+    for number, message in enumerate([calls[0]] * 20):
+        later_ns = number * _GONE_NS // 2
+        list(step.process(replace(message, offset=number, timestamp_ns=message.timestamp_ns + later_ns)))
+    assert step.safe_offsets()[catalogue.OP_CALLS] > 0
