@@ -18,6 +18,10 @@ from schemas.topic import Topic
 log = logging.getLogger(__name__)
 
 
+_Row = dict[str, object]
+"""Of telemetry.queue_pairs."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Connected:
     """An open queue pair, and whom it reaches as far as that was told."""
@@ -63,16 +67,16 @@ class JobCalls:
             except (OSError, ValueError) as error:
                 log.warning("rank %d of %s is passed over from now on: %s", process.rank, self.job, error)
                 self._processes.remove(process)
-                rows += self._closed(process.rank, now_ns)
+                rows += self._close(process.rank, now_ns)
                 continue
             for fact in facts:
                 rows += self._learn(process.rank, fact)
         yield from self._of_addresses(now_ns)
-        rows += self._reached()
+        rows += self._reach()
         batches = [process.calls(self.addresses, now_ns) for process in self._processes]
         over = [process for process in self._processes if not process.alive]
         for process in over:
-            rows += self._closed(process.rank, now_ns)
+            rows += self._close(process.rank, now_ns)
         if rows:
             yield from self._encoded(QUEUE_PAIRS, QUEUE_PAIRS.from_rows(rows), now_ns)
         told_ns = min((process.told_ns for process in self._processes), default=now_ns)
@@ -85,37 +89,38 @@ class JobCalls:
         if self.ended:
             yield Message(ADDRESSES.name, self._key, None, {"schema": ADDRESSES.schema_id, "job": self.job})
 
-    def _learn(self, rank: int, fact: Member | QueuePair) -> Iterator[dict[str, object]]:
+    def _learn(self, rank: int, fact: Member | QueuePair) -> list[_Row]:
+        """Take in what a process told; the row of the queue pair that is over by it, if any."""
         if isinstance(fact, Member):
             self._met["communicator", fact.communicator, fact.place] = rank
-            return
+            return []
         before = self._pairs.pop((fact.nic, fact.qpn), None)
         if before is not None:
             self._met.pop(("queue_pair", before.pair.gid, fact.qpn), None)
-            if before.destination_rank is not None:
-                yield _row(before, fact.at_ns)
         if not fact.closed:
             self._pairs[fact.nic, fact.qpn] = _Connected(rank, fact)
             self._met["queue_pair", fact.gid, fact.qpn] = rank
+        return [] if before is None or before.destination_rank is None else [_row(before, fact.at_ns)]
 
-    def _reached(self) -> Iterator[dict[str, object]]:
-        """The queue pairs of which it has become known whom they reach."""
+    def _reach(self) -> list[_Row]:
+        """Look up whom queue pairs reach; the rows of those of which it has become known."""
+        rows = []
         for place, connected in self._pairs.items():
             pair = connected.pair
             if connected.destination_rank is None:
                 found = self.addresses.rank_at(pair.destination_gid, pair.destination_qpn)
                 if found is not None:
                     self._pairs[place] = replace(connected, destination_rank=found)
-                    yield _row(self._pairs[place], None)
+                    rows.append(_row(self._pairs[place], None))
+        return rows
 
-    def _closed(self, rank: int, now_ns: int) -> Iterator[dict[str, object]]:
-        """The queue pairs of a process that is no more, or not to be read any more."""
-        for place, connected in list(self._pairs.items()):
-            if connected.rank == rank:
-                del self._pairs[place]
-                if connected.destination_rank is not None:
-                    yield _row(connected, max(now_ns, connected.pair.at_ns))
+    def _close(self, rank: int, now_ns: int) -> list[_Row]:
+        """Let go of a process that is no more, or is not read any more; the rows of its queue pairs, which are over."""
+        over = [connected for connected in self._pairs.values() if connected.rank == rank]
+        self._pairs = {place: connected for place, connected in self._pairs.items() if connected.rank != rank}
         self._met = {place: met for place, met in self._met.items() if met != rank}
+        told = [connected for connected in over if connected.destination_rank is not None]
+        return [_row(connected, max(now_ns, connected.pair.at_ns)) for connected in told]
 
     def _of_addresses(self, now_ns: int) -> Iterator[Message]:
         """All of this host's addresses, where they are others than were told."""
@@ -133,7 +138,7 @@ class JobCalls:
             yield replace(message, key=self._key)
 
 
-def _row(connected: _Connected, until_ns: int | None) -> dict[str, object]:
+def _row(connected: _Connected, until_ns: int | None) -> _Row:
     pair = connected.pair
     return {
         "nic": pair.nic,
