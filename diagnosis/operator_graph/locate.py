@@ -118,8 +118,8 @@ class LocateSettings:
     warm_up: int = 5
     """Number of iterations at the start of a job that are left out of that series."""
     most_rows: int = MOST_ROWS
-    """Number of operator rows that a search may hold, some 600 bytes of memory each; ranks beyond that are not asked,
-    so that culprits may be missing."""
+    """Number of operator rows, some 600 bytes of memory each, beyond which a search asks no more ranks, so that
+    culprits may be missing. What is asked for before it is known how much it brings may double that."""
 
 
 DETECTORS: Mapping[str, Callable[[], OperatorDetector]] = {
