@@ -34,7 +34,7 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """Everything that was recorded of one job: its operators, what its NICs sent, or both; and what hosts did not
-    record of their NICs, a line each."""
+    record of their NICs or lacks at files' ends, a line each."""
 
     job: Job
     operators: Recording | None
@@ -82,7 +82,7 @@ def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) ->
     """
     if not any(traffic.holds_any(path) for path in paths):
         operators = read(paths, reading, noting=noting)
-        return Recorded(operators.job, operators, None)
+        return Recorded(operators.job, operators, None, operators.gone)
     of_operators = [path for path in paths if not traffic.holds_any(path) or (path.is_dir() and _holds_operators(path))]
     recording = read(of_operators, reading, noting=noting) if of_operators else None
     if recording is None and reading.format_name is not None:

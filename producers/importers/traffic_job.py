@@ -64,11 +64,13 @@ def complete(traffic: Traffic, name: str, described: Job | None, layout: Layout 
             raise InputError(f"{where}rank {beyond} is none of the layout's {world}; correct the rank, or the layout")
         raise InputError(f"the layout has {world} ranks, the recording {len(places)}; correct the layout")
     of_rank = {rank: place.host for rank, place in job.place.items()}
-    return job, Traffic(
-        _placed(calls, [of_rank.get(rank) for rank in calls.column("rank").to_pylist()]),
-        _placed(pairs, [of_rank.get(rank) for rank in pairs.column("source_rank").to_pylist()]),
-        _placed(traffic.nic_epochs, _hosts_of(traffic.nic_epochs.column("nic").to_pylist(), job)),
+    placed = replace(
+        traffic,
+        op_calls=_placed(calls, [of_rank.get(rank) for rank in calls.column("rank").to_pylist()]),
+        queue_pairs=_placed(pairs, [of_rank.get(rank) for rank in pairs.column("source_rank").to_pylist()]),
+        nic_epochs=_placed(traffic.nic_epochs, _hosts_of(traffic.nic_epochs.column("nic").to_pylist(), job)),
     )
+    return job, placed
 
 
 def untold(job: Job, traffic: Traffic) -> list[str]:

@@ -153,6 +153,15 @@ def test_where_the_culprit_recorded_too_little_it_is_said_whose_telemetry_is_mis
     ]
 
 
+def test_a_compressed_file_that_ends_early_is_told(slow: Path, tmp_path: Path) -> None:
+    shutil.copytree(slow, tmp_path / "part")
+    calls = tmp_path / "part" / "h2.op_calls.jsonl.gz"
+    whole = calls.read_bytes()
+    calls.write_bytes(whole[: len(whole) // 2])
+    [line] = answer(tmp_path / "part")["coverage"]["untold"]
+    assert line.startswith(f"{calls}: the compressed data ends early")
+
+
 def test_ranks_of_which_only_others_tell_recorded_nothing(slow: Path, tmp_path: Path) -> None:
     shutil.copytree(slow, tmp_path / "part", ignore=shutil.ignore_patterns("job.json", "h0.*"))
     said = "rank 0: recorded nothing, and no job.json tells of them; what they send is not known"
