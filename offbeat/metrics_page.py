@@ -32,8 +32,8 @@ Each has the figures of its process as well (`process_resident_memory_bytes`, `p
 - has processed messages of a partition and has not committed an offset of it for five minutes, though no processor
   holds it: a search holds its iteration's offset until it ends, and has a deadline; `segment` and `compare` hold what
   open operators and the iteration that goes on are told from, in a hang for as long as it lasts. A host of which no
-  epoch has come for ten minutes is let go by `segment` once another of its partition goes on; of a job that vanished
-  without an end `compare` holds what the topic still has.
+  epochs or no calls have come for ten minutes, as far as `segment` has read both in its partition, is let go by it; of
+  a job that vanished without an end `compare` holds what the topic still has.
 
 An agent is stuck when it has not looked at the rings for half a minute. That Kafka is away is no reason to restart
 anything: workers and agents go on by themselves once it is back.

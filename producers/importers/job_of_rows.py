@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -88,19 +88,23 @@ def job_of_row(row: Mapping[str, Any]) -> Job:
     """
     known = {name: value for name, value in row.items() if name in JOBS.schema.names}
     try:
-        _check_nics(known.get("ranks") or ())
+        _check_lists(known, pa.struct(list(JOBS.schema)), JOB_FILE)
         record = encode(JOBS, JOBS.from_rows([known]), job=str(known.get("job")))
         return Job.from_row(decode(record, JOBS).to_pylist()[0])
     except (ValueError, TypeError, OverflowError, pa.ArrowException, MessageError) as error:
         raise ValueError(f"not a row of control.jobs: {error}") from error
 
 
-def _check_nics(ranks: Iterable[Any]) -> None:
-    """Raises ``TypeError`` for a text where a list of names belongs, of which Arrow would take the letters."""
-    for rank in ranks:
-        nics = rank.get("nics") if isinstance(rank, Mapping) else None
-        if isinstance(nics, str):
-            raise TypeError(f"the nics of rank {rank.get('rank')} are the text {nics!r}; give a list")
+def _check_lists(value: Any, of: pa.DataType, name: str) -> None:
+    """Raises ``TypeError`` for a text where a list belongs, of which Arrow would take the letters."""
+    if pa.types.is_list(of) and isinstance(value, str):
+        raise TypeError(f"{name} is the text {value!r}; give a list")
+    if pa.types.is_list(of):
+        for element in value or ():
+            _check_lists(element, of.value_type, name)
+    elif pa.types.is_struct(of) and isinstance(value, Mapping):
+        for field in of:
+            _check_lists(value.get(field.name), field.type, field.name)
 
 
 def complete_job(
