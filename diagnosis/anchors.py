@@ -63,6 +63,12 @@ class RankLog:
         """The communicator with the most operators."""
         return max(self.rows, key=lambda d: len(self.rows[d]))
 
+    @cached_property
+    def left_ns(self) -> Ints:
+        """When the rank went on from each operator: its end where that is known, else the next call."""
+        following = np.append(self.call_ns[1:], self.call_ns[-1:])
+        return np.where(self.end_ns >= 0, self.end_ns, following)
+
     def seq_at(self, communicator: int, rows: Ints) -> Ints:
         """Number of the communicator's last operator up to each row (the row itself included)."""
         own = self.rows[communicator]
@@ -119,7 +125,7 @@ def _candidates(log: RankLog, communicator: int, hints: Collection[int]) -> Iter
         for looks in (token, np.concatenate([[-1], after])):
             found, counts = np.unique(looks, return_counts=True)
             frequent = found[np.argsort(-counts, kind="stable")][: np.count_nonzero(counts >= LEAST_REPEATS)]
-            yield from (seen(log, rows[looks == look]) for look in frequent)
+            yield from (_seen(log, rows[looks == look]) for look in frequent)
         return
     base = int(log.seq[rows].min())
     tokens = np.full(int(log.seq[rows].max()) - base + 1, -1, dtype=np.int64)
@@ -139,13 +145,24 @@ def _every(log: RankLog, communicator: int, every: int) -> Anchors:
     return Anchors(communicator, every, rows[hit], seq[hit] // every, int(seq[-1]) // every)
 
 
-def seen(log: RankLog, rows: Ints) -> Anchors:
+def _seen(log: RankLog, rows: Ints) -> Anchors:
     """Rows that come once a cycle; where one is lost, the busiest communicator has gone on by twice as much."""
     communicator = int(log.communicator[rows[0]])
     steps = np.diff(log.seq_at(log.busiest, rows))
     cycles = np.maximum(np.rint(steps / max(float(np.median(steps)), 1.0)).astype(np.int64), 1)
     number = np.concatenate([[0], np.cumsum(cycles)])
     return Anchors(communicator, int(np.median(np.diff(log.seq[rows]))), rows, number, int(number[-1]))
+
+
+def marked_anchors(log: RankLog, rows: Ints) -> Anchors:
+    """Marked rows (three or more, all of one communicator) as anchors.
+
+    Raises ``ValueError`` where they do not come once an iteration.
+    """
+    steps = np.diff(log.seq_at(log.busiest, rows))
+    if (np.abs(steps - np.median(steps)) <= 0.1 * np.median(steps)).mean() < AGREEMENT:
+        raise ValueError("the operator that shall end iterations does not come once an iteration")
+    return _seen(log, rows)
 
 
 def _regular(log: RankLog, anchors: Anchors, stepped: list[int]) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from diagnosis.anchors import AGREEMENT, Anchors, RankLog, find_anchors, seen, usual_step
+from diagnosis.anchors import Anchors, RankLog, usual_step
 from diagnosis.arrays import Ints
 
 _FILTER = 5
@@ -20,11 +20,9 @@ class Cycle:
 
     ``starts[d][i]`` is the number of communicator d's first operator after the end of iteration ``first + i``;
     ``usual[d]`` the operators that an iteration has on it. Iterations before ``real_from`` are no whole ones
-    (warm-up). ``every`` operators lie between two anchors; ``anchor_ns`` are the calls of the anchors of the
-    iterations ``anchor_number``.
+    (warm-up). ``anchor_ns`` are the calls of the anchors of the iterations ``anchor_number``.
     """
 
-    every: int
     first: int
     starts: Mapping[int, Ints]
     usual: Mapping[int, int]
@@ -38,37 +36,26 @@ class Cycle:
         return self.first + len(next(iter(self.starts.values()))) - 1
 
 
-def find_cycle(log: RankLog, hints: Collection[int] = ()) -> Cycle | None:
-    """The cycle of a rank's log; None where it shows none. ``hints`` as in ``find_anchors``."""
-    anchors = find_anchors(log, hints)
-    return None if anchors is None else _cycle(log, anchors, after=None)
-
-
-def cycle_of_marks(log: RankLog, marks: Ints) -> Cycle:
-    """The cycle whose iterations end with the marked rows (three or more, all of one communicator).
-
-    Raises ``ValueError`` where they do not come once an iteration.
-    """
-    steps = np.diff(log.seq_at(log.busiest, marks))
-    if (np.abs(steps - np.median(steps)) <= 0.1 * np.median(steps)).mean() < AGREEMENT:
-        raise ValueError("the operator that shall end iterations does not come once an iteration")
-    return _cycle(log, seen(log, marks), after=0)
-
-
-def _cycle(log: RankLog, anchors: Anchors, after: int | None) -> Cycle:
-    """Iterations from anchors: they end ``after`` so many operators of each communicator; None: where it fits best."""
+def cycle_of(log: RankLog, anchors: Anchors, *, ends: bool) -> Cycle:
+    """The iterations that anchors mark: they end with them (``ends``), or after them where it fits best."""
     usual = {d: usual_step(log, anchors, d)[0] for d in log.rows}
-    beyond = _end_of_step(log, anchors, usual) if after is None else dict.fromkeys(log.rows, after)
+    beyond = dict.fromkeys(log.rows, 0) if ends else _end_of_step(log, anchors, usual)
     numbers = np.arange(int(anchors.number[0]), anchors.last + 1)
     at = np.searchsorted(anchors.number, numbers, side="right") - 1
     warm = _warm_up(log, anchors, usual)
+    silent = _silences(log, anchors)
     starts = {}
     for d in log.rows:
         residual = log.seq_at(d, anchors.rows) + 1 + beyond[d] - usual[d] * anchors.number
         residual[:warm] = residual[warm]
-        starts[d] = np.maximum.accumulate(_smooth(residual)[at] + usual[d] * numbers)
+        steady = _smooth(residual)
+        ahead = steady[at] + usual[d] * numbers
+        if d in log.counted:
+            back = steady[np.minimum(at + 1, len(steady) - 1)] + usual[d] * numbers
+            silence = log.seq_at(d, silent[at]) + 1
+            ahead = np.where(ahead <= silence, ahead, np.maximum(back, silence))
+        starts[d] = np.maximum.accumulate(ahead)
     return Cycle(
-        every=anchors.every,
         first=int(numbers[0]),
         starts=starts,
         usual=usual,
@@ -76,6 +63,18 @@ def _cycle(log: RankLog, anchors: Anchors, after: int | None) -> Cycle:
         anchor_number=anchors.number,
         anchor_ns=log.call_ns[anchors.rows],
     )
+
+
+def _silences(log: RankLog, anchors: Anchors) -> Ints:
+    """For each anchor the last row that is counted on from it; what comes later is counted back from the next one.
+
+    Where anchors between the two are lost that is the one before the longest silence, else the log's last.
+    """
+    last = np.full(len(anchors.rows), len(log.call_ns) - 1)
+    for i in np.flatnonzero(np.diff(anchors.number) > 1).tolist():
+        begin, end = anchors.rows[i : i + 2]
+        last[i] = begin + np.diff(log.call_ns[begin : end + 1]).argmax()
+    return last
 
 
 def _warm_up(log: RankLog, anchors: Anchors, usual: Mapping[int, int]) -> int:

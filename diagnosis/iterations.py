@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.anchors import LIGHT_SHARE, RankLog
+from diagnosis.anchors import LIGHT_SHARE, Anchors, RankLog, find_anchors, marked_anchors
 from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import codes, integers, joint_codes, sizes
-from diagnosis.cycle import Cycle, cycle_of_marks, find_cycle
-from diagnosis.iteration_numbers import Meetings, number
+from diagnosis.cycle import cycle_of
+from diagnosis.iteration_numbers import Boundaries, Meetings, number
+from diagnosis.lost_anchors import recounted
 from diagnosis.repetition import LEAST_REPEATS
 
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce", "all_to_all", "send", "recv")
@@ -73,24 +74,27 @@ def infer_iterations(table: pa.Table, ends_with: OperatorPattern | None = None) 
     if not table.num_rows:
         raise ValueError("no operator to infer iterations from")
     logs = _Logs.of(table)
-    cycles: dict[int, Cycle] = {}
+    anchors: dict[int, Anchors] = {}
     hints: dict[int, None] = {}
     marked = None if ends_with is None else ends_with.rows(table)
     if marked is not None and not marked.any():
         raise ValueError(f"no operator matches {ends_with}; {_BY_HAND}")
-    for rank, rows in logs.rows.items():
-        log = logs.of_rank(rank)
-        cycle = find_cycle(log, hints) if marked is None else _by_hand(log, np.flatnonzero(marked[rows]), rank)
-        if cycle is not None:
-            cycles[rank] = cycle
-            hints[cycle.every] = None
-    if 2 * len(cycles) <= len(logs.rows):
-        rank = next(rank for rank in logs.rows if rank not in cycles)
+    by_rank = {rank: logs.of_rank(rank) for rank in logs.rows}
+    for rank, log in by_rank.items():
+        own = find_anchors(log, hints) if marked is None else _by_hand(log, marked[logs.rows[rank]], rank)
+        if own is not None:
+            anchors[rank] = own
+            hints[own.every] = None
+    if 2 * len(anchors) <= len(logs.rows):
+        rank = next(rank for rank in logs.rows if rank not in anchors)
         raise ValueError(f"cannot tell where the iterations of rank {rank} begin; {_BY_HAND}")
-    return _numbered(logs, cycles)
+    whole = recounted(by_rank, anchors)
+    cycles = {rank: cycle_of(by_rank[rank], own, ends=marked is not None) for rank, own in whole.items()}
+    return _numbered(logs, by_rank, number(cycles, logs.meetings()))
 
 
-def _by_hand(log: RankLog, marks: Ints, rank: int) -> Cycle | None:
+def _by_hand(log: RankLog, marked: Bools, rank: int) -> Anchors | None:
+    marks = np.flatnonzero(marked)
     if len(marks) < LEAST_REPEATS:
         return None
     if len(np.unique(log.communicator[marks])) > 1:
@@ -98,16 +102,14 @@ def _by_hand(log: RankLog, marks: Ints, rank: int) -> Cycle | None:
             f"the operator that ends an iteration is found on several communicators of rank {rank}; "
             "name its communicators too, as communicator=a|b"
         )
-    return cycle_of_marks(log, marks)
+    return marked_anchors(log, marks)
 
 
-def _numbered(logs: _Logs, cycles: Mapping[int, Cycle]) -> Ints:
-    boundaries = number(cycles, logs.meetings())
+def _numbered(logs: _Logs, by_rank: Mapping[int, RankLog], boundaries: Boundaries) -> Ints:
     iteration = np.full(len(logs.seq), -1, dtype=np.int64)
-    for rank, rows in logs.rows.items():
-        log = logs.of_rank(rank)
+    for rank, log in by_rank.items():
         known = np.zeros(len(log.seq), dtype=np.bool_)
-        of_rank = iteration[rows]  # a view: rows is a slice
+        of_rank = iteration[logs.rows[rank]]  # a view: rows is a slice
         for d, own in log.rows.items():
             found = boundaries.iterations(rank, d, log.seq[own])
             if found is not None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+
+import numpy as np
+
+from diagnosis.arrays import Floats
 
 NORMAL_MAD = 1.4826
 """A normal distribution's standard deviation over its median distance from the median."""
@@ -13,3 +18,10 @@ def of_most(amounts: Sequence[float]) -> float:
     none.
     """
     return sorted(amounts)[len(amounts) // 4]
+
+
+def median_of_known(values: Floats) -> Floats:
+    """The median along the first axis of what is not NaN; NaN where all are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a median of nothing
+        return np.asarray(np.nanmedian(values, axis=0), dtype=np.float64)

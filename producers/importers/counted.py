@@ -2,53 +2,110 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from diagnosis.arrays import Ints
+from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import codes, integers, joint_codes, nullable
+from diagnosis.lost_lines import Member, place
+
+_EMPTY = 0.1
+"""Share of iterations without an operator above which a communicator is not used in each."""
 
 
 def number_by_position(table: pa.Table) -> tuple[pa.Table, int]:
     """The table with ``seq`` on communicators that have none, and how many lines are missing there at least.
 
     ``table`` has iterations and positions, sorted by rank and call order. Members of a communicator call as many
-    operators an iteration; where a rank called another number, lines are missing and which is not known, so that its
-    operators of that iteration stay without a number: unknown, rather than mistaken for others.
+    operators an iteration; where a rank called another number, lines are missing. Which ones they are is told by when
+    the other members went on (lost_lines.py); ``iteration`` and ``position`` of the others are corrected accordingly.
+    Where nobody tells, its operators of that iteration stay without a number: unknown, rather than mistaken for others.
     """
-    communicator, names = codes(table, "communicator")
-    rank, iteration, seq = (integers(table, name) for name in ("rank", "iteration", "seq"))
-    counted = np.bincount(communicator[seq >= 0], minlength=len(names)) == 0
-    rows = np.flatnonzero(counted[communicator] & (iteration >= 0))
-    if not len(rows):
-        return table, 0
-    group = joint_codes(rank[rows], communicator[rows], iteration[rows])
-    count = np.bincount(group)
-    example = np.zeros(len(count), dtype=np.int64)
-    example[group] = rows
-    usual = np.zeros(len(names), dtype=np.int64)
-    for code in np.unique(communicator[rows]):
-        usual[code] = np.bincount(count[communicator[example] == code]).argmax()
-    expected = usual[communicator[example]]
-    whole = (count == expected)[group]
-    seq = seq.copy()
-    seq[rows[whole]] = iteration[rows[whole]] * usual[communicator[rows[whole]]]
-    seq[rows[whole]] += integers(table, "position")[rows[whole]]
-    at = table.schema.get_field_index("seq")
-    return table.set_column(at, table.schema.field(at), nullable(seq, seq >= 0, pa.int64())), _missing(
-        rank[example], communicator[example], iteration[example], expected - count
-    )
+    rows = _Rows.of(table)
+    missing = 0
+    for code in rows.counted():
+        missing += rows.number(code)
+    for name, values in (("iteration", rows.iteration), ("position", rows.position), ("seq", rows.seq)):
+        at = table.schema.get_field_index(name)
+        field = table.schema.field(at)
+        table = table.set_column(at, field, nullable(values, values >= 0, field.type))
+    return table, missing
 
 
-def _missing(rank: Ints, communicator: Ints, iteration: Ints, fewer: Ints) -> int:
-    """Lines that are missing, without the first and the last iteration, which may not be whole.
+@dataclass
+class _Rows:
+    """Columns of the table, an entry a row; ``iteration``, ``position`` and ``seq`` are filled in."""
 
-    ``fewer`` is how many each rank, communicator and iteration lacks; a line that was taken for the next iteration's
-    is none that is missing.
+    rank: Ints
+    communicator: Ints
+    iteration: Ints
+    position: Ints
+    seq: Ints
+    call_ns: Ints
+    left_ns: Ints
+    between: Bools
+
+    @classmethod
+    def of(cls, table: pa.Table) -> _Rows:
+        rank, call_ns, end_ns = (integers(table, name) for name in ("rank", "call_ns", "end_ns"))
+        iteration, position, seq = (integers(table, name).copy() for name in ("iteration", "position", "seq"))
+        following = np.append(call_ns[1:], call_ns[-1:])
+        following = np.where(np.append(np.diff(rank) == 0, False), following, call_ns)
+        between = pc.is_in(table.column("op").cast(pa.string()), pa.array(["send", "recv"]))
+        return cls(
+            rank=rank,
+            communicator=codes(table, "communicator")[0],
+            iteration=iteration,
+            position=position,
+            seq=seq,
+            call_ns=call_ns,
+            left_ns=np.where(end_ns >= 0, end_ns, following),
+            between=np.asarray(between.to_numpy(), dtype=np.bool_),
+        )
+
+    def counted(self) -> list[Ints]:
+        """The rows of each communicator without any number."""
+        order = np.argsort(self.communicator, kind="stable")
+        heads = np.flatnonzero(np.diff(self.communicator[order], prepend=-1))
+        parts = [part[self.iteration[part] >= 0] for part in np.split(order, heads[1:])]
+        return [part for part in parts if len(part) and (self.seq[part] < 0).all()]
+
+    def number(self, rows: Ints) -> int:
+        """Number the operators of one communicator as far as that can be told; returns how many lines are missing."""
+        groups = joint_codes(self.rank[rows], self.iteration[rows])
+        counts = np.bincount(groups)
+        usual = int(np.bincount(counts).argmax())
+        heads = np.flatnonzero(np.diff(self.rank[rows], prepend=-1))
+        logs = {int(self.rank[own[0]]): own for own in np.split(rows, heads[1:])}
+        missing = sum(_missing(self.iteration[own], usual) for own in logs.values())
+        if self.between[rows].any():
+            told = rows[(counts == usual)[groups]]
+        else:
+            told = np.concatenate([*self._placed(logs, usual)])
+        self.seq[told] = self.iteration[told] * usual + self.position[told]
+        return missing
+
+    def _placed(self, logs: Mapping[int, Ints], usual: int) -> Iterator[Ints]:
+        """Correct what counting says of operators around holes; yields the rows of each rank that are known then."""
+        members = {
+            rank: Member(self.iteration[own], self.call_ns[own], self.left_ns[own]) for rank, own in logs.items()
+        }
+        for rank, places in place(members, usual).items():
+            own = logs[rank]
+            self.iteration[own], self.position[own] = places.iteration, places.position
+            yield own[places.known]
+
+
+def _missing(iteration: Ints, usual: int) -> int:
+    """Lines that one rank's log of a communicator lacks, without its first and last iteration, which may not be whole.
+
+    An iteration without any line lacks all of them, unless many are so.
     """
-    last = np.zeros(int(rank.max()) + 1, dtype=np.int64)
-    np.maximum.at(last, rank, iteration)
-    inner = (iteration > 0) & (iteration < last[rank])
-    pair = joint_codes(rank, communicator)
-    net = np.bincount(pair[inner], weights=fewer[inner], minlength=1)
-    return int(np.maximum(net, 0).sum())
+    counts = np.bincount(iteration - iteration[0])[1:-1]
+    empty = counts == 0
+    seen = len(counts) - (int(empty.sum()) if empty.mean() > _EMPTY else 0) if len(counts) else 0
+    return max(seen * usual - int(counts.sum()), 0)

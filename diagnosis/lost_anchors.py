@@ -1,0 +1,100 @@
+"""Iterations of which a log without sequence numbers lost so much that counting passes over them.
+
+An anchor's number is counted there. A ring that was overwritten takes an anchor and about an iteration's lines with
+it, so that everything after it seems an iteration early. Ranks train in lockstep, and others have their anchors
+meanwhile: what they passed between two anchors of one rank tells how many of its own are lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from diagnosis.anchors import Anchors, RankLog
+from diagnosis.arrays import Floats, Ints
+from diagnosis.robust import median_of_known
+
+_WITNESSES = 16
+"""Ranks that one rank is compared with, at most."""
+
+_AGREEING = 0.75
+"""Share of them that must have passed as many more."""
+
+_BLUR = 0.25
+"""How far from a whole number of iterations that may be: less moves where another part of the iteration is slow."""
+
+_FILTER = 5
+"""Anchors over which a difference must last."""
+
+_BEYOND = 2
+"""Iterations by which a log's beginning and end are drawn out."""
+
+
+def recounted(logs: Mapping[int, RankLog], anchors: Mapping[int, Anchors]) -> dict[int, Anchors]:
+    """The anchors of all ranks, by rank, numbered so that those that a rank's log lost leave holes in its numbers.
+
+    Anchors whose numbers are sequence numbers are as they were. Ranks that share the communicator of their anchors
+    leave each one together; where a rank shares it with nobody, it is compared with others at large.
+    """
+    passed = {rank: _Passed.of(logs[rank], own) for rank, own in anchors.items()}
+    found = dict(anchors)
+    for rank, own in anchors.items():
+        if own.communicator in logs[rank].counted:
+            lost = _lost_before(passed[rank], [passed[other] for other in _witnesses(rank, anchors)])
+            if lost.any():
+                number = own.number + np.cumsum(lost)
+                found[rank] = replace(own, number=number, last=own.last + int(lost.sum()))
+    return found
+
+
+@dataclass(frozen=True)
+class _Passed:
+    """When a rank went on from its anchors, in ns of its own clock, and their numbers."""
+
+    ns: Ints
+    number: Ints
+
+    @classmethod
+    def of(cls, log: RankLog, anchors: Anchors) -> _Passed:
+        return cls(log.left_ns[anchors.rows], anchors.number)
+
+    def at(self, ns: Ints) -> Floats:
+        """The number reached at each time, with fractions; NaN where the log is far from it."""
+        length = _BEYOND * np.median(np.diff(self.ns) / np.diff(self.number))
+        times = np.concatenate([[self.ns[0] - length], self.ns, [self.ns[-1] + length]])
+        numbers = np.concatenate([[self.number[0] - _BEYOND], self.number, [self.number[-1] + _BEYOND]])
+        found: Floats = np.interp(ns, times, numbers, left=np.nan, right=np.nan)
+        return found
+
+
+def _witnesses(rank: int, anchors: Mapping[int, Anchors]) -> list[int]:
+    others = [other for other in anchors if other != rank]
+    mates = [other for other in others if anchors[other].communicator == anchors[rank].communicator]
+    chosen = mates or others
+    return chosen[:: -(-len(chosen) // _WITNESSES) or 1]
+
+
+def _lost_before(own: _Passed, witnesses: list[_Passed]) -> Ints:
+    """How many anchors are lost before each one of a rank."""
+    if not witnesses or len(own.ns) < 2:
+        return np.zeros(len(own.ns), dtype=np.int64)
+    ahead = np.stack([_lasting(witness.at(own.ns) - own.number) for witness in witnesses])
+    gained = np.diff(ahead, axis=1, prepend=ahead[:, :1])
+    seen = np.isfinite(gained)
+    gained = np.where(seen, gained, 0.0)
+    whole = np.rint(gained).astype(np.int64)
+    usual = np.sort(np.where(seen, whole, np.iinfo(np.int64).max), axis=0)
+    usual = np.take_along_axis(usual, np.maximum(seen.sum(axis=0) - 1, 0)[None] // 2, axis=0)[0]
+    agree = seen & (whole == usual) & (np.abs(gained - whole) <= _BLUR)
+    told = seen.any(axis=0) & (usual > 0) & (agree.sum(axis=0) >= _AGREEING * seen.sum(axis=0))
+    return np.where(told, usual, 0)
+
+
+def _lasting(values: Floats) -> Floats:
+    """A running median that passes over what is not known."""
+    if len(values) < _FILTER:
+        return values
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, _FILTER // 2, mode="symmetric"), _FILTER)
+    return median_of_known(windows.T)

@@ -1,0 +1,97 @@
+"""Which operators a log without sequence numbers lacks, told by the times of others."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from diagnosis.lost_lines import Member, Places, fitting_slots, place
+
+Ints = NDArray[np.int64]
+USUAL = 12
+ITERATIONS = 8
+OFFSET_NS = 3_000_000
+"""By how much each rank's clock is ahead of that of the one before it."""
+
+
+def left(seed: int = 0) -> Ints:
+    """When all members leave each operator: ms apart, never the same."""
+    return 1_700_000_000_000_000_000 + np.cumsum(
+        np.random.default_rng(seed).integers(1_000_000, 9_000_000, USUAL * ITERATIONS)
+    )
+
+
+def member(rank: int, lost: set[int], *, ends: bool = True) -> Member:
+    """A log without some operators. Its iterations are counted as far as the lines go, up to the next iteration that
+    begins with a line that is there.
+    """
+    slots = np.array([slot for slot in range(USUAL * ITERATIONS) if slot not in lost])
+    jitter = np.random.default_rng(rank).integers(-50_000, 50_000, USUAL * ITERATIONS)
+    went_on = (left() + jitter + rank * OFFSET_NS)[slots]
+    called = np.append(went_on[0] - 1_000_000, left()[:-1] + 200_000 + rank * OFFSET_NS)[slots]
+    return Member(slots // USUAL, called, went_on if ends else np.append(called[1:], went_on[-1]))
+
+
+def slots(places: Places) -> Ints:
+    return places.iteration * USUAL + places.position
+
+
+@given(lost=st.sets(st.integers(0, 39), max_size=20), seed=st.integers(0, 1 << 32))
+def test_operators_go_to_the_slots_that_were_left_when_they_were(lost: set[int], seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    times = np.cumsum(draws.uniform(1.0, 5.0, 40))
+    kept = np.array([slot for slot in range(40) if slot not in lost])
+    found = fitting_slots(times[kept] + draws.uniform(-0.45, 0.45, len(kept)), times)
+    assert found is not None
+    assert (found == kept).all()
+
+
+def test_more_operators_than_slots_and_times_of_something_else_fit_nowhere() -> None:
+    times = np.arange(10.0)
+    assert fitting_slots(np.arange(11.0), times) is None
+    assert fitting_slots(np.arange(9.0) + 500, times) is None
+
+
+@given(
+    lost=st.sets(st.integers(USUAL, 6 * USUAL), min_size=1, max_size=3),
+    ends=st.booleans(),
+)
+def test_what_one_member_lost_the_others_tell(lost: set[int], ends: bool) -> None:
+    members = {rank: member(rank, lost if rank == 1 else set(), ends=ends) for rank in range(3)}
+    places = place(members, USUAL)
+    assert all(found.known.all() for found in places.values())
+    for rank in members:
+        expected = [slot for slot in range(USUAL * ITERATIONS) if rank != 1 or slot not in lost]
+        assert slots(places[rank]).tolist() == expected
+
+
+def test_lines_counted_as_the_iteration_before_go_back_to_their_own() -> None:
+    own = member(1, {30, 40})
+    own.iteration[25:35] = 2  # counted on past the hole: iteration 2 seems whole, iteration 3 lacks two
+    places = place({0: member(0, set()), 1: own}, USUAL)
+    assert slots(places[1]).tolist() == [slot for slot in range(USUAL * ITERATIONS) if slot not in {30, 40}]
+
+
+def test_where_all_members_lack_operators_nothing_is_known() -> None:
+    places = place({0: member(0, {40}), 1: member(1, {38})}, USUAL)
+    for found in places.values():
+        assert set(found.iteration[~found.known].tolist()) == {2, 3}
+
+
+def test_each_iteration_is_told_by_those_who_have_it() -> None:
+    lost = {0: {40, 85}, 1: {62}, 2: {84, 90}}
+    places = place({rank: member(rank, own) for rank, own in lost.items()}, USUAL)
+    for rank, own in lost.items():
+        assert places[rank].known.all()
+        assert slots(places[rank]).tolist() == [slot for slot in range(USUAL * ITERATIONS) if slot not in own]
+
+
+def test_a_member_alone_is_told_nothing() -> None:
+    places = place({0: member(0, {40})}, USUAL)
+    assert set(places[0].iteration[~places[0].known].tolist()) == {2, 3}
+
+
+def test_a_communicator_that_is_not_used_regularly_is_left_as_counted() -> None:
+    lost = {slot for slot in range(USUAL * ITERATIONS) if slot % USUAL == 5}
+    places = place({0: member(0, set()), 1: member(1, lost)}, USUAL)
+    assert not places[1].known.any()

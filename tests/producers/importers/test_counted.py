@@ -1,0 +1,57 @@
+"""Logs that carry neither sequence numbers nor iterations, of which lines are lost."""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from diagnosis.columns import codes, integers
+from producers.importers.unnamed import complete
+from producers.simulation import Scenario, simulate
+
+ITERATIONS = 24
+NOT_LOGGED = ("seq", "iteration", "position", "call_order", "phase", "microbatch", "peer", "p2p_seq", "start_ns")
+
+
+def lossy(shape: dict[str, Any], lost: float, *, ends: bool) -> tuple[pa.Table, pa.Table]:
+    """A simulated log of which one rank's ring lost so many iterations' lines, whole and with nothing but calls."""
+    whole = simulate(Scenario(seed=901, iterations=ITERATIONS, layers=4, **shape)).table
+    mine = np.flatnonzero(integers(whole, "rank") == 1)
+    begin = len(mine) // 3
+    keep = np.ones(len(whole), dtype=np.bool_)
+    keep[mine[begin : begin + int(lost * len(mine) / ITERATIONS)]] = False
+    whole = whole.filter(pa.array(keep))
+    bare = whole
+    for name in NOT_LOGGED if ends else (*NOT_LOGGED, "end_ns"):
+        at = bare.schema.get_field_index(name)
+        bare = bare.set_column(at, bare.schema.field(at), pa.nulls(len(bare), bare.schema.field(at).type))
+    return whole, bare
+
+
+def differing(values: NDArray[np.int64], true: NDArray[np.int64]) -> int:
+    """How many differ from the truth, but for one constant."""
+    return len(values) - max(Counter((values - true).tolist()).values()) if len(values) else 0
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "calls alone"])
+@pytest.mark.parametrize("lost", [0.7, 1.0, 2.5])
+@pytest.mark.parametrize(
+    "shape", [{"tp": 2, "pp": 2, "dp": 2}, {"tp": 1, "pp": 1, "dp": 4}], ids=["3d", "data parallel only"]
+)
+def test_a_ring_that_was_overwritten_shifts_nothing(shape: dict[str, Any], lost: float, ends: bool) -> None:
+    whole, bare = lossy(shape, lost, ends=ends)
+    found = complete(bare, None, None).labelled.table
+    iteration = integers(found, "iteration")
+    assert differing(iteration[iteration >= 0], integers(whole, "iteration")[iteration >= 0]) <= len(whole) / 1000
+    (code, names), op, seq = codes(whole, "communicator"), codes(whole, "op"), integers(found, "seq")
+    collective = ~np.isin(op[0], [i for i, name in enumerate(op[1]) if name in ("send", "recv")])
+    numbered = collective & (seq >= 0)
+    by_communicator: dict[str, int] = defaultdict(int)
+    for d, name in enumerate(names):
+        own = numbered & (code == d)
+        by_communicator[name] = differing(seq[own], integers(whole, "seq")[own])
+    assert sum(by_communicator.values()) <= len(whole) / 1000
+    assert numbered.sum() >= 0.85 * collective.sum()
