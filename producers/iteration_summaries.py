@@ -34,6 +34,7 @@ def summarise(rows: pa.Table, spans: Spans, iteration: int, *, last: bool) -> pa
             "iteration": np.full(ranks, iteration),
             "start_ns": spans.start_ns,
             "end_ns": nullable(spans.end_ns, spans.end_ns >= 0, pa.int64()),
+            "pause_ns": _pauses(rows, who, spans),
             "operators": np.bincount(who, minlength=ranks),
             "bytes": nullable(total_bytes, known_bytes, pa.int64()),
             "lost_lines": spans.lost,
@@ -41,6 +42,20 @@ def summarise(rows: pa.Table, spans: Spans, iteration: int, *, last: bool) -> pa
             "last": pa.array([True if last else None] * ranks, pa.bool_()),
         }
     )
+
+
+def _pauses(rows: pa.Table, who: Ints, spans: Spans) -> pa.Array:
+    """How long each rank had no operator before its next iteration, as far as the end of the last one it called and the
+    next call are known.
+    """
+    call_ns, end_ns = integers(rows, "call_ns"), integers(rows, "end_ns")
+    order = np.lexsort((call_ns, who))
+    latest = order[np.r_[np.diff(who[order]) != 0, True]]
+    last_end = np.full(len(spans.rank), -1, dtype=np.int64)
+    np.maximum.at(last_end, who, end_ns)
+    known = np.zeros(len(spans.rank), dtype=np.bool_)
+    known[who[latest]] = end_ns[latest] >= 0
+    return nullable(np.maximum(spans.end_ns - last_end, 0), known & (spans.end_ns >= 0), pa.int64())
 
 
 def _by_operator(rows: pa.Table, who: Ints, ranks: int) -> pa.ListArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from schemas.topic import MOST_RANKS, TIME, Column, Key, Topic
+from schemas.topic import DURATION, MOST_RANKS, TIME, Column, Key, Topic
 
 OPERATOR_SUMMARY = pa.struct(
     [
@@ -32,6 +32,14 @@ TOPIC = Topic(
             "First call of the next iteration, or the last end of the log; null where a gap hides it.",
             "ns since the epoch",
             nullable=True,
+        ),
+        Column(
+            "pause_ns",
+            DURATION,
+            "From the end of its last operator to the first call of the next iteration; null where either is unknown.",
+            "ns",
+            nullable=True,
+            minimum=0,
         ),
         Column("operators", pa.int32(), "Operators logged.", minimum=0),
         Column("bytes", pa.int64(), "Their bytes.", "bytes", nullable=True, minimum=0),

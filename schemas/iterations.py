@@ -40,6 +40,22 @@ TOPIC = Topic(
             nullable=True,
             minimum=0,
         ),
+        Column(
+            "pause_ns",
+            DURATION,
+            "What all pivots paused after it beyond the usual (a checkpoint, an evaluation): that is not judged.",
+            "ns",
+            nullable=True,
+            minimum=0,
+        ),
+        Column(
+            "pause_before_ns",
+            DURATION,
+            "The same before it: what precedes its first operators on all ranks, and is nobody's.",
+            "ns",
+            nullable=True,
+            minimum=0,
+        ),
         Column("expected_ns", DURATION, "Mean of the baseline; null while it is too short.", "ns", nullable=True),
         Column("delta", pa.float64(), "Ratio above which an iteration is irregular.", minimum=1),
         Column(

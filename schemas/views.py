@@ -207,15 +207,16 @@ _ITERATION_HISTORY = View(
     "iteration_history",
     "How long each iteration took, what was expected, and whether it was irregular (null: none could say). It lasted"
     " as long as it is judged by (streams/monitor.py): the median of what its pivots say, the lower of two in the"
-    " middle; not known where one of them says more than three times that, as its clock was set. excess_ns is what an"
-    " irregular iteration lasted beyond what was expected.",
+    " middle, without what all of them paused after it beyond the usual; not known where one of them says more than"
+    " three times that, as its clock was set. excess_ns is what an irregular iteration lasted beyond what was"
+    " expected.",
     f"""
 WITH quantileExactLow(0.5)(seen.duration_ns) AS median_ns
 SELECT
     job,
     iteration,
     min(seen.start_at) AS start_at,
-    if(max(seen.duration_ns) > {CLOCK_SET} * median_ns, NULL, median_ns) AS duration_ns,
+    if(max(seen.duration_ns) > {CLOCK_SET} * median_ns, NULL, median_ns - ifNull(max(seen.pause_ns), 0)) AS duration_ns,
     max(seen.expected_ns) AS expected_ns,
     max(seen.irregular) AS irregular,
     arraySort(groupUniqArray(seen.pattern)) AS patterns,

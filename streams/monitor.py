@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +29,7 @@ from streams.over import forget_retired
 
 log = logging.getLogger(__name__)
 
-FORMAT = "monitor/7"
+FORMAT = "monitor/8"
 
 MOST_SKIPPED = 1000
 """Iterations that numbers may leave out on the word of one pivot; a wrong number must not pass for all before it."""
@@ -40,8 +40,14 @@ MOST_PENDING = 1 << 12
 LONGEST_NS = 86_400_000_000_000
 """An iteration of more than a day is a broken clock: not known."""
 
-Report = tuple[int, int | None, bool]
-"""What a pivot said of an iteration: start_ns, duration_ns, whether its log ends with it."""
+
+class Report(NamedTuple):
+    """What a pivot said of an iteration; ``pause_ns`` of it, at its end, it had no operator. ``last``: its log ends."""
+
+    start_ns: int
+    duration_ns: int | None
+    last: bool
+    pause_ns: int | None
 
 
 @dataclass
@@ -75,7 +81,7 @@ class _Watched:
 
         Returns the iteration that was let go of, where there was no room for it.
         """
-        if report[2]:
+        if report.last:
             self.ended.add(pivot)
         if iteration > self.closed:
             self.pending.setdefault(iteration, {})[pivot] = report
@@ -107,7 +113,7 @@ class _Watched:
 
     def awaited_until_ns(self) -> int | None:
         """Until when the rest is waited for, where an iteration is not judged yet that is a pivot's last."""
-        if self.heard_ns is None or not any(last for told in self.pending.values() for _, _, last in told.values()):
+        if self.heard_ns is None or not any(of.last for told in self.pending.values() for of in told.values()):
             return None
         return self.heard_ns + giving_up.GONE_NS
 
@@ -133,7 +139,7 @@ class _Watched:
         awaited = (self.reporters or set(pivots)) - self.ended
         if not awaited <= set(reports):
             return newest < iteration + 2
-        ends = [last for _, _, last in reports.values()]
+        ends = [report.last for report in reports.values()]
         return iteration == newest and any(ends) and not all(ends)
 
 
@@ -184,11 +190,12 @@ class Monitor:
         if not timed_out:
             watched.heard_ns = message.now_ns
         chosen = pivots(job, self._pivot_count)
-        for row in batch.select(["rank", "iteration", "start_ns", "end_ns", "last"]).to_pylist():
+        for row in batch.select(["rank", "iteration", "start_ns", "end_ns", "last", "pause_ns"]).to_pylist():
             if row["rank"] in chosen:
                 end = row["end_ns"]
                 duration = None if end is None else _duration(row["start_ns"], end)
-                let_go = watched.take(row["iteration"], row["rank"], (row["start_ns"], duration, bool(row["last"])))
+                report = Report(row["start_ns"], duration, bool(row["last"]), row["pause_ns"])
+                let_go = watched.take(row["iteration"], row["rank"], report)
                 if let_go is not None and not watched.told_full:
                     watched.told_full = True
                     _tell_full(message.job, let_go)
@@ -198,7 +205,7 @@ class Monitor:
             watched.drop_after(newest)
         while (closed := watched.close_next(chosen, newest, given_up=given_up)) is not None:
             iteration, reports = closed
-            last = all(last for _, _, last in reports.values()) or (given_up and not watched.pending)
+            last = all(report.last for report in reports.values()) or (given_up and not watched.pending)
             yield self._judged(message, watched.monitor, iteration, reports, last=last)
         if message.job in self._ended:
             rows += _last(message, watched)
@@ -248,7 +255,7 @@ class Monitor:
     def _from_bytes(self, saved: bytes) -> _Watched:
         state = json.loads(saved)
         pending = {
-            int(iteration): {int(rank): (r[0], r[1], r[2]) for rank, r in reports.items()}
+            int(iteration): {int(rank): Report(*report) for rank, report in reports.items()}
             for iteration, reports in state["pending"].items()
         }
         monitor = IterationMonitor.from_state(state["monitor"], self._settings)
@@ -279,16 +286,17 @@ class Monitor:
     def _judged(
         self, message: Message, monitor: IterationMonitor, iteration: int, reports: Mapping[int, Report], *, last: bool
     ) -> Message:
-        durations = [duration for _, duration, _ in reports.values() if duration is not None]
-        judgement = monitor.judge(iteration, _lasted(durations))
+        durations = [report.duration_ns for report in reports.values() if report.duration_ns is not None]
+        judgement = monitor.judge(iteration, _lasted(durations), _paused(reports.values()))
         if last:
-            over_ns = max(start + (duration or 0) for start, duration, _ in reports.values())
+            over_ns = max(report.start_ns + (report.duration_ns or 0) for report in reports.values())
             self._ended[message.job] = _End(iteration, over_ns)
             forget_retired(self._ended, self._jobs)
         columns = self._columns(judgement, last)
         rows = [
-            {"pivot": pivot, "start_ns": start, "duration_ns": duration, "job_from": monitor.first, **columns}
-            for pivot, (start, duration, _) in sorted(reports.items())
+            {"pivot": pivot, "start_ns": told.start_ns, "duration_ns": told.duration_ns, "job_from": monitor.first}
+            | columns
+            for pivot, told in sorted(reports.items())
         ]
         batch = catalogue.ITERATIONS.from_rows(rows)
         return encode(catalogue.ITERATIONS, batch, job=message.job, watermark_ns=message.watermark_ns)
@@ -296,6 +304,8 @@ class Monitor:
     def _columns(self, judgement: Judgement, last: bool) -> dict[str, Any]:
         columns: dict[str, Any] = {
             "iteration": judgement.iteration,
+            "pause_ns": judgement.pause_ns or None,
+            "pause_before_ns": judgement.pause_before_ns or None,
             "expected_ns": judgement.expected_ns,
             "scatter_ns": judgement.scatter_ns,
             "delta": judgement.delta,
@@ -354,6 +364,13 @@ def _lasted(durations: Sequence[int]) -> int | None:
     if not durations or max(durations) > CLOCK_SET * median_low(durations):
         return None
     return median_low(durations)
+
+
+def _paused(reports: Collection[Report]) -> int | None:
+    """For how long all that told of an iteration had no operator at its end; of one alone that may be its own fault."""
+    pauses = [report.pause_ns for report in reports if report.duration_ns is not None]
+    known = [pause for pause in pauses if pause is not None]
+    return min(known) if len(known) == len(pauses) > 1 else None
 
 
 def _duration(start_ns: int, end_ns: int) -> int | None:

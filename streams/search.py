@@ -177,7 +177,7 @@ class Search:
         }
         durations = [r["duration_ns"] for r in rows if r["duration_ns"] is not None]
         if durations and self._settings.due(row):
-            duration = median_low(durations)
+            duration = median_low(durations) - (row["pause_ns"] or 0)
             irregularity = Irregularity(
                 iteration=row["iteration"],
                 baseline=tuple(row["baseline"] or ()),
@@ -185,6 +185,7 @@ class Search:
                 excess_ns=max(1, duration - row["expected_ns"]),
                 expected_ns=row["expected_ns"],
                 job_from=row["job_from"] or 0,
+                pause_ns=row["pause_before_ns"] or 0,
             )
             columns_here = {**columns, "iteration_ns": duration}
             yield _SearchTask(message.offset, message.watermark_ns, irregularity, columns_here)

@@ -63,6 +63,9 @@ class MonitorSettings:
     reach: int = 100
     """Number of iterations that agents' logs are sure to reach back: a step found as long as that after the oldest
     iteration that it would be compared with is compared with the iterations of its run below it instead."""
+    pause_share: float = field(default=0.5, metadata={"above": 0})
+    """Part of the expected duration by which a pause of all pivots after an iteration must exceed the usual one to be
+    that of a checkpoint or an evaluation, which nobody is to blame for: what exceeds it is not judged then."""
     fluctuation: FluctuationSettings = field(default_factory=FluctuationSettings)
 
 
@@ -70,7 +73,9 @@ class MonitorSettings:
 class Judgement:
     """What one iteration is; ``irregular`` and ``expected_ns`` are None where that cannot be told.
 
-    ``run`` is the open run that the iteration belongs to; with ``closed`` it is the one that ended here.
+    ``duration_ns`` is without ``pause_ns``, what all paused after it beyond the usual; before it they had paused for
+    ``pause_before_ns``. ``run`` is the open run that the
+    iteration belongs to; with ``closed`` it is the one that ended here.
     ``quiet``: the last irregular iteration has just become long ago. ``delta`` is what was judged by. One in ten of the
     regular iterations before it (the longest of fewer than 20) is at least ``scatter_ns`` longer than expected; None:
     the baseline is not of regular ones alone.
@@ -85,6 +90,8 @@ class Judgement:
     closed: bool = False
     quiet: bool = False
     scatter_ns: int | None = None
+    pause_ns: int = 0
+    pause_before_ns: int = 0
 
 
 @dataclass
@@ -98,6 +105,8 @@ class IterationMonitor:
     run: Run | None = None
     regular_in_a_row: int | None = None
     recent: deque[int | None] = field(default_factory=deque)
+    pauses: deque[int] = field(default_factory=deque)
+    paused_ns: int = 0
 
     @property
     def expected_ns(self) -> int | None:
@@ -106,8 +115,17 @@ class IterationMonitor:
             return None
         return sum(duration for _, duration in self.baseline) // len(self.baseline)
 
-    def judge(self, iteration: int, duration_ns: int | None) -> Judgement:
-        """Take the next iteration in; a duration of None is not known and changes nothing but the count."""
+    def judge(self, iteration: int, duration_ns: int | None, pause_ns: int | None = None) -> Judgement:
+        """Take the next iteration in; a duration of None is not known and changes nothing but the count.
+
+        ``pause_ns``: for how long of it, at its end, no rank had an operator; None: not known.
+        """
+        beyond_usual_ns = 0 if duration_ns is None else self._beyond_usual(pause_ns)
+        judgement = self._judge(iteration, None if duration_ns is None else duration_ns - beyond_usual_ns)
+        before_ns, self.paused_ns = self.paused_ns, beyond_usual_ns
+        return replace(judgement, pause_ns=beyond_usual_ns, pause_before_ns=before_ns)
+
+    def _judge(self, iteration: int, duration_ns: int | None) -> Judgement:
         self.seen += 1
         if self.seen == 1:
             self.first = iteration
@@ -159,6 +177,8 @@ class IterationMonitor:
             "run": asdict(self.run) if self.run else None,
             "regular_in_a_row": self.regular_in_a_row,
             "recent": list(self.recent),
+            "pauses": list(self.pauses),
+            "paused_ns": self.paused_ns,
         }
 
     @classmethod
@@ -173,6 +193,8 @@ class IterationMonitor:
             run=Run.from_state(run) if run else None,
             regular_in_a_row=state["regular_in_a_row"],
             recent=deque(state["recent"]),
+            pauses=deque(state["pauses"]),
+            paused_ns=state["paused_ns"],
         )
 
     @property
@@ -189,6 +211,17 @@ class IterationMonitor:
             self.recent.append(duration_ns)
         while len(self.recent) > self.settings.fluctuation.window:
             self.recent.popleft()
+
+    def _beyond_usual(self, pause_ns: int | None) -> int:
+        """What a pause exceeds the usual one by, if that is much."""
+        if pause_ns is None:
+            return 0
+        usual_ns = median_low(self.pauses) if self.pauses else pause_ns
+        self.pauses.append(pause_ns)
+        while len(self.pauses) > self.settings.window:
+            self.pauses.popleft()
+        least_ns = self.settings.pause_share * (self.expected_ns or pause_ns)
+        return pause_ns - usual_ns if pause_ns - usual_ns >= max(least_ns, 1) else 0
 
     def _recurrence(self, duration_ns: int | None, expected_ns: int | None) -> Recurrence | None:
         """The fluctuation that goes on, or that shows with this iteration; None: there is none."""
@@ -243,7 +276,7 @@ class IterationMonitor:
             self.baseline = deque(entry for entry in self.baseline if entry[1] <= longest_ns)
 
     def _learn(self, iteration: int, duration_ns: int) -> None:
-        if self.seen <= self.settings.warm_up:
+        if self.seen <= self.settings.warm_up or self.paused_ns:  # searches compare what precedes first operators too
             return
         self.baseline.append((iteration, duration_ns))
         while len(self.baseline) > self.settings.window:

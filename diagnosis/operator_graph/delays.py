@@ -8,7 +8,7 @@ offset that is left over cancels out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -185,7 +185,9 @@ class Split:
 def measure(view: LogView, clocks: Clocks, baseline: Sequence[int]) -> Delays:
     """Split the time of every fetched operator and subtract what is usual."""
     operators, met = view.operators, _meet(view, clocks)
-    return Delays(operators, _split(operators, met), met, np.isin(operators.iteration, np.asarray(baseline)))
+    return Delays(
+        operators, _split(operators, met, view.paused), met, np.isin(operators.iteration, np.asarray(baseline))
+    )
 
 
 def end_times(view: LogView, clocks: Clocks) -> Ints:
@@ -228,12 +230,13 @@ def _meet(view: LogView, clocks: Clocks) -> Met:
     return Met(keys, call, following, end, last, entered, complete, amid)
 
 
-def _split(operators: Operators, met: Met) -> Split:
+def _split(operators: Operators, met: Met, paused: Mapping[int, int]) -> Split:
     ended = met.end != UNKNOWN
     busy = _busy_until(operators, met)
     # after an operator that ended nobody knows when, nobody knows since when the rank computed
     computes = _continues(operators) & np.r_[False, (ended & ~met.amid)[:-1]]
-    compute = np.where(computes, np.maximum(met.call - busy, 0), np.nan)
+    rested = _rested(operators, paused)
+    compute = np.where(computes, np.maximum(met.call - busy - rested, 0), np.nan)
     begin = np.maximum(met.call, busy)
     begin, end = _batched(operators, met.call, begin, met.end, np.where(met.complete & ended, met.entered, UNKNOWN))
     exposed = np.where(ended, np.maximum(end - begin, 0), np.nan)
@@ -242,6 +245,15 @@ def _split(operators: Operators, met: Met) -> Split:
     onward = np.where(ended & (met.following != UNKNOWN), met.following - met.end, np.nan)
     step = np.where(ended, exposed, on)
     return Split(*(np.where(met.amid, np.nan, spent) for spent in (compute, exposed, wait, step, onward)))
+
+
+def _rested(operators: Operators, paused: Mapping[int, int]) -> Ints:
+    """What of the time before each operator is a pause of all ranks: that before the first one of an iteration."""
+    rested = np.zeros(len(operators), dtype=np.int64)
+    first = np.flatnonzero(np.r_[False, np.diff(operators.iteration) > 0])
+    for iteration, pause_ns in paused.items():
+        rested[first[operators.iteration[first] == iteration]] = pause_ns
+    return rested
 
 
 def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete: Bools) -> Ints:

@@ -41,7 +41,8 @@ from diagnosis.operator_graph.switch import SwitchSettings, slow_switches
 class Irregularity:
     """An irregular iteration to explain: how much longer than usual it took, and what usual means.
 
-    ``expected_ns`` is how long it should have taken; 0: not known. ``job_from`` is the job's first iteration.
+    ``expected_ns`` is how long it should have taken; 0: not known. ``job_from`` is the job's first iteration. For
+    ``pause_ns`` all ranks paused before it, beyond the usual: that is nobody's.
     """
 
     iteration: int
@@ -50,6 +51,7 @@ class Irregularity:
     excess_ns: int
     expected_ns: int = 0
     job_from: int = 0
+    pause_ns: int = 0
 
     @property
     def length(self) -> Length | None:
@@ -148,7 +150,8 @@ def locate(
         baseline = baseline[-(settings.large_baseline_iterations if large else settings.baseline_iterations) :]
         before = (iteration - 1,) if iteration else ()
         iterations = tuple(sorted({*baseline, *before, iteration}))
-        logs = Logs(job, iterations, most_rows=settings.most_rows, narrow=large)
+        paused = {iteration: irregularity.pause_ns}
+        logs = Logs(job, iterations, most_rows=settings.most_rows, narrow=large, paused=paused)
     irregularity = replace(irregularity, baseline=baseline)
     if settings.search == "algorithm_1":
         tuned_by = None if settings.tuning == "none" else settings.tuning

@@ -14,12 +14,13 @@ from diagnosis.operators import Operators
 @dataclass(frozen=True)
 class LogView:
     """The rows of some answers, each once, and the clocks that they were read from. ``asked`` are the ranks that were
-    asked for any.
+    asked for any. ``paused`` is for how long, in ns, all ranks paused before an iteration.
     """
 
     job: Job
     answers: tuple[Operators, ...]
     asked: frozenset[int]
+    paused: Mapping[int, int]
 
     @cached_property
     def operators(self) -> Operators:

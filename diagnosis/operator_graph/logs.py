@@ -76,7 +76,7 @@ class Logs:
     Rows of ``iterations`` are asked for. What is usual is in the rows of some of these, or it comes as statistics of
     the iterations of ``window``. ``bounded``: ranks were not asked, since there would be more than ``most_rows``.
     ``narrow``: of a large job only parts are looked at; of others everything at hand, and where ends are not logged
-    all that a rank's neighbours logged.
+    all that a rank's neighbours logged. ``paused`` is for how long, in ns, all ranks paused before an iteration.
     """
 
     job: Job
@@ -84,6 +84,7 @@ class Logs:
     window: tuple[int, ...] = ()
     most_rows: int = MOST_ROWS
     narrow: bool = False
+    paused: Mapping[int, int] = field(default_factory=dict)
     bounded: bool = False
     missing: set[int] = field(default_factory=set)
     _whole: set[int] = field(default_factory=set)
@@ -234,7 +235,7 @@ class Logs:
     def view(self) -> LogView:
         """Everything at hand."""
         if self._view is None:
-            self._view = LogView(self.job, tuple(self._answers), self.asked)
+            self._view = LogView(self.job, tuple(self._answers), self.asked, self.paused)
         return self._view
 
     def part(self, ranks: Collection[int], communicators: Collection[str]) -> LogView:
@@ -247,7 +248,7 @@ class Logs:
         of = frozenset(ranks), frozenset(communicators)
         if self._latest_part is None or self._latest_part[:2] != of:
             answers = tuple(_part(answer, *of) for answer in self._answers)
-            self._latest_part = *of, LogView(self.job, answers, self.asked)
+            self._latest_part = *of, LogView(self.job, answers, self.asked, self.paused)
         return self._latest_part[2]
 
     @property

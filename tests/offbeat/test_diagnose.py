@@ -272,3 +272,26 @@ def test_two_runs_of_one_name_are_told_apart_by_job(tmp_path: Path) -> None:
 def test_a_wrong_setting_is_said() -> None:
     result = offbeat("diagnose", EXAMPLE, settings={"OFFBEAT_PIVOTS": "many"})
     assert refusal(result).startswith("OFFBEAT_PIVOTS: input should be a valid integer")
+
+
+def test_pauses_of_all_ranks_change_nothing(tmp_path: Path) -> None:
+    """Checkpoints of 2 s every fourth iteration, and an evaluation of ten minutes amid the fault."""
+    scenario = "seed=2,tp=2,pp=2,dp=2,iterations=36,layers=4"
+    fault = "kind=gpu_slow,rank=5,iterations=15-35,slowdown=1.3"
+    assert offbeat("simulate", "--out", tmp_path / "run", "--scenario", scenario, "--fault", fault).exit_code == 0
+
+    def incidents() -> list[tuple[str, list[int], list[int], float]]:
+        done = offbeat("diagnose", tmp_path / "run", "--json")
+        assert done.exit_code == 0, done.output
+        found = json.loads(done.stdout)["incidents"]
+        return [(one["cause"], one["ranks"], one["iterations"], round(one["lost_gpu_seconds"], 1)) for one in found]
+
+    without = incidents()
+    assert [(cause, ranks) for cause, ranks, *_ in without] == [("compute_slow", [5])]
+    for file in (tmp_path / "run").glob("*.jsonl.gz"):
+        rows = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+        for row in rows:
+            pause_ns = row["iteration"] // 4 * 2 * 10**9 + (row["iteration"] >= 30) * 600 * 10**9
+            row |= {name: row[name] + pause_ns for name in ("call_ns", "start_ns", "end_ns") if row.get(name)}
+        file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    assert incidents() == without

@@ -14,8 +14,8 @@ from schemas.catalogue import COMM_OPS
 NS = 1_000
 
 
-def of_communicator(ended: Sequence[bool]) -> dict[str, Any]:
-    """The summary of one rank that called operators of 1, 2, 3... us on one communicator."""
+def of_rank(ended: Sequence[bool], end_ns: int = 2 * 10**9) -> dict[str, Any]:
+    """The summary of one rank that called operators of 1, 2, 3... us on one communicator, and went on at ``end_ns``."""
     rows = [
         {
             "rank": 3,
@@ -28,10 +28,15 @@ def of_communicator(ended: Sequence[bool]) -> dict[str, Any]:
         }
         for at, known in enumerate(ended)
     ]
-    spans = Spans(*(np.array([value]) for value in (3, 10**9, 2 * 10**9, 0)))
+    spans = Spans(*(np.array([value]) for value in (3, 10**9, end_ns, 0)))
     summary = summarise(pa.Table.from_batches([COMM_OPS.from_rows(rows)]), spans, 0, last=False)
     [row] = summary.to_pylist()
-    [told] = row["by_operator"]
+    return dict(row)
+
+
+def of_communicator(ended: Sequence[bool]) -> dict[str, Any]:
+    """What it says of the communicator."""
+    [told] = of_rank(ended)["by_operator"]
     return dict(told)
 
 
@@ -51,3 +56,13 @@ def test_where_more_have_none_nothing_is_known() -> None:
     told = of_communicator([False, False, *[True] * 18])
     assert (told["count"], told["duration_sum_ns"], told["duration_max_ns"]) == (20, None, None)
     assert of_communicator([False])["duration_sum_ns"] is None
+
+
+def test_a_pause_begins_with_the_end_of_the_last_operator_and_ends_with_the_next_iteration() -> None:
+    assert of_rank([True] * 3)["pause_ns"] == 10**9 - (2 * 10**6 + 3 * NS)
+    assert of_rank([False, True, True])["pause_ns"] == 10**9 - (2 * 10**6 + 3 * NS)
+
+
+def test_where_either_is_unknown_so_is_the_pause() -> None:
+    assert of_rank([True, True, False])["pause_ns"] is None
+    assert of_rank([True] * 3, end_ns=-1)["pause_ns"] is None

@@ -34,7 +34,14 @@ def job(name: str = "j", **fields: Any) -> Job:
 A, B, C = PIVOTS = pivots(job(), 3)
 
 
-def summary(iteration: int, durations: Mapping[int, int | None], *, last: bool = False, name: str = "j") -> Message:
+def summary(
+    iteration: int,
+    durations: Mapping[int, int | None],
+    *,
+    last: bool = False,
+    name: str = "j",
+    pauses: Mapping[int, int] | None = None,
+) -> Message:
     """What an agent tells of some ranks."""
     rows = [
         {
@@ -42,6 +49,7 @@ def summary(iteration: int, durations: Mapping[int, int | None], *, last: bool =
             "iteration": iteration,
             "start_ns": 1000 * iteration + rank,
             "end_ns": None if duration is None else 1000 * iteration + rank + duration,
+            "pause_ns": (pauses or {}).get(rank),
             "operators": 1,
             "lost_lines": 0,
             "last": last or None,
@@ -95,10 +103,12 @@ def test_what_was_judged_before_it_failed_is_told_and_not_again_when_the_message
 ) -> None:
     judge = IterationMonitor.judge
 
-    def failing(self: IterationMonitor, iteration: int, duration_ns: int | None) -> Judgement:
+    def failing(
+        self: IterationMonitor, iteration: int, duration_ns: int | None, pause_ns: int | None = None
+    ) -> Judgement:
         if iteration == 1:
             raise ValueError("too much")
-        return judge(self, iteration, duration_ns)
+        return judge(self, iteration, duration_ns, pause_ns)
 
     step = Step(monitor())
     of_both = [row for iteration in (0, 1) for row in decode(all_pivots(iteration), ITERATION_SUMMARIES).to_pylist()]
@@ -423,7 +433,7 @@ def test_a_state_of_another_form_is_refused() -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/7'"):
+    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/8'"):
         monitor().restore({"j": replace(state, format="monitor/1")})
 
 
@@ -433,7 +443,7 @@ def test_a_damaged_state_is_refused(saved: bytes) -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/7' cannot be read"):
+    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/8' cannot be read"):
         monitor().restore({"j": replace(state, state=saved)})
 
 
@@ -486,3 +496,38 @@ def test_a_step_that_is_restarted_anywhere_tells_what_one_that_never_was_does(
             step = restarted(step, states)
         found += [decode(out, ITERATIONS).to_pylist() for out in step.process(message)]
     assert found == expected
+
+
+def with_pauses(*rests: Mapping[int, int]) -> list[Row]:
+    """What is told of regular iterations of 100 and then of one for each of ``rests``: 100, and what pivots rest."""
+    usual = [summary(i, dict.fromkeys(PIVOTS, 105), pauses=dict.fromkeys(PIVOTS, 5)) for i in range(READY)]
+    later = [
+        summary(READY + i, {pivot: 100 + rest[pivot] for pivot in rest}, pauses=rest) for i, rest in enumerate(rests)
+    ]
+    return [row for row in judged([*usual, *later]) if row["iteration"] >= READY and row["pivot"] == A]
+
+
+def test_what_all_pivots_pause_beyond_the_usual_is_not_judged() -> None:
+    everybody = {A: 95, B: 125, C: 85}
+    paused, following = with_pauses(everybody, dict.fromkeys(PIVOTS, 5))
+    assert (paused["irregular"], paused["pause_ns"], paused["pause_before_ns"]) == (False, 80, None)
+    assert (following["irregular"], following["pause_ns"], following["pause_before_ns"]) == (False, None, 80)
+
+
+def test_what_one_of_them_pauses_is() -> None:
+    [row] = with_pauses({A: 95, B: 95, C: 5})
+    assert (row["irregular"], row["pause_ns"]) == (True, None)
+
+
+def test_a_pause_that_not_all_tell_of_is() -> None:
+    [row] = [
+        row
+        for row in judged(
+            [
+                *(summary(i, dict.fromkeys(PIVOTS, 105), pauses=dict.fromkeys(PIVOTS, 5)) for i in range(READY)),
+                summary(READY, dict.fromkeys(PIVOTS, 195), pauses={A: 95, B: 95}),
+            ]
+        )
+        if row["iteration"] == READY and row["pivot"] == A
+    ]
+    assert (row["irregular"], row["pause_ns"]) == (True, None)

@@ -332,6 +332,37 @@ def test_runs_are_told_consistently(told: list[int | None], settings: MonitorSet
         assert not j.closed or j.irregular is False
 
 
+def test_what_a_pause_exceeds_the_usual_one_by_is_not_judged_nor_what_follows_it_learned() -> None:
+    monitor = IterationMonitor(SETTINGS)
+    for iteration, duration in enumerate(READY):
+        monitor.judge(iteration, duration, 10)
+    checkpoint = monitor.judge(5, 180, 90)
+    assert (checkpoint.irregular, checkpoint.duration_ns, checkpoint.pause_ns) == (False, 100, 80)
+    after = monitor.judge(6, 120, 10)
+    assert (after.irregular, after.duration_ns, after.pause_before_ns) == (False, 120, 80)
+    assert 6 not in dict(monitor.baseline)
+    again = IterationMonitor.from_state(json.loads(json.dumps(monitor.to_state())), SETTINGS)
+    assert again == monitor
+
+
+def test_a_slower_iteration_with_a_pause_is_as_irregular_as_without() -> None:
+    monitor = IterationMonitor(SETTINGS)
+    for iteration, duration in enumerate(READY):
+        monitor.judge(iteration, duration, 10)
+    slow = monitor.judge(5, 1160, 1010)
+    assert (slow.irregular, slow.duration_ns) == (True, 160)
+    assert slow.run is not None
+    assert slow.run.excess_ns == 60
+
+
+@pytest.mark.parametrize(("pause", "told"), [(59, 0), (60, 50)])
+def test_a_pause_that_is_little_longer_than_usual_is_judged(pause: int, told: int) -> None:
+    monitor = IterationMonitor(SETTINGS)
+    for iteration, duration in enumerate(READY):
+        monitor.judge(iteration, duration, 10)
+    assert monitor.judge(5, 100 + pause - 10, pause).pause_ns == told
+
+
 @pytest.mark.parametrize(("window", "judges"), [(0, False), (1, True), (2, True)])
 def test_a_window_smaller_than_the_least_baseline_is_enough(window: int, judges: bool) -> None:
     settings = MonitorSettings(delta=1.5, window=window, least_baseline=5)

@@ -48,6 +48,22 @@ def three_ranks(*, slow_ms: float = 0.0, link_ms: float = 0.0) -> Training:
     return Training({rank: program(rank) for rank in range(3)}, {"g": (0, 1, 2)}, jitter=False)
 
 
+def test_what_all_paused_before_an_iteration_nobody_computed() -> None:
+    training = three_ranks(slow_ms=40)
+    table, pause_ns = training.table(), 600 * 1000 * MS
+    late = pc.cast(pc.equal(table.column("iteration"), training.irregular), pa.int64())
+    for name in ("call_ns", "end_ns"):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), pc.add(table[name], pc.multiply(late, pause_ns)))
+    delays = measured(training, table)
+    assert in_ms(delays.compute[irregular(delays, training, 2)]) == [600_000, 40, 0]
+    logs = fetched(training.job(), table)
+    logs.paused = {training.irregular: pause_ns}
+    delays = measure(logs.view, logs.view.clocks, training.baseline)
+    assert in_ms(delays.compute[irregular(delays, training, 2)]) == [0, 40, 0]
+    assert in_ms(delays.compute[irregular(delays, training, 0)]) == [0, 0, 0]
+
+
 def test_a_straggler_computes_and_the_others_wait_for_it() -> None:
     training = three_ranks(slow_ms=40)
     delays = measured(training)

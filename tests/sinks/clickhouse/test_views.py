@@ -112,6 +112,7 @@ _seen = st.builds(
     iteration=st.integers(0, 3),
     pivot=st.integers(0, 3),
     duration_ns=st.none() | st.integers(0, 100),
+    pause_ns=st.none() | st.integers(0, 50),
     expected_ns=st.none() | st.integers(0, 100),
     irregular=st.none() | st.booleans(),
     pattern=st.none() | st.sampled_from(["abnormal_spike", "persistent_degradation"]),
@@ -138,6 +139,8 @@ def test_iteration_history(migrated: Store, rows: Rows) -> None:
         for iteration in sorted({row["iteration"] for row in told}):
             seen = [row for (at_iteration, _), row in current.items() if at_iteration == iteration]
             lasted = judged([row["duration_ns"] for row in seen if row["duration_ns"] is not None])
+            if lasted is not None:
+                lasted -= largest(row["pause_ns"] for row in seen) or 0
             usual = largest(row["expected_ns"] for row in seen)
             irregular = largest(row["irregular"] for row in seen)
             expected.append(
