@@ -18,7 +18,7 @@ from producers.importers.job_of_rows import (
     complete_job,
     described_folder,
     job_of_row,
-    read_job_file,
+    recorded_job,
     recording_name,
 )
 from producers.importers.tidy import tidy
@@ -77,7 +77,7 @@ def load(
     name = recording_name(folder)
     try:
         said = about(raw.schema)
-        described = read_job_file(folder, name) if said.job is None else job_of_row(said.job)
+        described = recorded_job(folder, name) if said.job is None else job_of_row(said.job)
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
         given = layout or (None if described is None else described.layout)

@@ -195,6 +195,18 @@ def test_a_job_file_of_one_of_several_folders_is_the_job_s(tmp_path: Path) -> No
         load([tmp_path / "a", tmp_path / "b"])
 
 
+def test_two_ranks_on_one_gpu_are_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", ROWS)
+    places: list[dict[str, Any]] = [{"rank": rank, "host": f"h{rank // 4}", "gpu": rank % 4} for rank in range(8)]
+    places[6]["gpu"] = 1
+    (folder / "job.json").write_text(json.dumps({"ranks": places}))
+    with pytest.raises(InputError, match=r"run/job.json: ranks 5 and 6 are both on GPU 1 of host h1; leave out"):
+        load([folder])
+    places[6]["gpu"] = None
+    (folder / "job.json").write_text(json.dumps({"ranks": places}))
+    assert load([folder]).job.gpu(5).device == "gpu:h1/1"
+
+
 def test_a_job_file_without_a_layout_leaves_it_to_be_inferred(tmp_path: Path) -> None:
     folder = written(tmp_path / "run", ROWS)
     (folder / "job.json").write_text(json.dumps(replace(described(), layout=None).to_row()))
