@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from producers.importers.about import About, described
 from producers.importers.columns import COLUMNS, SCHEMA, check, conform
-from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks
+from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks, unrotated
 from producers.importers.megatrace_calls import number
 from producers.importers.megatrace_fault import CUT_TAILS, LINE, MOST_CHARACTERS, OPS, find_fault
 from schemas.errors import ImpossibleValue, InputError
@@ -58,7 +58,7 @@ class Megatrace:
 
     def matches(self, path: Path) -> bool:
         """Whether a file is of this format, by its name and its first line."""
-        return path.name.endswith((".log", ".log.gz")) and self.begins(path)
+        return unrotated(path).endswith((".log", ".log.gz")) and self.begins(path)
 
     def begins(self, path: Path) -> bool:
         """Whether one of the first lines is one of this format."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from diagnosis.job import Job, Layout
 from producers.importers import parquet
 from producers.importers.about import About, about
 from producers.importers.files import Limits
-from producers.importers.formats import recognise
+from producers.importers.formats import Recognised, recognise
 from producers.importers.job_of_rows import (
     complete_job,
     described_folder,
@@ -94,8 +94,17 @@ def load(
         duplicates=said.duplicates + tidied.duplicates,
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
-        gone=tuple(said.gone),
+        gone=(*said.gone, *_left(recognised)),
     )
+
+
+def _left(recognised: Recognised) -> Iterator[str]:
+    """What is said of files that are not read though they begin as those that are."""
+    if recognised.left:
+        first, *others = recognised.left
+        more = f" (and {len(others)} more)" if others else ""
+        of = recognised.format
+        yield f"{first}{more}: not read: begins like {of.name}, but is none by its name ({of.what})"
 
 
 def write(recording: Recording, path: Path) -> None:

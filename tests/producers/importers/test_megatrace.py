@@ -102,11 +102,13 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
     written(tmp_path, line())
     written(tmp_path, "2026-01-01 starting", name="train.log")
+    written(tmp_path, "2026-01-01 starting", name="train.log.1")
     written(tmp_path, line(rank=1), name="other_name.log.gz")
+    written(tmp_path, line(rank=1), name="other_name.log.1")
     found = recognise([tmp_path])
     assert (found.format.name, [file.name for file in found.files]) == (
         "megatrace",
-        ["other_name.log.gz", "rank_0.log"],
+        ["other_name.log.1", "other_name.log.gz", "rank_0.log"],
     )
     with pytest.raises(InputError, match=r"train\.log: no telemetry in a known format"):
         recognise([tmp_path / "train.log"])

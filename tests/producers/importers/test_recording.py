@@ -1,5 +1,6 @@
 """A recording as a whole: order, duplicates, losses, labels, and the job that it tells of."""
 
+import gzip
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -66,6 +67,20 @@ def test_many_files_are_one_recording(tmp_path: Path) -> None:
     assert both.table.num_rows == len(ROWS)
     single = load([tmp_path / "h0" / "log.jsonl"])
     assert single.job.job == "h0"
+
+
+def test_rotated_logs_are_part_of_it_and_others_are_told(tmp_path: Path) -> None:
+    half = len(ROWS) // 2
+    folder = written(tmp_path / "run", ROWS[half:])
+    (folder / "all.jsonl.1.gz").write_bytes(
+        gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS[:half]).encode())
+    )
+    written(folder, ROWS[:3], "all.jsonl.old")
+    written(folder, ROWS[:3], "all.jsonl.older")
+    recording = load([folder])
+    assert recording.table.to_pylist() == load([written(tmp_path / "whole", ROWS)]).table.to_pylist()
+    [gone] = recording.gone
+    assert gone.startswith(f"{folder / 'all.jsonl.old'} (and 1 more): not read: begins like jsonl, but is none by its")
 
 
 def test_rows_that_came_twice_are_dropped_and_counted(tmp_path: Path) -> None:
