@@ -98,6 +98,31 @@ def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
         load([written(tmp_path / "run", ROWS + without(again, "call_order"))])
 
 
+def later(after_ns: int, first: int = 0) -> list[dict[str, Any]]:
+    """The same run once more from an iteration on, with other communicators."""
+    known = without(ROWS, "call_order", "position", "start_ns", "end_ns", "seq")
+    return [
+        {**row, "communicator": f"new {row['communicator']}", "call_ns": row["call_ns"] + after_ns}
+        for row in known
+        if row["iteration"] >= first
+    ]
+
+
+@pytest.mark.parametrize("unknown", ["iteration", "seq"])
+def test_a_run_of_other_communicators_is_another_one(tmp_path: Path, unknown: str) -> None:
+    """A day later, or as iterations begin anew."""
+    again = without(later(90_000 * 10**9 if unknown == "iteration" else 10**10), unknown)
+    with pytest.raises(
+        InputError, match=r"run: rank 0 uses none of its communicators after .*: are these the files of"
+    ):
+        load([written(tmp_path / "run", without(ROWS, unknown) + again)])
+
+
+def test_a_job_that_was_resumed_from_a_checkpoint_is_one_run(tmp_path: Path) -> None:
+    table = load([written(tmp_path / "run", ROWS + later(10**10, first=2))]).table
+    assert table.num_rows == len(ROWS) + len(later(0, first=2))
+
+
 def test_lost_lines_are_holes_in_the_numbering(tmp_path: Path) -> None:
     kept = [row for i, row in enumerate(ROWS) if row["iteration"] != 1 or i % 10 != 5]
     recording = load([written(tmp_path / "run", kept)])
