@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Job, Layout
@@ -22,6 +23,7 @@ from producers.importers.job_of_rows import (
     recording_name,
 )
 from producers.importers.tidy import tidy
+from producers.importers.units import mistaken_unit
 from producers.importers.unnamed import complete, name_streams
 from schemas.catalogue import COMM_OPS
 from schemas.errors import InputError
@@ -69,8 +71,9 @@ def load(
 
     Raises ``InputError`` that says what is wrong, where, and what to do.
     """
+    limits = limits or Limits()
     recognised = recognise(paths, format_name)
-    raw = recognised.format.read(recognised.files, limits or Limits())
+    raw = recognised.format.read(recognised.files, limits)
     if not raw.num_rows:
         raise InputError(f"{paths[0]}: holds no operator; is it the folder of the run, and had logging begun?")
     folder = described_folder(recognised.files)
@@ -80,6 +83,7 @@ def load(
         described = recorded_job(folder, name) if said.job is None else job_of_row(said.job)
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
+        _require_ns(tidied.table, recognised, limits)
         given = layout or (None if described is None else described.layout)
         completed = complete(tidied.table, given, ends_with, said.iterations_source)
         rows = completed.labelled.table
@@ -96,6 +100,18 @@ def load(
         files=recognised.files,
         gone=(*said.gone, *_left(recognised)),
     )
+
+
+def _require_ns(table: pa.Table, recognised: Recognised, limits: Limits) -> None:
+    """Raise ``InputError`` that names the file where times are in another unit; the files are read again for that."""
+    if (mistaken := mistaken_unit(table)) is None:
+        return
+    for file in recognised.files:
+        rows = recognised.format.read((file,), limits)
+        at_fault = (pc.field("rank") == mistaken.rank) & (pc.field("call_ns") == mistaken.call_ns)
+        if rows.filter(at_fault).num_rows:
+            told = f"field call_ns of rank {mistaken.rank} is {mistaken.call_ns}, {mistaken.why}; give nanoseconds"
+            raise InputError(f"{file}: {told}")
 
 
 def _left(recognised: Recognised) -> Iterator[str]:

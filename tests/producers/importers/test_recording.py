@@ -123,6 +123,31 @@ def test_a_job_that_was_resumed_from_a_checkpoint_is_one_run(tmp_path: Path) -> 
     assert table.num_rows == len(ROWS) + len(later(0, first=2))
 
 
+TIMES = ("call_ns", "start_ns", "end_ns")
+
+
+@pytest.mark.parametrize(("unit", "ns"), [("microseconds", 10**3), ("milliseconds", 10**6), ("seconds", 10**9)])
+def test_times_in_another_unit_are_refused(tmp_path: Path, unit: str, ns: int) -> None:
+    began = min(row["call_ns"] for row in ROWS)
+    faster = [{**row, **{name: began + (row[name] - began) // 5 for name in TIMES if row[name]}} for row in ROWS]
+    folder = tmp_path / "run"
+    for rank in range(8):
+        rows = [row for row in faster if row["rank"] == rank]
+        wrong = [{**row, **{name: row[name] // ns for name in TIMES if row[name]}} for row in rows]
+        written(folder, wrong if rank == 3 else rows, f"rank{rank}.jsonl")
+    told = rf"run/rank3\.jsonl: field call_ns of rank 3 is {began // ns}[0-9]*, {unit} since the epoch, it seems"
+    with pytest.raises(InputError, match=told):
+        load([folder])
+
+
+@pytest.mark.parametrize("up_s", [0.8, 30 * 60, 20 * 86_400])
+def test_clocks_may_count_from_the_start_of_the_host(tmp_path: Path, up_s: float) -> None:
+    """So far as microseconds, milliseconds and seconds since the epoch are in 1995, 2027 and 2024."""
+    back = min(row["call_ns"] for row in ROWS) - int(up_s * 1e9)
+    rows = [{**row, **{name: row[name] - back for name in TIMES if row[name]}} for row in ROWS]
+    assert load([written(tmp_path / "run", rows)]).table.num_rows == len(ROWS)
+
+
 def test_lost_lines_are_holes_in_the_numbering(tmp_path: Path) -> None:
     kept = [row for i, row in enumerate(ROWS) if row["iteration"] != 1 or i % 10 != 5]
     recording = load([written(tmp_path / "run", kept)])
