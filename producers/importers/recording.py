@@ -22,7 +22,7 @@ from producers.importers.job_of_rows import (
     recorded_job,
     recording_name,
 )
-from producers.importers.tidy import tidy
+from producers.importers.tidy import Tidied, tidy
 from producers.importers.units import mistaken_unit
 from producers.importers.unnamed import complete, name_streams
 from schemas.catalogue import COMM_OPS
@@ -90,6 +90,8 @@ def load(
         job = complete_job(rows, name, described, layout, completed.layout, completed.members)
     except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error
+    given_numbers = completed.labelled.iterations_source == "given" and not said.iterations_source
+    unrecorded = _unrecorded(tidied) if given_numbers else ()
     counted = 0 if said.iterations_source else tidied.lost_lines + completed.lost_lines  # else it is in what is said
     return Recording(
         job=job,
@@ -98,7 +100,7 @@ def load(
         duplicates=said.duplicates + tidied.duplicates,
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
-        gone=(*said.gone, *_left(recognised)),
+        gone=(*said.gone, *unrecorded, *_left(recognised)),
     )
 
 
@@ -112,6 +114,16 @@ def _require_ns(table: pa.Table, recognised: Recognised, limits: Limits) -> None
         if rows.filter(at_fault).num_rows:
             told = f"field call_ns of rank {mistaken.rank} is {mistaken.call_ns}, {mistaken.why}; give nanoseconds"
             raise InputError(f"{file}: {told}")
+
+
+def _unrecorded(tidied: Tidied) -> Iterator[str]:
+    """What is said of iterations between those that were recorded."""
+    if tidied.numbering.sampled:
+        every = f"one iteration in {tidied.numbering.step} was recorded, as far as their numbers and seq tell"
+        if tidied.table.column("end_ns").null_count < tidied.table.num_rows:
+            yield f"{every}: each is taken to last until its last operator ends"
+        else:
+            yield f"{every}, and no ends of operators: how long an iteration took is not known"
 
 
 def _left(recognised: Recognised) -> Iterator[str]:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from diagnosis.arrays import Ints
 from diagnosis.columns import codes, integers
+from producers.numbering import Numbering, numbering
 
 _DAY_NS = 86_400 * 10**9
 _NO_ITERATION = np.iinfo(np.int64).max
@@ -17,11 +18,14 @@ _NO_ITERATION = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Tidied:
-    """Rows sorted by rank and call order; ``duplicates`` were dropped, ``lost_lines`` are holes in the numbering."""
+    """Rows sorted by rank and call order; ``duplicates`` were dropped, ``lost_lines`` are holes in the sequence
+    numbers, but for those of iterations that were not recorded. ``numbering`` is that of iterations.
+    """
 
     table: pa.Table
     duplicates: int
     lost_lines: int
+    numbering: Numbering
 
 
 def tidy(table: pa.Table) -> Tidied:
@@ -38,6 +42,8 @@ def tidy(table: pa.Table) -> Tidied:
     seq = integers(table, "seq")
     order = np.argsort(pair, kind="stable")
     _refuse_later_run(table, pair, order)
+    iteration = integers(table, "iteration")
+    numbered = numbering(pair, seq, iteration)
     order = order[seq[order] >= 0]
     same_pair = np.diff(pair[order]) == 0
     step = np.diff(seq[order])
@@ -52,8 +58,10 @@ def tidy(table: pa.Table) -> Tidied:
         keep[order[1:][again]] = False
         table = table.filter(pa.array(keep))
         duplicates = int(again.sum())
-    lost = int((step[same_pair & (step > 1)] - 1).sum())
-    return Tidied(table.combine_chunks(), duplicates, lost)
+    hole = same_pair & (step > 1)
+    if numbered.sampled:
+        hole &= np.diff(iteration[order]) == 0
+    return Tidied(table.combine_chunks(), duplicates, int((step[hole] - 1).sum()), numbered)
 
 
 def _pairs(table: pa.Table) -> Ints:

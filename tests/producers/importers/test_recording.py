@@ -154,6 +154,19 @@ def test_lost_lines_are_holes_in_the_numbering(tmp_path: Path) -> None:
     assert recording.lost_lines == len(ROWS) - len(kept)
 
 
+def test_iterations_that_nobody_recorded_are_no_lost_lines(tmp_path: Path) -> None:
+    whole = [row for row in Training(iterations=8).table().to_pylist() if row["iteration"] % 3 == 0]
+    kept = [row for row in whole if (row["rank"], row["communicator"], row["seq"] % 16) != (0, "tp0", 5)]
+    recording = load([written(tmp_path / "run", kept)])
+    assert recording.lost_lines == len(whole) - len(kept) == 3
+    [told] = recording.gone
+    assert told.startswith("one iteration in 3 was recorded, as far as their numbers and seq tell: each is taken to")
+    [told] = load([written(tmp_path / "calls", without(kept, "start_ns", "end_ns"))]).gone
+    assert told.endswith("and no ends of operators: how long an iteration took is not known")
+    tens = [{**row, "iteration": 10 * row["iteration"]} for row in ROWS]
+    assert load([written(tmp_path / "tens", tens)]).gone == ()
+
+
 def test_positions_are_not_shifted_by_lost_lines(tmp_path: Path) -> None:
     whole = load([written(tmp_path / "whole", ROWS)]).table.to_pylist()
     kept = [row for i, row in enumerate(ROWS) if i % 97 != 5]
