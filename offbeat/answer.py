@@ -232,6 +232,8 @@ def _few_iterations_note(gathered: Gathered, regular_before: int | None, *, nobo
     if regular_before is None:
         return "too few iterations to tell whether anything is wrong: NICs showed no two whole ones"
     judged, count = len(gathered.judged), len(gathered.durations_ns)
+    if count and all(duration_ns is None for duration_ns in gathered.durations_ns.values()):
+        return "nothing can be told: of no iteration is it known how long it took"
     if judged < regular_before:
         return (
             f"too few iterations to tell whether anything is wrong: {judged} of {count} could be judged; "

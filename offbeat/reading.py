@@ -13,7 +13,7 @@ from offbeat import terminal
 from producers.importers import kept, traffic, traffic_job
 from producers.importers.files import expand
 from producers.importers.formats import FORMATS
-from producers.importers.job_of_rows import described_folder, read_job_file, recording_name
+from producers.importers.job_of_rows import described_folder, recorded_job, recording_name
 from producers.importers.recording import Recording, load
 from producers.importers.traffic import Traffic
 from schemas.errors import InputError
@@ -93,7 +93,7 @@ def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) ->
         sent = traffic.load(paths)
         folder = described_folder([file for file in expand(paths) if traffic.holds_any(file)])
         name = recording_name(folder)
-        beside = read_job_file(folder, name)
+        beside = recorded_job(folder, name)
         described = beside if recording is None else _with(recording.job, beside)
         job, placed = traffic_job.complete(sent, name, described, reading.layout)
     not_read = (f"{told}; those of hosts are named host=NAME" for path in paths if (told := _not_read(path)))

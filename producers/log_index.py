@@ -13,6 +13,7 @@ from diagnosis.arrays import Ints
 from diagnosis.columns import codes, integers
 from diagnosis.positions import Positions, operator_positions
 from producers.late_waits import without_late_waits
+from producers.numbering import numbering
 
 Bools = NDArray[np.bool_]
 
@@ -38,9 +39,9 @@ class Blocks:
     """One entry a rank and iteration that has rows, sorted so: the rows ``first`` to ``last`` (excluded).
 
     ``start_ns`` is the first call. ``end_ns`` is the rank's first call of the next iteration, for a rank's last
-    iteration the last end; -1 where that is not known: a gap hides the first call of either iteration, the last
-    iteration is not whole, or ends were not logged. ``latest_ns`` is the latest time that its rows tell of, ``lost``
-    the number of rows that are known to be missing.
+    iteration, and where the one after each was not recorded, the last end; -1 where that is not known: a gap hides the
+    first call of either iteration, the last iteration is not whole, or ends were not logged. ``latest_ns`` is the
+    latest time that its rows tell of, ``lost`` the number of rows that are known to be missing.
     """
 
     rank: Ints
@@ -70,7 +71,10 @@ class LogIndex:
         self._rank, self._iteration = integers(table, "rank"), integers(table, "iteration")
         self.communicator, self.communicators = codes(table, "communicator")
         self.seq = integers(table, "seq")
-        positions = operator_positions(self._rank, self.communicator, self.seq, self._iteration)
+        self._pair: Ints = self._rank * max(len(self.communicators), 1) + self.communicator
+        self._numbering = numbering(self._pair, self.seq, self._iteration)
+        self._ordinal = self._numbering.ordinals(self._iteration)
+        positions = operator_positions(self._rank, self.communicator, self.seq, self._ordinal)
         at = table.schema.get_field_index("position")
         self.table = self.table.set_column(at, table.schema.field(at), pa.array(positions.position))
         self.blocks = self._blocks(positions)
@@ -86,10 +90,11 @@ class LogIndex:
     @cached_property
     def holes(self) -> Holes:
         """What is missing between rows of one rank and communicator."""
-        pair = self._rank * max(len(self.communicators), 1) + self.communicator
-        order = np.lexsort((self.seq, pair))
+        order = np.lexsort((self.seq, self._pair))
         order = order[self.seq[order] >= 0]
-        gap = (np.diff(pair[order]) == 0) & (np.diff(self.seq[order]) > 1)
+        gap = (np.diff(self._pair[order]) == 0) & (np.diff(self.seq[order]) > 1)
+        if self._numbering.sampled:
+            gap &= np.diff(self._iteration[order]) == 0
         before, after = order[:-1][gap], order[1:][gap]
         return Holes(
             rank=self._rank[before],
@@ -106,15 +111,16 @@ class LogIndex:
         new[1:] = (np.diff(self._rank) != 0) | (np.diff(self._iteration) != 0)
         first = np.flatnonzero(new)
         last = np.append(first[1:], rows)
-        rank, iteration = self._rank[first], self._iteration[first]
+        rank, iteration, ordinal = self._rank[first], self._iteration[first], self._ordinal[first]
         block = np.cumsum(new) - 1
         lost = np.zeros(len(first), dtype=np.int64)
-        of_group = _block_of(rank, iteration, positions.rank, positions.iteration)
+        of_group = _block_of(rank, ordinal, positions.rank, positions.iteration)
         np.add.at(lost, of_group, positions.lost)
         start = integers(self.table, "call_ns")[first]
         known = self._first_call_known(first, block, positions.position)
-        follows = np.append((np.diff(rank) == 0) & (np.diff(iteration) == 1), False)
+        follows = np.append((np.diff(rank) == 0) & (np.diff(ordinal) == 1), False)
         final = np.append(np.diff(rank) != 0, True) if rows else np.zeros(0, dtype=np.bool_)
+        final |= self._numbering.sampled
         end = np.where(follows & np.roll(known, -1), np.roll(start, -1), -1)
         end = np.where(final, self._last_end(block, final, last - first + lost, rank), end)
         end = np.where(known & (end >= start), end, -1)

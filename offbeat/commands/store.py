@@ -101,14 +101,17 @@ def rank(
         ranking = RankingSettings(alpha, epsilon, prior, decay, coverage, top)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    since, until = _utc(since), _utc(until)
     if since is not None and until is not None and until <= since:
         raise typer.BadParameter("there is nothing between --since and --until")
     with wiring.opened(settings_with(data_dir=data_dir).store, existing=True) as opened:
-        rows = tables.device_ranking(opened, ranking, job, _utc(since), _utc(until))
+        rows = tables.device_ranking(opened, ranking, job, since, until)
         if job is not None and not rows.num_rows and not tables.knows(opened, job):
             raise StoreError(
                 f"nothing is stored of job {job!r}; see `offbeat sql 'SELECT DISTINCT job FROM iterations'`"
             )
+    if not rows.num_rows and since is not None and since > datetime.now(UTC):
+        raise typer.BadParameter(f"--since is {since:%Y-%m-%d %H:%M} UTC, which is yet to come")
     tables.print_rows(rows, "json" if as_json else "table")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from schemas.errors import InputError
 _THREADS = min(4, os.cpu_count() or 1)
 
 _HEAD_BYTES = 4096
+_ROTATED = re.compile(r"([.-][0-9]+)+(?=(\.gz)?$)")
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 Work = TypeVar("Work")
@@ -80,6 +82,13 @@ def in_order(work: Callable[[Work], Result], blocks: Iterable[Work]) -> Iterator
                 future.cancel()
 
 
+def unrotated(path: Path) -> str:
+    """A file's name without what rotation put behind it: of ``rank5.log.1`` and ``rank5.log-20261127`` the name is
+    ``rank5.log``, of ``rank5.log.2.gz`` it is ``rank5.log.gz``.
+    """
+    return _ROTATED.sub("", path.name)
+
+
 def first_lines(path: Path, limits: Limits | None = None) -> list[str]:
     """The first lines of a file that say something, to tell its format by; none where it cannot be read."""
     limits = limits or Limits()
@@ -122,7 +131,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         self.cut = False
         self._path = path
-        self._file = gzip.GzipFile(path) if path.suffix == ".gz" else path.open("rb")
+        self._file = gzip.GzipFile(path) if unrotated(path).endswith(".gz") else path.open("rb")
 
     def __enter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -43,10 +43,13 @@ FORMATS: dict[str, Format] = {format_.name: format_ for format_ in (JsonLines(),
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """Files of one recording and the format that reads them."""
+    """Files of one recording and the format that reads them; what lies beside them and begins like it, but is none of
+    it by its name, is ``left`` alone.
+    """
 
     format: Format
     files: tuple[Path, ...]
+    left: tuple[Path, ...] = ()
 
 
 _ONE = "name the files of one recording"
@@ -92,7 +95,9 @@ def recognise(paths: Sequence[Path], name: str | None = None) -> Recognised:
         if not any(folder in file.parents for file in recognised.files):
             others = f"{recognised.format.name}, as which {recognised.files[0]} is read"
             raise InputError(f"{folder}: holds no {others}; {_ONE}")
-    return recognised
+    read = set(recognised.files)
+    beside = (file for file in found if file not in read and not any(of.matches(file) for of in TRAFFIC.values()))
+    return replace(recognised, left=tuple(file for file in beside if recognised.format.begins(file)))
 
 
 def _check(named: Format, files: Sequence[Path]) -> None:

@@ -52,6 +52,23 @@ def read_job_file(folder: Path, named: str | None = None) -> Job | None:
         raise InputError(f"{path}: {error}") from error
 
 
+def recorded_job(folder: Path, name: str) -> Job | None:
+    """The job that is described beside a recording that is called ``name`` otherwise; raises ``InputError``.
+
+    Each rank has a GPU of its own: ranks that were given one GPU of a host would be taken for one device. (What agents
+    describe is not asked for that: where each process sees its GPU alone, all of them may tell index 0.)
+    """
+    job = read_job_file(folder, name)
+    ranks: dict[tuple[str, int], int] = {}
+    for place in () if job is None else job.places:
+        if place.host is not None and place.gpu is not None:
+            other = ranks.setdefault((place.host, place.gpu), place.rank)
+            if other != place.rank:
+                both = f"ranks {other} and {place.rank} are both on GPU {place.gpu} of host {place.host}"
+                raise InputError(f"{folder / JOB_FILE}: {both}; leave out what is not known")
+    return job
+
+
 def recording_name(folder: Path) -> str:
     """What a recording is called where nothing names its job."""
     return folder.name or "recording"

@@ -15,7 +15,7 @@ import pyarrow.json as pj
 
 from producers.importers.about import About, described
 from producers.importers.columns import ALIASES, COLUMNS, SCHEMA, check, conform, plain
-from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks
+from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks, unrotated
 from producers.importers.json_fault import find_fault
 from schemas.errors import ImpossibleValue, InputError
 
@@ -40,8 +40,9 @@ class JsonLines:
 
     def matches(self, path: Path) -> bool:
         """Whether a file's name is one of this format, and not one of another topic's rows."""
-        kind = path.name.removesuffix(".gz").removesuffix(".jsonl").rpartition(".")[2]
-        return path.name.endswith((".jsonl", ".jsonl.gz")) and kind not in OTHER_TOPICS
+        name = unrotated(path)
+        kind = name.removesuffix(".gz").removesuffix(".jsonl").rpartition(".")[2]
+        return name.endswith((".jsonl", ".jsonl.gz")) and kind not in OTHER_TOPICS
 
     def begins(self, path: Path) -> bool:
         """Whether the first line is an object that names an operator."""

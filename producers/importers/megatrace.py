@@ -12,7 +12,8 @@ written over silently: what jumps in opCount and save_count show to be gone is c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 
 from producers.importers.about import About, described
 from producers.importers.columns import COLUMNS, SCHEMA, check, conform
-from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks
+from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks, unrotated
 from producers.importers.megatrace_calls import number
 from producers.importers.megatrace_fault import CUT_TAILS, LINE, MOST_CHARACTERS, OPS, find_fault
 from schemas.errors import ImpossibleValue, InputError
@@ -43,6 +44,9 @@ RAW = pa.schema(
 """What lines say. ``cut``: the line may end within its last field."""
 
 
+_NS_DIGITS = 9
+"""Digits of a number of nanoseconds below a second."""
+
 _BOUNDED = ("rank", "count", "call_ns")
 
 
@@ -54,7 +58,7 @@ class Megatrace:
 
     def matches(self, path: Path) -> bool:
         """Whether a file is of this format, by its name and its first line."""
-        return path.name.endswith((".log", ".log.gz")) and self.begins(path)
+        return unrotated(path).endswith((".log", ".log.gz")) and self.begins(path)
 
     def begins(self, path: Path) -> bool:
         """Whether one of the first lines is one of this format."""
@@ -65,10 +69,13 @@ class Megatrace:
 
         Raises ``InputError`` that names file, line and field.
         """
-        tables, partial, cut = [RAW.empty_table()], 0, list[str]()
-        for table, ends_within in in_order(_columns_of, line_blocks(files, limits, cut)):
-            tables.append(table)
-            partial += ends_within
+        blocks, cut = list[_Lines](), list[str]()
+        digits: dict[Path, set[int]] = {path: set() for path in files}
+        for block in in_order(_columns_of, line_blocks(files, limits, cut)):
+            blocks.append(block)
+            digits[block.path] |= block.digits
+        partial = sum(block.ends_within for block in blocks)
+        tables = [RAW.empty_table(), *(_in_ns(block.table, digits[block.path]) for block in blocks)]
         lines = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         try:
             calls = number(lines)
@@ -80,10 +87,35 @@ class Megatrace:
         return described(pa.Table.from_batches([batch], SCHEMA), what)
 
 
-def _columns_of(block: Block) -> tuple[pa.Table, bool]:
-    """The block's lines, and whether it ends within one: the file was still written, or its writer died."""
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A block's lines, how many digits their times have after the point, and whether the block ends within a line: the
+    file was still written, or its writer died.
+    """
+
+    path: Path
+    table: pa.Table
+    digits: frozenset[int]
+    ends_within: bool
+
+
+def _in_ns(table: pa.Table, digits: Collection[int]) -> pa.Table:
+    """The lines of a file whose times have so many digits after the point. These count nanoseconds; but where all are
+    equally many and fewer than nine, which no count that is not padded keeps to, they are a decimal fraction.
+    """
+    if len(digits) != 1 or _NS_DIGITS in digits:
+        return table
+    [alike] = digits
+    call_ns = table.column("call_ns")
+    count = pc.subtract(call_ns, pc.multiply(pc.divide(call_ns, 10**_NS_DIGITS), 10**_NS_DIGITS))
+    scaled = pc.add(call_ns, pc.multiply(count, 10 ** (_NS_DIGITS - alike) - 1))
+    return table.set_column(table.schema.get_field_index("call_ns"), "call_ns", scaled)
+
+
+def _columns_of(block: Block) -> _Lines:
+    """The fields of a block's lines; raises ``InputError``."""
     if block.torn:
-        return RAW.empty_table(), True
+        return _Lines(block.path, RAW.empty_table(), frozenset(), True)
     try:
         text = block.data.decode()
         lines = text.split("\n")
@@ -92,7 +124,8 @@ def _columns_of(block: Block) -> tuple[pa.Table, bool]:
         long = pc.greater_equal(pc.utf8_length(given), MOST_CHARACTERS)
         trimmed = pc.if_else(long, given, pc.utf8_trim_whitespace(given))
         held = pc.greater(pc.binary_length(trimmed), 0)
-        return _parsed(trimmed.filter(held), long.filter(held)), ends_within
+        table, digits = _parsed(trimmed.filter(held), long.filter(held))
+        return _Lines(block.path, table, digits, ends_within)
     except (UnicodeDecodeError, pa.ArrowException, ImpossibleValue) as error:
         raise InputError(find_fault(block) or f"{block.path}: near line {block.line}: {error}") from error
 
@@ -106,8 +139,8 @@ def _is_whole(last: str, before: str) -> bool:
     return bool(own[field]) and len(own[field]) >= len(other[field])
 
 
-def _parsed(lines: pa.Array, long: pa.Array) -> pa.Table:
-    """The fields of lines; ``long``: which ones may be cut."""
+def _parsed(lines: pa.Array, long: pa.Array) -> tuple[pa.Table, frozenset[int]]:
+    """The fields of lines, and how many digits their times have; ``long``: which ones may be cut."""
     fields = pc.extract_regex(lines, LINE.pattern)
     if fields.null_count:
         raise ImpossibleValue("a line that is none of the format")
@@ -130,7 +163,7 @@ def _parsed(lines: pa.Array, long: pa.Array) -> pa.Table:
         "op": pa.DictionaryArray.from_arrays(functions.indices, [OPS[name] for name in names]),
         "count": fields.field("count").cast(pa.int64()),
         "stream": fields.field("stream").dictionary_encode(),
-        "call_ns": pc.add_checked(pc.multiply_checked(seconds, 1_000_000_000), nanoseconds),
+        "call_ns": pc.add_checked(pc.multiply_checked(seconds, 10**_NS_DIGITS), nanoseconds),
         "op_count": text("op_count").cast(pa.int64()),
         "hash": text("hash").dictionary_encode(),
         "save_count": text("save_count").cast(pa.int64()),
@@ -140,4 +173,5 @@ def _parsed(lines: pa.Array, long: pa.Array) -> pa.Table:
     for column in COLUMNS:
         if column.name in _BOUNDED:
             column.check(columns[column.name], column.name)
-    return pa.table(columns, schema=RAW)
+    digits = pc.unique(pc.utf8_length(fields.field("nanoseconds")))
+    return pa.table(columns, schema=RAW), frozenset(digits.to_pylist())

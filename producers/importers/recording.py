@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Job, Layout
 from producers.importers import parquet
 from producers.importers.about import About, about
 from producers.importers.files import Limits
-from producers.importers.formats import recognise
+from producers.importers.formats import Recognised, recognise
 from producers.importers.job_of_rows import (
     complete_job,
     described_folder,
     job_of_row,
-    read_job_file,
+    recorded_job,
     recording_name,
 )
-from producers.importers.tidy import tidy
+from producers.importers.tidy import Tidied, tidy
+from producers.importers.units import mistaken_unit
 from producers.importers.unnamed import complete, name_streams
 from schemas.catalogue import COMM_OPS
 from schemas.errors import InputError
@@ -69,23 +71,27 @@ def load(
 
     Raises ``InputError`` that says what is wrong, where, and what to do.
     """
+    limits = limits or Limits()
     recognised = recognise(paths, format_name)
-    raw = recognised.format.read(recognised.files, limits or Limits())
+    raw = recognised.format.read(recognised.files, limits)
     if not raw.num_rows:
         raise InputError(f"{paths[0]}: holds no operator; is it the folder of the run, and had logging begun?")
     folder = described_folder(recognised.files)
     name = recording_name(folder)
     try:
         said = about(raw.schema)
-        described = read_job_file(folder, name) if said.job is None else job_of_row(said.job)
+        described = recorded_job(folder, name) if said.job is None else job_of_row(said.job)
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
+        _require_ns(tidied.table, recognised, limits)
         given = layout or (None if described is None else described.layout)
         completed = complete(tidied.table, given, ends_with, said.iterations_source)
         rows = completed.labelled.table
         job = complete_job(rows, name, described, layout, completed.layout, completed.members)
     except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error
+    given_numbers = completed.labelled.iterations_source == "given" and not said.iterations_source
+    unrecorded = _unrecorded(tidied) if given_numbers else ()
     counted = 0 if said.iterations_source else tidied.lost_lines + completed.lost_lines  # else it is in what is said
     return Recording(
         job=job,
@@ -94,8 +100,39 @@ def load(
         duplicates=said.duplicates + tidied.duplicates,
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
-        gone=tuple(said.gone),
+        gone=(*said.gone, *unrecorded, *_left(recognised)),
     )
+
+
+def _require_ns(table: pa.Table, recognised: Recognised, limits: Limits) -> None:
+    """Raise ``InputError`` that names the file where times are in another unit; the files are read again for that."""
+    if (mistaken := mistaken_unit(table)) is None:
+        return
+    for file in recognised.files:
+        rows = recognised.format.read((file,), limits)
+        at_fault = (pc.field("rank") == mistaken.rank) & (pc.field("call_ns") == mistaken.call_ns)
+        if rows.filter(at_fault).num_rows:
+            told = f"field call_ns of rank {mistaken.rank} is {mistaken.call_ns}, {mistaken.why}; give nanoseconds"
+            raise InputError(f"{file}: {told}")
+
+
+def _unrecorded(tidied: Tidied) -> Iterator[str]:
+    """What is said of iterations between those that were recorded."""
+    if tidied.numbering.sampled:
+        every = f"one iteration in {tidied.numbering.step} was recorded, as far as their numbers and seq tell"
+        if tidied.table.column("end_ns").null_count < tidied.table.num_rows:
+            yield f"{every}: each is taken to last until its last operator ends"
+        else:
+            yield f"{every}, and no ends of operators: how long an iteration took is not known"
+
+
+def _left(recognised: Recognised) -> Iterator[str]:
+    """What is said of files that are not read though they begin as those that are."""
+    if recognised.left:
+        first, *others = recognised.left
+        more = f" (and {len(others)} more)" if others else ""
+        of = recognised.format
+        yield f"{first}{more}: not read: begins like {of.name}, but is none by its name ({of.what})"
 
 
 def write(recording: Recording, path: Path) -> None:

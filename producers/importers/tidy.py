@@ -10,15 +10,22 @@ import pyarrow.compute as pc
 
 from diagnosis.arrays import Ints
 from diagnosis.columns import codes, integers
+from producers.numbering import Numbering, numbering
+
+_DAY_NS = 86_400 * 10**9
+_NO_ITERATION = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
 class Tidied:
-    """Rows sorted by rank and call order; ``duplicates`` were dropped, ``lost_lines`` are holes in the numbering."""
+    """Rows sorted by rank and call order; ``duplicates`` were dropped, ``lost_lines`` are holes in the sequence
+    numbers, but for those of iterations that were not recorded. ``numbering`` is that of iterations.
+    """
 
     table: pa.Table
     duplicates: int
     lost_lines: int
+    numbering: Numbering
 
 
 def tidy(table: pa.Table) -> Tidied:
@@ -27,13 +34,16 @@ def tidy(table: pa.Table) -> Tidied:
     The call order is the one recorded where every row carries it, else that of the call times, and of the lines
     where those are equal. Rows of one rank, communicator and sequence number are copies of each other where they
     tell of the same call (logs that were collected twice); the copy that knows an end is kept. Otherwise they
-    come from two runs: raises ``ValueError``.
+    come from two runs: raises ``ValueError``, as where a rank begins anew with other communicators.
     """
     recorded = not table.column("call_order").null_count
     table = _sorted(table, integers(table, "rank"), integers(table, "call_order" if recorded else "call_ns"))
     pair = _pairs(table)
     seq = integers(table, "seq")
     order = np.argsort(pair, kind="stable")
+    _refuse_later_run(table, pair, order)
+    iteration = integers(table, "iteration")
+    numbered = numbering(pair, seq, iteration)
     order = order[seq[order] >= 0]
     same_pair = np.diff(pair[order]) == 0
     step = np.diff(seq[order])
@@ -48,8 +58,10 @@ def tidy(table: pa.Table) -> Tidied:
         keep[order[1:][again]] = False
         table = table.filter(pa.array(keep))
         duplicates = int(again.sum())
-    lost = int((step[same_pair & (step > 1)] - 1).sum())
-    return Tidied(table.combine_chunks(), duplicates, lost)
+    hole = same_pair & (step > 1)
+    if numbered.sampled:
+        hole &= np.diff(iteration[order]) == 0
+    return Tidied(table.combine_chunks(), duplicates, int((step[hole] - 1).sum()), numbered)
 
 
 def _pairs(table: pa.Table) -> Ints:
@@ -63,6 +75,32 @@ def _sorted(table: pa.Table, rank: Ints, call: Ints) -> pa.Table:
     if ((step > 0) | ((step == 0) & (later >= 0))).all():
         return table
     return table.take(pa.array(np.lexsort((call, rank)))).combine_chunks()
+
+
+def _refuse_later_run(table: pa.Table, pair: Ints, order: Ints) -> None:
+    """Raise ``ValueError`` where a rank from a time on uses none of its communicators but others alone, and this is a
+    day later, or counts iterations from the first one again. (Resumed from a checkpoint it goes on from a later one.)
+
+    ``order`` sorts the rows by ``pair``.
+    """
+    heads = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    rank, call_ns, iteration = (integers(table, name)[order] for name in ("rank", "call_ns", "iteration"))
+    began, ended = np.minimum.reduceat(call_ns, heads), np.maximum.reduceat(call_ns, heads)
+    lowest = np.minimum.reduceat(np.where(iteration < 0, _NO_ITERATION, iteration), heads)
+    highest = np.maximum.reduceat(iteration, heads)
+    uses = np.stack([rank[heads], began, ended, lowest, highest])[:, np.lexsort((began, rank[heads]))]
+    so_far = (-1, 0, _NO_ITERATION, -1)
+    for of, began_ns, ended_ns, low, high in uses.T.tolist():
+        before, until_ns, least, most = so_far
+        if before != of:
+            so_far = (of, ended_ns, low, high)
+            continue
+        if began_ns > until_ns and (began_ns - until_ns >= _DAY_NS or low <= least < most):
+            raise ValueError(
+                f"rank {of} uses none of its communicators after call_ns {until_ns}, and others from call_ns "
+                f"{began_ns} on: are these the files of two runs? Diagnose each run by itself"
+            )
+        so_far = (of, max(until_ns, ended_ns), min(least, low), max(most, high))
 
 
 def _refuse_other_runs(table: pa.Table, kept: Ints, dropped: Ints) -> None:

@@ -146,6 +146,12 @@ def test_where_too_little_could_be_judged_the_notes_say_so() -> None:
     assert notes(0, 3)[0].startswith("too few iterations to tell whether anything is wrong: 0 of 3 could be judged")
 
 
+def test_where_no_iteration_is_known_to_have_lasted_the_notes_say_so() -> None:
+    unknown = gathered(*(iteration(number, [None], irregular=None) for number in range(20)))
+    [note] = as_json(JOB, unknown, ranks_seen=4, lost_lines=0)["notes"]
+    assert note == "nothing can be told: of no iteration is it known how long it took"
+
+
 def test_where_nobody_could_be_named_the_notes_say_why() -> None:
     slow = "slow at times, and nobody could be named: "
     assert notes(20, irregular=1) == [f"{slow}no search found a culprit"]

@@ -71,6 +71,8 @@ def test_a_window_or_a_job_that_is_not_there_is_said(folder: Path) -> None:
     for until in ("2020-01-01", "2030-01-01"):
         said = refusal(offbeat(*rank, "--since", "2030-01-01", "--until", until))
         assert said.startswith("offbeat rank: Invalid value: there is nothing between --since and --until")
+    said = refusal(offbeat(*rank, "--since", "2199-01-01"))
+    assert said.startswith("offbeat rank: Invalid value: --since is 2199-01-01 00:00 UTC, which is yet to come")
     assert refusal(offbeat(*rank, "--job", "another")).startswith(
         "nothing is stored of job 'another'; see `offbeat sql"
     )

@@ -51,6 +51,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return make
 
 
+LOST = ~((pc.field("rank") == 0) & (pc.field("communicator") == "tp0") & (pc.field("seq") == 2 * 16 + 5))
+"""All but a line of rank 0 amid iteration 2."""
+
+
+def without_seq(table: pa.Table) -> pa.Table:
+    at = table.schema.get_field_index("seq")
+    return table.set_column(at, table.schema.field(at), pa.nulls(table.num_rows, pa.int64()))
+
+
 def keys(rows: pa.Table) -> list[tuple[int, str, int]]:
     columns = (rows.column(name).to_pylist() for name in ("rank", "communicator", "seq"))
     return list(zip(*columns, strict=True))
@@ -81,6 +90,37 @@ def test_stores_of_one_index_advance_in_step() -> None:
         assert one.closed == other.closed
         assert len(one.spans(one.closed).rank) == (0 if one.closed == 2 else 4)
     assert other.ended
+
+
+def renumbered(table: pa.Table, step: int) -> pa.Table:
+    at = table.schema.get_field_index("iteration")
+    numbers = pc.multiply(table.column("iteration"), pa.scalar(step, pa.int32()))
+    return table.set_column(at, table.schema.field(at), numbers)
+
+
+def test_numbers_that_are_left_out_are_no_iterations_that_are_missing() -> None:
+    plain, tens = LogIndex(where(LOST)).blocks, LogIndex(renumbered(where(LOST), 10)).blocks
+    assert tens.iteration.tolist() == (10 * plain.iteration).tolist()
+    for name in ("rank", "first", "last", "start_ns", "end_ns", "lost"):
+        assert getattr(tens, name).tolist() == getattr(plain, name).tolist()
+    assert plain.lost.sum() == 1
+    assert (plain.end_ns >= 0).all()
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_iterations_that_nobody_recorded_are_not_missing(numbered: bool) -> None:
+    table = where(pc.field("iteration").isin([0, 2, 4]))
+    table = table if numbered else without_seq(table)
+    index = LogIndex(table)
+    assert index.blocks.end_ns.tolist() == [
+        pc.max(index.table.column("end_ns").slice(first, last - first)).as_py()
+        for first, last in zip(index.blocks.first, index.blocks.last, strict=True)
+    ]
+    assert index.blocks.lost.sum() == 0
+    made = RecordingStore(JOB, index)
+    while made.advance():
+        pass
+    assert made.rows([0, 1], RowQuery(0, 4)).outcomes == {0: "complete", 1: "complete"}
 
 
 def test_rows_of_ranks_and_iterations(store: Make) -> None:

@@ -29,6 +29,18 @@ def test_a_folder_gives_its_files_of_the_format(folder: Path) -> None:
     assert [file.name for file in found.files] == ["rank0.jsonl", "rank1.jsonl.gz"]
 
 
+def test_rotated_logs_are_read_and_what_else_begins_like_them_is_told(folder: Path) -> None:
+    for name in ("rank1.jsonl.2.gz", "rank2.jsonl-20261127", "rank2.jsonl.gz.1", "h0.op_calls.jsonl.1", "notes.txt.1"):
+        (folder / name).touch()
+    for name in ("rank3.jsonl.old", "rank4.json"):
+        shutil.copy(TESTDATA / "jsonl.good.jsonl", folder / name)
+    shutil.copy(TESTDATA / "megatrace.good.log", folder / "rank_0.txt")
+    found = recognise([folder])
+    rotated = {"rank1.jsonl.2.gz", "rank2.jsonl-20261127", "rank2.jsonl.gz.1"}
+    assert {file.name for file in found.files} == {"rank0.jsonl", "rank1.jsonl.gz", *rotated}
+    assert [file.name for file in found.left] == ["rank3.jsonl.old", "rank4.json"]
+
+
 def test_folders_and_files_go_together_and_count_once(folder: Path) -> None:
     found = recognise([folder, folder / "rank0.jsonl", folder / "deeper"])
     assert [file.name for file in found.files] == ["rank0.jsonl", "rank1.jsonl.gz", "rank2.jsonl"]

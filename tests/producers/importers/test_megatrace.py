@@ -72,6 +72,21 @@ def test_the_fields_of_every_variant_are_read(tmp_path: Path, name: str) -> None
     assert rows[-1]["stream"] == "(nil)"
 
 
+def test_equally_many_digits_below_nine_are_a_decimal_fraction(tmp_path: Path) -> None:
+    def calls(*times: str) -> list[int]:
+        lines = [f"[{time}] [Rank 0] Fun AllReduce Data 4 stream 0xa" for time in times]
+        path = written(tmp_path, *lines)
+        small = [row["call_ns"] for row in read(path, line_bytes=len(lines[0]) + 1)]  # each line a block
+        assert [row["call_ns"] for row in read(path)] == small
+        return small
+
+    micro = ["1755590104.253968", "1755590104.000007", "1755590105.100000"]
+    assert calls(*micro) == [1755590104253968000, 1755590104000007000, 1755590105100000000]
+    assert calls("10.253", "11.004") == [10_253_000_000, 11_004_000_000]
+    assert calls("10.253968145", "10.000000007") == [10_253_968_145, 10_000_000_007]
+    assert calls("10.253968145", "11.7", "12.90") == [10_253_968_145, 11_000_000_007, 12_000_000_090]
+
+
 @pytest.mark.parametrize(("reason", "bad"), BAD)
 def test_a_bad_line_is_refused_with_file_line_and_field(tmp_path: Path, reason: str, bad: str) -> None:
     path = written(tmp_path, line(), line(1), "", bad, line(2))
@@ -87,11 +102,13 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
     written(tmp_path, line())
     written(tmp_path, "2026-01-01 starting", name="train.log")
+    written(tmp_path, "2026-01-01 starting", name="train.log.1")
     written(tmp_path, line(rank=1), name="other_name.log.gz")
+    written(tmp_path, line(rank=1), name="other_name.log.1")
     found = recognise([tmp_path])
     assert (found.format.name, [file.name for file in found.files]) == (
         "megatrace",
-        ["other_name.log.gz", "rank_0.log"],
+        ["other_name.log.1", "other_name.log.gz", "rank_0.log"],
     )
     with pytest.raises(InputError, match=r"train\.log: no telemetry in a known format"):
         recognise([tmp_path / "train.log"])

@@ -1,5 +1,6 @@
 """A recording as a whole: order, duplicates, losses, labels, and the job that it tells of."""
 
+import gzip
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -68,6 +69,20 @@ def test_many_files_are_one_recording(tmp_path: Path) -> None:
     assert single.job.job == "h0"
 
 
+def test_rotated_logs_are_part_of_it_and_others_are_told(tmp_path: Path) -> None:
+    half = len(ROWS) // 2
+    folder = written(tmp_path / "run", ROWS[half:])
+    (folder / "all.jsonl.1.gz").write_bytes(
+        gzip.compress("".join(json.dumps(row) + "\n" for row in ROWS[:half]).encode())
+    )
+    written(folder, ROWS[:3], "all.jsonl.old")
+    written(folder, ROWS[:3], "all.jsonl.older")
+    recording = load([folder])
+    assert recording.table.to_pylist() == load([written(tmp_path / "whole", ROWS)]).table.to_pylist()
+    [gone] = recording.gone
+    assert gone.startswith(f"{folder / 'all.jsonl.old'} (and 1 more): not read: begins like jsonl, but is none by its")
+
+
 def test_rows_that_came_twice_are_dropped_and_counted(tmp_path: Path) -> None:
     early = [{**row, "end_ns": None} for row in ROWS[:50]]
     recording = load([written(tmp_path / "run", early + ROWS + ROWS[10:20])])
@@ -83,10 +98,73 @@ def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
         load([written(tmp_path / "run", ROWS + without(again, "call_order"))])
 
 
+def later(after_ns: int, first: int = 0) -> list[dict[str, Any]]:
+    """The same run once more from an iteration on, with other communicators."""
+    known = without(ROWS, "call_order", "position", "start_ns", "end_ns", "seq")
+    return [
+        {**row, "communicator": f"new {row['communicator']}", "call_ns": row["call_ns"] + after_ns}
+        for row in known
+        if row["iteration"] >= first
+    ]
+
+
+@pytest.mark.parametrize("unknown", ["iteration", "seq"])
+def test_a_run_of_other_communicators_is_another_one(tmp_path: Path, unknown: str) -> None:
+    """A day later, or as iterations begin anew."""
+    again = without(later(90_000 * 10**9 if unknown == "iteration" else 10**10), unknown)
+    with pytest.raises(
+        InputError, match=r"run: rank 0 uses none of its communicators after .*: are these the files of"
+    ):
+        load([written(tmp_path / "run", without(ROWS, unknown) + again)])
+
+
+def test_a_job_that_was_resumed_from_a_checkpoint_is_one_run(tmp_path: Path) -> None:
+    table = load([written(tmp_path / "run", ROWS + later(10**10, first=2))]).table
+    assert table.num_rows == len(ROWS) + len(later(0, first=2))
+
+
+TIMES = ("call_ns", "start_ns", "end_ns")
+
+
+@pytest.mark.parametrize(("unit", "ns"), [("microseconds", 10**3), ("milliseconds", 10**6), ("seconds", 10**9)])
+def test_times_in_another_unit_are_refused(tmp_path: Path, unit: str, ns: int) -> None:
+    began = min(row["call_ns"] for row in ROWS)
+    faster = [{**row, **{name: began + (row[name] - began) // 5 for name in TIMES if row[name]}} for row in ROWS]
+    folder = tmp_path / "run"
+    for rank in range(8):
+        rows = [row for row in faster if row["rank"] == rank]
+        wrong = [{**row, **{name: row[name] // ns for name in TIMES if row[name]}} for row in rows]
+        written(folder, wrong if rank == 3 else rows, f"rank{rank}.jsonl")
+    told = rf"run/rank3\.jsonl: field call_ns of rank 3 is {began // ns}[0-9]*, {unit} since the epoch, it seems"
+    with pytest.raises(InputError, match=told):
+        load([folder])
+
+
+@pytest.mark.parametrize("up_s", [0.8, 30 * 60, 20 * 86_400])
+def test_clocks_may_count_from_the_start_of_the_host(tmp_path: Path, up_s: float) -> None:
+    """So far as microseconds, milliseconds and seconds since the epoch are in 1995, 2027 and 2024."""
+    back = min(row["call_ns"] for row in ROWS) - int(up_s * 1e9)
+    rows = [{**row, **{name: row[name] - back for name in TIMES if row[name]}} for row in ROWS]
+    assert load([written(tmp_path / "run", rows)]).table.num_rows == len(ROWS)
+
+
 def test_lost_lines_are_holes_in_the_numbering(tmp_path: Path) -> None:
     kept = [row for i, row in enumerate(ROWS) if row["iteration"] != 1 or i % 10 != 5]
     recording = load([written(tmp_path / "run", kept)])
     assert recording.lost_lines == len(ROWS) - len(kept)
+
+
+def test_iterations_that_nobody_recorded_are_no_lost_lines(tmp_path: Path) -> None:
+    whole = [row for row in Training(iterations=8).table().to_pylist() if row["iteration"] % 3 == 0]
+    kept = [row for row in whole if (row["rank"], row["communicator"], row["seq"] % 16) != (0, "tp0", 5)]
+    recording = load([written(tmp_path / "run", kept)])
+    assert recording.lost_lines == len(whole) - len(kept) == 3
+    [told] = recording.gone
+    assert told.startswith("one iteration in 3 was recorded, as far as their numbers and seq tell: each is taken to")
+    [told] = load([written(tmp_path / "calls", without(kept, "start_ns", "end_ns"))]).gone
+    assert told.endswith("and no ends of operators: how long an iteration took is not known")
+    tens = [{**row, "iteration": 10 * row["iteration"]} for row in ROWS]
+    assert load([written(tmp_path / "tens", tens)]).gone == ()
 
 
 def test_positions_are_not_shifted_by_lost_lines(tmp_path: Path) -> None:
@@ -193,6 +271,18 @@ def test_a_job_file_of_one_of_several_folders_is_the_job_s(tmp_path: Path) -> No
     (tmp_path / "b" / "job.json").write_text("{}")
     with pytest.raises(InputError, match=r"b/job\.json: not a row of control\.jobs"):
         load([tmp_path / "a", tmp_path / "b"])
+
+
+def test_two_ranks_on_one_gpu_are_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", ROWS)
+    places: list[dict[str, Any]] = [{"rank": rank, "host": f"h{rank // 4}", "gpu": rank % 4} for rank in range(8)]
+    places[6]["gpu"] = 1
+    (folder / "job.json").write_text(json.dumps({"ranks": places}))
+    with pytest.raises(InputError, match=r"run/job.json: ranks 5 and 6 are both on GPU 1 of host h1; leave out"):
+        load([folder])
+    places[6]["gpu"] = None
+    (folder / "job.json").write_text(json.dumps({"ranks": places}))
+    assert load([folder]).job.gpu(5).device == "gpu:h1/1"
 
 
 def test_a_job_file_without_a_layout_leaves_it_to_be_inferred(tmp_path: Path) -> None:

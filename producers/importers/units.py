@@ -1,0 +1,55 @@
+"""Times that were written in another unit than nanoseconds, as far as that is certain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+
+from diagnosis.columns import integers
+from schemas.topic import LATEST_NS
+
+_IN_NS: Mapping[str, int] = {"microseconds": 10**3, "milliseconds": 10**6, "seconds": 10**9}
+
+_EARLIEST_NS = 631_152_000 * 10**9
+"""1990: of clocks that count from the epoch none is before it."""
+
+_LEAST_CALLS = 100
+
+_LEAST_BETWEEN_NS = 10_000
+"""Between two calls of a rank that trains, in the mean: a call alone takes about as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistaken:
+    """A rank whose times are no nanoseconds, the first of them, and why."""
+
+    rank: int
+    call_ns: int
+    why: str
+
+
+def mistaken_unit(table: pa.Table) -> Mistaken | None:
+    """The first rank whose call times can only be in another unit; None: there is none.
+
+    ``table`` is sorted by rank. Clocks may count from anywhere, as from the start of the host, so that small numbers
+    alone show nothing: these would be times since 1990 in another unit as well, and as nanoseconds the rank would call
+    faster than anybody can.
+    """
+    rank, call_ns = integers(table, "rank"), integers(table, "call_ns")
+    heads = np.flatnonzero(np.diff(rank, prepend=-1))
+    calls = np.diff(np.append(heads, len(rank)))
+    first, last = np.minimum.reduceat(call_ns, heads), np.maximum.reduceat(call_ns, heads)
+    between_ns = (last - first) / np.maximum(calls - 1, 1)
+    dense = (calls >= _LEAST_CALLS) & (between_ns < _LEAST_BETWEEN_NS)
+    for unit, ns in _IN_NS.items():
+        found = np.flatnonzero(dense & (first >= _EARLIEST_NS // ns) & (last <= LATEST_NS // ns))
+        if len(found):
+            at = found[0]
+            day = datetime.fromtimestamp(int(first[at]) * ns // 10**9, UTC)
+            why = f"{unit} since the epoch, it seems ({day:%Y-%m-%d}): as nanoseconds the rank would call something "
+            return Mistaken(int(rank[heads[at]]), int(first[at]), f"{why}every {between_ns[at]:.4g} ns")
+    return None
