@@ -90,13 +90,14 @@ def _stored_in(folder: Path | None, settings: Settings, recorded: Recorded) -> I
         return
     of_folder = settings.store.in_folder(folder)
     with wiring.opened(of_folder) as store:
-        sink = wiring.store_sink(store, of_folder)
-        _warn_of_another_run(folder, tables.stored_span_ns(store, recorded.job.job), recorded)
-        yield [sink]
+        one_run = wiring.one_run(store, of_folder, recorded.job.job)
+        _warn_of_another_run(folder, tables.stored_span_ns(store, recorded.job.job), recorded, one_run.replaces)
+        yield [one_run]
+        one_run.keep()
 
 
-def _warn_of_another_run(folder: Path, stored: tuple[int, int] | None, recorded: Recorded) -> None:
-    """Say that what is stored of a job is of another time: of two runs under one name rows replace each other."""
+def _warn_of_another_run(folder: Path, stored: tuple[int, int] | None, recorded: Recorded, replaces: bool) -> None:
+    """Say that what is stored of a job is of another time: of two runs under one name only one can be told of."""
     calls = [] if recorded.operators is None else [recorded.operators.table]
     calls += [] if recorded.traffic is None else [recorded.traffic.op_calls]
     chunks = [chunk for table in calls for chunk in table.column("call_ns").chunks]
@@ -104,7 +105,11 @@ def _warn_of_another_run(folder: Path, stored: tuple[int, int] | None, recorded:
     if stored is None or called["min"] is None or (stored[0] <= called["max"] and called["min"] <= stored[1]):
         return
     since = f"{datetime.fromtimestamp(stored[0] // 10**9, UTC):%Y-%m-%d %H:%M} UTC"
+    told = (
+        "this one replaces what is stored of it"
+        if replaces
+        else "not all of that came of recordings, so it stays, and this one is mixed with it"
+    )
     terminal.note(
-        f"{folder} holds another run of {recorded.job.job}, of {since}: this one replaces what is stored of it; give "
-        "it a name of its own with --job"
+        f"{folder} holds another run of {recorded.job.job}, of {since}: {told}; give it a name of its own with --job"
     )

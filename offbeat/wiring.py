@@ -29,6 +29,7 @@ from streams.segment import Segment
 if TYPE_CHECKING:  # in process nothing of Kafka, of ClickHouse or of HTTP is loaded
     from producers.publisher import Publisher
     from sinks.clickhouse.driver import ServerAddress
+    from sinks.clickhouse.one_run import OneRun
     from sinks.clickhouse.sink import ClickHouseSink
     from sinks.clickhouse.store import Store
     from streams.search_metrics import SearchMetrics
@@ -166,3 +167,12 @@ def store_sink(store: Store, settings: StoreSettings) -> ClickHouseSink:
 
     migrate(store)
     return ClickHouseSink(store, comm_ops=settings.comm_ops)
+
+
+def one_run(store: Store, settings: StoreSettings, job: str) -> OneRun:
+    """What puts a recorded run of a job in place of earlier ones, in a store that it migrates first."""
+    from sinks.clickhouse.migrate import migrate
+    from sinks.clickhouse.one_run import OneRun
+
+    migrate(store)
+    return OneRun(store, job, comm_ops=settings.comm_ops)

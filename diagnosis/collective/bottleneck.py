@@ -65,17 +65,21 @@ class _Slow(NamedTuple):
 
 
 def _of_groups(cause: Cause, whole: Sequence[_Slow], in_part: Sequence[_Slow], job: Job) -> Verdict:
-    """Where hosts are slow, those of all members: which of their ranks show it changes with the iterations."""
+    """Where hosts are slow, those of all members, each a candidate: which of their ranks show it changes with the
+    iterations."""
     worst, slow = max(whole, key=lambda one: one.longer), [*whole, *in_part]
     ranks = {rank for one in slow for rank in one.members}
+    hosts: set[tuple[int, ...]] = set()
     if cause == "host_slow":
-        ranks = {beside for rank in ranks for beside in job.ranks_beside(rank)}
+        hosts = {job.ranks_beside(rank) for rank in ranks}
+        ranks = {rank for host in hosts for rank in host}
     return Verdict(
         cause=cause,
         level="group",
         ranks=tuple(sorted(ranks)),
         method="duration",
         communicator=worst.grid.communicator,
+        candidates=tuple(sorted(hosts)) if len(hosts) > 1 else (),
         evidence={"duration_ratio": worst.longer, "actual_time_ratio": worst.active, "groups": float(len(slow))},
         coverage=min(one.coverage for one in slow),
     )

@@ -110,6 +110,7 @@ class SilentSends:
             verdict,
             level="machine",
             ranks=ranks,
+            candidates=(),
             method="silent_sends",
             evidence={
                 **verdict.evidence,

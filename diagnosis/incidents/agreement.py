@@ -169,10 +169,13 @@ def _about(ranks: Ranks, incident: Incident, finding: Evidence) -> dict[str, Any
     if ranks == finding.ranks:
         names = ("cause", "level", "ranks", "candidates", "devices", "stage")
         return {name: getattr(finding, name) for name in names}
-    alone = len(ranks) == 1
+    sets = tuple(own for own in incident.candidates if set(own) <= set(ranks))
+    if {rank for own in sets for rank in own} != set(ranks):
+        sets = tuple((rank,) for rank in ranks)
+    alone = len(sets) == 1
     return {
-        "level": "device" if alone else "group",
+        "level": "group" if not alone else "device" if len(ranks) == 1 else "machine",
         "ranks": ranks,
-        "candidates": () if alone else tuple((rank,) for rank in ranks),
+        "candidates": () if alone else sets,
         "devices": tuple(device for device in incident.devices if device in finding.devices),
     }

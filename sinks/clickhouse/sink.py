@@ -25,7 +25,8 @@ class ClickHouseSink:
 
     An insert's token names the topic, partition, first and last offset, and digests the messages, because a topic
     may be made anew and the in-process runner counts from 0 each time; with the offsets alone, rows that are new
-    would be taken for a retry and dropped.
+    would be taken for a retry and dropped. ``attempt`` tells it apart from inserts of the same messages before: where
+    their rows were deleted since, it is no retry.
     """
 
     name = "store"
@@ -38,13 +39,14 @@ class ClickHouseSink:
         comm_ops: bool = True,
         max_rows: int = MAX_INSERT_ROWS,
         max_bytes: int = MAX_BUFFERED_BYTES,
+        attempt: str = "",
     ) -> None:
         tables = [table for table in TABLES.values() if comm_ops or table.name != "comm_ops"]
         self.reads = tuple(table.topic for table in tables)
         self._store = store
         self._max_rows = max_rows
         self._max_bytes = max_bytes
-        self._waiting = {table.topic.name: _Waiting(table) for table in tables}
+        self._waiting = {table.topic.name: _Waiting(table, attempt) for table in tables}
 
     def process(self, message: Message) -> Iterable[Message]:
         """Take a message; raises ``MessageError`` where it is bad, ``StoreError`` where a due flush fails."""
@@ -72,8 +74,9 @@ class ClickHouseSink:
 class _Waiting:
     """The messages of one topic that are not stored yet."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, attempt: str) -> None:
         self.table = table
+        self._attempt = attempt
         self.next_offset: int | None = None
         self._clear()
 
@@ -101,7 +104,7 @@ class _Waiting:
         if self._first is None or self.next_offset is None:
             return
         first, last = self._first, self.next_offset - 1
-        insert = f"{first.topic}/{first.partition}/{first.offset}-{last}/{self._digest.hexdigest()}"
+        insert = f"{first.topic}/{first.partition}/{first.offset}-{last}/{self._digest.hexdigest()}{self._attempt}"
         for part, rows in by_partition(self.table, one_batch(pa.Table.from_batches(self.batches))):
             store.insert(self.table.name, rows, f"{insert}/{part}")
         self._clear()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sinks.clickhouse.chdb import ChdbStore
 from tests.offbeat.command_line import EXAMPLE, offbeat, refusal, run_offbeat
 from tests.recordings import sample
 
@@ -249,8 +250,8 @@ def test_a_layout_that_cannot_be_is_said() -> None:
 
 
 def test_two_runs_of_one_name_are_told_apart_by_job(tmp_path: Path) -> None:
-    for seed, folder in ((1, "a"), (2, "b")):
-        scenario = f"seed={seed},tp=1,pp=1,dp=4,iterations=12"
+    for seed, folder, iterations in ((1, "a", 16), (2, "b", 12)):
+        scenario = f"seed={seed},tp=1,pp=1,dp=4,iterations={iterations}"
         assert offbeat("simulate", "--out", tmp_path / folder / "logs", "--scenario", scenario).exit_code == 0
         (tmp_path / folder / "logs" / "job.json").unlink()
     store = tmp_path / "store"
@@ -264,9 +265,19 @@ def test_two_runs_of_one_name_are_told_apart_by_job(tmp_path: Path) -> None:
         assert "another run" not in diagnosed("a")
     assert "another run" not in diagnosed("b", "--job", "b")
     said = f"{store} holds another run of logs, of "
-    assert said in diagnosed("b")
-    rows = offbeat("sql", "--data-dir", store, "SELECT DISTINCT job FROM iterations ORDER BY job", "--json")
-    assert json.loads(rows.stdout) == [{"job": "b"}, {"job": "logs"}]
+    assert said in (note := diagnosed("b"))
+    assert "this one replaces what is stored of it" in note
+
+    def stored(job: str) -> list[dict[str, Any]]:
+        asked = f"SELECT * EXCEPT job FROM iterations FINAL WHERE job = '{job}' ORDER BY ALL"
+        rows: list[dict[str, Any]] = json.loads(offbeat("sql", "--data-dir", store, asked, "--json").stdout)
+        return rows
+
+    assert stored("logs") == stored("b") != []
+    opened = ChdbStore(store)
+    opened.execute("TRUNCATE TABLE recorded_jobs")  # as if a sink had told of the jobs
+    opened.close()
+    assert "it stays, and this one is mixed with it" in diagnosed("a")
 
 
 def test_a_wrong_setting_is_said() -> None:

@@ -97,6 +97,7 @@ def test_a_slow_host_shows_in_groups_that_last_longer_than_usual() -> None:
         iterations(duration=15.0, actual=dict.fromkeys(range(RANKS), 0.53)).table, job(), usual=usual
     )
     assert (found.cause, found.level, found.ranks) == ("host_slow", "group", tuple(range(RANKS)))
+    assert found.candidates == tuple(sorted(job().ranks_of_host.values()))
 
 
 def test_a_group_that_is_seen_in_part_belongs_to_those_that_are_slow() -> None:

@@ -19,7 +19,14 @@ from tests.diagnosis.collective.made_metrics import MB, MS, Told, job
 
 HOSTS, PER_HOST = 4, 2
 JOB = job(HOSTS, PER_HOST)
-GROUP = Verdict("host_slow", "group", tuple(range(HOSTS * PER_HOST)), "duration", evidence={"duration_ratio": 1.5})
+GROUP = Verdict(
+    "host_slow",
+    "group",
+    tuple(range(HOSTS * PER_HOST)),
+    "duration",
+    candidates=tuple(sorted(JOB.ranks_of_host.values())),
+    evidence={"duration_ratio": 1.5},
+)
 
 Silent = Mapping[int, int]
 
@@ -50,6 +57,7 @@ def narrowed(iterations: Sequence[Silent], known: SilentSends | None = None, par
 def test_the_host_whose_sends_go_silent_is_the_busy_one() -> None:
     found = narrowed([{2: 4, 3: 4, 6: 1}, {2: 4, 3: 2}])
     assert (found.cause, found.level, found.ranks, found.method) == ("host_slow", "machine", (2, 3), "silent_sends")
+    assert found.candidates == ()
     assert found.evidence == {
         "duration_ratio": 1.5,
         "silent_share": 14 / 32,

@@ -289,7 +289,7 @@ def test_where_all_are_slow_only_the_past_can_tell() -> None:
     (hosts,) = slow(groups(all_slow, {}), RULES, usual)
     assert (hosts.cause, len(hosts.ranks)) == ("host_slow", 16)
     (network,) = slow(groups(all_slow, dict.fromkeys(range(4), 19.0)), RULES, usual)
-    assert (network.cause, network.evidence["groups"]) == ("communication_slow", 4)
+    assert (network.cause, network.evidence["groups"], network.candidates) == ("communication_slow", 4, ())
 
 
 def test_groups_that_last_as_long_as_usual_are_not_slow() -> None:

@@ -368,6 +368,17 @@ def test_whom_an_incident_is_about_is_narrowed_at_most_once_a_rank(told: list[tu
             assert set(after.ranks) <= set(before.ranks)
 
 
+def test_groups_of_hosts_meet_in_whole_hosts() -> None:
+    def slow(iteration: int, *hosts: int) -> Evidence:
+        each = tuple((2 * host, 2 * host + 1) for host in hosts)
+        return found(iteration, *sum(each, ()), cause="host_slow", candidates=each)
+
+    two = only([slow(20, 0, 1, 2), slow(21, 1, 2, 3)])
+    assert (two.ranks, two.level, two.candidates) == ((2, 3, 4, 5), "group", ((2, 3), (4, 5)))
+    one = only([slow(20, 0, 1), slow(21, 1, 2)])
+    assert (one.ranks, one.level, one.candidates) == ((2, 3), "machine", ())
+
+
 def test_what_another_method_finds_as_often_narrows_it_however_rarely_it_looks() -> None:
     told = [transfers(20 + i, 0, 2, 4, 6, share=0.9) for i in range(5)]
     measured = found(1, 2, cause="communication_slow", method="nic_traffic", share=0.9)
