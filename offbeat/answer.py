@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median, median_low
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.joining import JoiningSettings, Rule, held_back
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.job import Job
+from diagnosis.partial_logs import PartialLog
 from diagnosis.standstill import Standstill
 from offbeat.terminal import counted
 from schemas import catalogue
@@ -22,6 +24,8 @@ from streams.traffic_rows import METHOD as BY_TRAFFIC
 Row = Mapping[str, Any]
 
 _MOST_UNTOLD = 3
+
+_OF_DEVICES = {"compute_slow", "communication_slow", "mixed_slow"}
 
 
 class Measured(NamedTuple):
@@ -139,24 +143,32 @@ def as_json(
     lines_read: int,
     lost_lines: int,
     untold: Sequence[str] = (),
+    partial: Sequence[PartialLog] = (),
     silent_ns: int | None = None,
     stands: Standstill | None = None,
 ) -> dict[str, Any]:
     """The answer as one JSON object; what is not known is null.
 
     ``notes`` say why nothing was found although something may be wrong: without incidents and without notes nothing
-    is. ``lines_read`` counts the operators and calls that were read. ``untold``: what hosts did not record, a line
-    each. What is a hang unless the job was over: ``silent_ns``, for how long nothing was called in the end, and
+    is. Beside incidents they say what these may be instead. ``lines_read`` counts the operators and calls that were
+    read. ``untold``: what hosts did not record, a line each; ``partial``: ranks that logged a part of the iterations
+    alone. What is a hang unless the job was over: ``silent_ns``, for how long nothing was called in the end, and
     ``stands``, whom all ranks wait for there.
     """
     seen = {"ranks_seen": len(ranks_seen), "ranks_expected": len(job.ranks)}
-    coverage = {**seen, "lines_read": lines_read, "lost_lines": lost_lines, "untold": list(untold)}
+    lines = {"lines_read": lines_read, "lost_lines": lost_lines}
+    coverage = {**seen, **lines, "partial": list(map(_partial, partial)), "untold": list(untold)}
     of_operators = verdicts.regular_before is not None
-    notes = _notes(gathered, verdicts, world=len(job.ranks), missing=set(job.ranks).difference(ranks_seen))
+    missing = set(job.ranks).difference(ranks_seen)
+    notes = _notes(gathered, verdicts, world=len(job.ranks), missing=missing, partial=partial)
     if silent_ns is not None and not gathered.incidents:
         notes.insert(0, _silence_note(silent_ns, untold))
     if stands is not None and not gathered.incidents:
         notes.insert(0, _standstill_note(stands))
+    if _may_share_a_host(job, gathered.incidents.values()):
+        notes.append(
+            "several of the incidents may be one slow host: which ranks share one is not known; give hosts in job.json"
+        )
     return {
         "job": job.job,
         "layout": _layout(job),
@@ -189,18 +201,38 @@ def _with_rule(incident: Row, gathered: Gathered) -> dict[str, Any]:
     return {**incident_json(incident), "rule": rule, "measures": measures}
 
 
-def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing: set[int]) -> list[str]:
+def _partial(log: PartialLog) -> dict[str, Any]:
+    return {"ranks": list(log.ranks), "iterations": None if log.first is None else [log.first, log.last]}
+
+
+def _notes(
+    gathered: Gathered, verdicts: Verdicts, *, world: int, missing: set[int], partial: Sequence[PartialLog]
+) -> list[str]:
     if gathered.incidents:
         return []
     notes = [_few_iterations_note(gathered, verdicts.regular_before, nobody=len(missing) == world)]
     irregular = gathered.irregular | gathered.slow
     if irregular and missing:
-        of = f"{'rank' if len(missing) == 1 else 'ranks'} {ranges(sorted(missing))}"
-        notes.append(f"slow at times, and nobody could be named: there is no telemetry of {of}")
+        notes.append(f"slow at times, and nobody could be named: there is no telemetry of {_of_ranks(missing)}")
     elif irregular:
         rule = held_back(gathered.findings, verdicts.joining, world)
-        notes.append(f"slow at times, and nobody could be named: {_why_held_back(rule, verdicts.joining)}")
+        why = _why_held_back(rule, verdicts.joining)
+        if partial:
+            of = _of_ranks([rank for log in partial for rank in log.ranks])
+            why += f"; and the log of {of} covers a part of the iterations alone"
+        notes.append(f"slow at times, and nobody could be named: {why}")
     return [note for note in notes if note is not None]
+
+
+def _may_share_a_host(job: Job, incidents: Iterable[Row]) -> bool:
+    """Whether devices of ranks whose hosts are not known were slow at the same time, as those of a slow host are."""
+    unplaced = {place.rank for place in job.places if place.host is None}
+    spans = sorted(
+        (row["first_iteration"], row["last_iteration"])
+        for row in incidents
+        if row["cause"] in _OF_DEVICES and unplaced.issuperset(row["ranks"])
+    )
+    return any(began <= last for (_, last), (began, _) in pairwise(spans))
 
 
 def _silence_note(silent_ns: int, untold: Sequence[str]) -> str:
@@ -212,13 +244,16 @@ def _silence_note(silent_ns: int, untold: Sequence[str]) -> str:
 
 
 def _standstill_note(stands: Standstill) -> str:
-    operator, wait = stands.operator, counted(len(stands.waiting), "rank")
-    whom = f"{'rank' if len(stands.awaited) == 1 else 'ranks'} {ranges(stands.awaited)}"
+    operator, wait, whom = stands.operator, counted(len(stands.waiting), "rank"), _of_ranks(stands.awaited)
     return (
         f"the log ends while {wait} wait for {whom}, not known to have called the {operator.op} of "
         f"{operator.communicator} in iteration {stands.iteration} that rank {operator.rank} called: a hang, unless the "
         "log was copied or the job stopped just then"
     )
+
+
+def _of_ranks(ranks: Collection[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(sorted(ranks))}"
 
 
 def _few_iterations_note(gathered: Gathered, regular_before: int | None, *, nobody: bool) -> str | None:

@@ -1,17 +1,21 @@
 """The answer, gathered from what the pipeline publishes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.operator_graph.leaf import OperatorRef
+from diagnosis.partial_logs import PartialLog
 from diagnosis.standstill import Standstill
 from offbeat import wiring
 from offbeat.answer import Gathered, Verdicts
 from offbeat.answer import as_json as answered
+from offbeat.report import print_answer
 from offbeat.settings import Settings
 from producers.simulation import Fault, Kind, Scenario, simulate
 from schemas import catalogue
@@ -84,7 +88,14 @@ def test_the_answer_has_the_documented_shape() -> None:
         "job": "j",
         "layout": {"tp": 2, "pp": 2, "dp": 1, "source": "inferred"},
         "iterations": {"count": 2, "judged": 2, "median_ms": 20.5, "irregular": [1]},
-        "coverage": {"ranks_seen": 3, "ranks_expected": 4, "lines_read": 90, "lost_lines": 7, "untold": []},
+        "coverage": {
+            "ranks_seen": 3,
+            "ranks_expected": 4,
+            "lines_read": 90,
+            "lost_lines": 7,
+            "partial": [],
+            "untold": [],
+        },
         "incidents": [
             {
                 "id": "i1",
@@ -160,6 +171,22 @@ def test_where_nobody_could_be_named_the_notes_say_why() -> None:
     assert len(notes(2, 10, irregular=2, ranks_seen=1)) == 2
 
 
+def test_of_very_many_partial_logs_the_first_are_told() -> None:
+    logs = [PartialLog((0, 1), None, None), *(PartialLog((rank,), 0, rank) for rank in range(2, 14))]
+    answer = answered(JOB, gathered(), VERDICTS, ranks_seen=range(4), lines_read=1, lost_lines=0, partial=logs)
+    assert answer["coverage"]["partial"][:2] == [
+        {"ranks": [0, 1], "iterations": None},
+        {"ranks": [2], "iterations": [0, 2]},
+    ]
+    console = Console(width=200)
+    with console.capture() as printed:
+        print_answer(answer, console)
+    _, _, _, *lines = printed.get().splitlines()
+    assert lines[0] == "ranks 0-1 logged no iteration: what went on there is not known"
+    assert lines[1] == "rank 2 logged iterations 0-2 alone: what went on there in others is not known"
+    assert lines[10] == "and 3 more ranks logged a part of the iterations alone"
+
+
 @pytest.mark.parametrize(
     ("joining", "said"),
     [
@@ -185,6 +212,22 @@ def test_the_rule_that_held_an_incident_back_is_named(joining: JoiningSettings, 
 def test_an_incident_needs_no_excuse() -> None:
     told = gathered(iteration(0, [10], irregular=None), iteration(1, [30], irregular=True), incident())
     assert as_json(JOB, told, ranks_seen=1, lost_lines=0)["notes"] == []
+
+
+def test_where_hosts_are_not_known_several_devices_may_be_one_host() -> None:
+    def noted(*others: Message, hosts: tuple[str | None, ...] = (None,) * 4) -> list[str]:
+        job = replace(JOB, places=tuple(Place(rank, host) for rank, host in enumerate(hosts)))
+        told: list[str] = as_json(job, gathered(incident(), *others), ranks_seen=4, lost_lines=0)["notes"]
+        return told
+
+    beside = {"id": "i2", "ranks": [3], "cause": "communication_slow", "first_iteration": 9, "last_iteration": 12}
+    [note] = noted(incident(**beside))
+    assert note == (
+        "several of the incidents may be one slow host: which ranks share one is not known; give hosts in job.json"
+    )
+    assert noted(incident(**beside | {"first_iteration": 10})) == []
+    assert noted(incident(**beside | {"cause": "hang_not_entered"})) == []
+    assert noted(incident(**beside), hosts=("h0", "h0", "h1", "h1")) == []
 
 
 def test_how_many_iterations_come_before_the_first_judged_is_the_monitors_to_say() -> None:
