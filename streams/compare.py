@@ -232,8 +232,9 @@ def _hung(followed: _Followed, job: Job, now_ns: int) -> Iterator[dict[str, Any]
             yield cleared(job.job, traffic_rows.METHOD, f"hang {followed.hangs} over", columns)
         followed.hung = followed.hang_cause = None
     elif followed.hung is None:
-        followed.hung, followed.hangs = followed.course.newest, followed.hangs + 1
-        columns = {"first_iteration": followed.hung, "last_iteration": followed.hung, "found_ns": now_ns}
         verdicts = followed.comparer.hang(table, job)
+        culprits = {rank for verdict in verdicts for rank in verdict.ranks}
+        followed.hung, followed.hangs = followed.course.going_on(culprits), followed.hangs + 1
+        columns = {"first_iteration": followed.hung, "last_iteration": followed.hung, "found_ns": now_ns}
         followed.hang_cause = verdicts[0].cause if verdicts else None
         yield from traffic_rows.found(job, followed.hung, verdicts, columns, f"hang {followed.hangs}")

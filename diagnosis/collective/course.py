@@ -7,7 +7,7 @@ ranks have passed its mark, or one is two ahead and the others' hosts tell of la
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
@@ -18,7 +18,14 @@ import pyarrow.compute as pc
 
 from diagnosis.arrays import Bools
 from diagnosis.collective.marks import Mark, find_marks, numbered
-from diagnosis.collective.participation import CUSTOM, UNKNOWN, Participation, lost_before
+from diagnosis.collective.participation import (
+    CUSTOM,
+    INCOMPLETE,
+    MISSING_START,
+    UNKNOWN,
+    Participation,
+    lost_before,
+)
 from diagnosis.collective.progress import Passed, Progress, lasted_ns
 from diagnosis.columns import codes, integers, joint_codes, nullable
 from diagnosis.job import Communicator, Job
@@ -164,10 +171,16 @@ class Course:
             lost={(rank, name): calls for rank, name, calls in state["lost"]},
         )
 
-    @property
-    def newest(self) -> int:
-        """The iteration that is going on."""
-        return max((rank.newest for rank in self.ranks.values()), default=UNKNOWN) + 1
+    def going_on(self, ranks: Collection[int]) -> int:
+        """The iteration that some ranks are in, or the first of all where nothing tells of these.
+
+        What hangs may do so before marks are chosen: then by those that show so far, if all that was called has come
+        again, as what comes often within an iteration may look like its end. Else the first: 0.
+        """
+        marked = self.ranks or (self._marked() if all(self._came(_TWICE).values()) else {})
+        newest = {rank: known.newest for rank, known in marked.items()}
+        first = max(newest.values(), default=UNKNOWN)
+        return max((at for rank, at in newest.items() if rank in ranks), default=first) + 1
 
     @property
     def needed_from_ns(self) -> int:
@@ -240,29 +253,39 @@ class Course:
         return self.began_ns is not None and max(self.told_ns.values()) - self.began_ns >= self.rules.learn_ns
 
     def _recur(self, between: Mapping[str, Communicator]) -> bool:
-        """Whether all communicators have come again: at all ranks half of what is called on them."""
-        looks: dict[tuple[str, int], list[bool]] = {}
-        for (communicator, rank, *_), times in self.seen.items():
-            looks.setdefault((communicator, rank), []).append(times >= self.rules.recurrences)
-        known = Counter(name for (name, _), again in looks.items() if 2 * sum(again) >= len(again))
+        """Whether all communicators have come again to all of their ranks."""
+        known = Counter(name for (name, _), again in self._came(self.rules.recurrences).items() if again)
         return all(known[name] == len(group.ranks) for name, group in between.items())
+
+    def _came(self, times: int) -> dict[tuple[str, int], bool]:
+        """By communicator and rank, whether half of what the rank was seen to call on it has come so often."""
+        looks: dict[tuple[str, int], list[bool]] = {}
+        for (communicator, rank, *_), seen in self.seen.items():
+            looks.setdefault((communicator, rank), []).append(seen >= times)
+        return {of: 2 * sum(often) >= len(often) for of, often in looks.items()}
 
     def _learn(self, anyhow: bool) -> None:
         """Choose marks; where none shows, wait for more rows or, ``anyhow``, begin anew."""
         self.unlearned = 0
-        table = Participation.from_arrow(self._latest())
-        marked = find_marks(table)
-        for rank, numbers in numbered(table, marked).items():
-            rows = marked[rank].rows
-            columns = (column[rows].tolist() for column in (table.instance, table.call_ns, table.end_ns))
-            passed = dict(zip(numbers.tolist(), map(Passed, *columns), strict=True))
-            self.ranks[rank] = Progress(marked[rank].mark, passed)
+        self.ranks = self._marked()
         if self.ranks or anyhow:
             self.seen.clear()
         if self.ranks:
             self.judged = self._earliest - 1
         elif anyhow:
             self.began_ns, self.rows = None, []
+
+    def _marked(self) -> dict[int, Progress]:
+        """The marks that show in what has been seen, and where each rank has passed its own."""
+        table = Participation.from_arrow(self._latest())
+        table = table.take(~np.isin(table.state, (INCOMPLETE, MISSING_START)))
+        marked, found = find_marks(table), {}
+        for rank, numbers in numbered(table, marked).items():
+            rows = marked[rank].rows
+            columns = (column[rows].tolist() for column in (table.instance, table.call_ns, table.end_ns))
+            passed = dict(zip(numbers.tolist(), map(Passed, *columns), strict=True))
+            found[rank] = Progress(marked[rank].mark, passed)
+        return found
 
     def _between(self, first: int, last: int | None) -> Participation:
         """Rows from the mark of an iteration to that of another, both included; None: all that follows."""
@@ -344,6 +367,9 @@ _SLACK_NS = 1_000_000_000
 
 _MOST = 0.5
 """Part of an operator's rows from which on it belongs to an iteration as a whole."""
+
+_TWICE = 2
+"""How often something must be seen to have come again."""
 
 _PATIENCE_NS = 60_000_000_000
 """How long hosts are waited for that tell nothing."""

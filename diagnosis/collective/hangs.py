@@ -28,7 +28,7 @@ from diagnosis.collective.pipelines import Pipelines
 from diagnosis.collective.resends import partly_sent_again, sent_again
 from diagnosis.collective.silence import alive, heard
 from diagnosis.collective.stages import between_replicas
-from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom, unanswered
+from diagnosis.collective.stragglers import stopped_in_collective, stopped_in_custom, unanswered, untaken
 from diagnosis.collective.verdict import Verdict, by_machine, distinct, either
 from diagnosis.job import Job
 
@@ -75,6 +75,9 @@ def _hanging(
     absent = [_taking_nothing(verdict, table, sending) for verdict in _absent(within, table, job)]
     if absent:
         return absent
+    untaking = [v for grid in within if (v := untaken(grid, table, job)) is not None]
+    if untaking:
+        return untaking
     members = [job.members.get(grid.communicator, ()) for grid in own]
     built_in = [
         v

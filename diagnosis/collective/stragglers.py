@@ -24,6 +24,7 @@ from diagnosis.collective.participation import (
 )
 from diagnosis.collective.resends import RESENT_NS
 from diagnosis.collective.verdict import Verdict
+from diagnosis.job import Job
 
 Metric = Literal["actual_time", "busy_epochs"]
 """The paper's, and one that sees slowness which leaves no epoch empty."""
@@ -234,6 +235,34 @@ def stopped_in_custom(grid: Grid, table: Participation) -> Verdict | None:
         candidates=tuple((rank,) for rank in ranks) if len(everywhere) > 1 else (),
         evidence={"incomplete_sends": float(len(pairs)), "sending_again": float(len(again))},
         coverage=float(np.mean(grid.state[:, at] != UNKNOWN_STATE)),
+    )
+
+
+def untaken(grid: Grid, table: Participation, job: Job) -> Verdict | None:
+    """The machine that takes nothing of custom collectives: the only sender that is not through with them has sent it
+    nothing at all of the last one, and the others, which it sends to at once, all of theirs. A sender that stops does
+    so for each of them. Where it sends again it is for ``stopped_in_custom`` to tell.
+    """
+    stuck = np.flatnonzero((grid.state == INCOMPLETE).any(axis=0) & grid.custom)
+    pairs = _unfinished(table, [int(row) for row in grid.row[:, stuck].ravel() if row != UNKNOWN])
+    if len(pairs) != 1 or any(_sending_again(grid, int(at)) for at in stuck):
+        return None
+    ((sender, receiver),) = pairs
+    at = int(stuck[-1])
+    peers = table.peers(int(grid.row[np.searchsorted(grid.rank, sender), at]))
+    to_it = table.peer[peers] == receiver
+    began = receiver in grid.rank[~np.isnan(grid.duration[:, at]) | (grid.state[:, at] == UNKNOWN_STATE)]
+    if began or to_it.all() or table.peer_sent[peers][to_it].any():
+        return None
+    return Verdict(
+        cause="hang_not_entered",
+        level="machine",
+        ranks=job.ranks_beside(receiver),
+        method="untaken",
+        communicator=grid.communicator,
+        instance=int(grid.instance[at]),
+        evidence={"taken_by_others": float(np.count_nonzero(~to_it))},
+        coverage=float(np.mean((grid.state[:, at] != UNKNOWN_STATE) | (grid.row[:, at] == UNKNOWN))),
     )
 
 

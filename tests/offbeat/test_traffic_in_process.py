@@ -3,6 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pytest
+
 from diagnosis.collective.course import CourseRules
 from offbeat import wiring
 from offbeat.settings import Settings
@@ -49,6 +52,20 @@ def test_a_nic_that_stops_is_named() -> None:
     assert found["ranks"] == [2]
     assert found["state"] == "open"
     assert "the job does not go on" in found["explanation"]
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+@pytest.mark.parametrize("workload", [Workload.NEIGHBOURS, Workload.ONE_TO_ALL])
+def test_a_gpu_that_stops_after_some_iterations_is_named_alone_in_the_one_that_it_stopped_in(
+    workload: Workload, seed: int
+) -> None:
+    fault = Fault(Injection.CUDA_ERROR, 2, at_s=0.05)
+    stopped = replace(NEIGHBOURS, seed=seed, workload=workload, hang_s=2.5, faults=(fault,))
+    ended = int(np.count_nonzero(simulate_nics(stopped).truth.iteration_ends_ns[:, 2] > 0))
+    [found] = incidents(stopped)
+    assert (found["cause"], found["ranks"], found["candidates"]) == ("hang_not_entered", [2], [])
+    # what it was sent may have been through, and clocks of hosts differ by half an iteration
+    assert 4 <= ended <= found["first_iteration"] <= ended + 2
 
 
 def test_the_machine_of_a_slow_gpu_is_named() -> None:

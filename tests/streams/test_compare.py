@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -116,10 +116,13 @@ def test_of_a_job_in_which_nothing_recurs_only_the_latest_is_read_again() -> Non
 class Hanging:
     """The course of a job in which something hangs now and then, all within one iteration."""
 
-    newest = 7
-
     def __init__(self) -> None:
         self.table: pa.Table | None = None
+
+    def going_on(self, ranks: Collection[int]) -> int:
+        """The iteration that those who are named are in."""
+        assert ranks
+        return 7
 
     def hanging(self) -> pa.Table | None:
         return self.table

@@ -236,11 +236,35 @@ def test_an_operator_hangs_that_is_silent_while_all_hosts_tell() -> None:
     found = course.hanging()
     assert found is not None
     assert found.rank[found.instance == 6].tolist() == [0]
-    assert course.newest == 3
+    assert course.going_on(()) == 3
     told = Told(per_host=1)
     told.tell("dp0", 6, 0, 360 * MS, op="reduce_scatter")
     course.take(rows(told), "h0", 5 * SECOND)
     assert course.hanging() is None, "it has ended after all"
+
+
+def test_what_hangs_before_marks_are_chosen_does_so_in_the_iteration_that_its_ranks_are_in() -> None:
+    """They are waited for as long as a communicator is silent, for one that is never used a minute."""
+    course, silent = Course(CourseRules(hang_ns=2 * SECOND)), Communicator("silent", JOB.ranks)
+    take(course, [0, 1, 2])
+    take(course, [3], ranks=JOB.ranks[1:])
+    stuck = Told(per_host=1)
+    # its mark, which it has not passed
+    stuck.tell("dp0", 7, 0, 375 * MS, op="all_gather", sent=1000, state="incomplete")
+    course.take(rows(stuck), "h0", 4 * SECOND)
+    assert completed(course, replace(JOB, communicators=(*JOB.communicators, silent))) == []
+    assert (course.going_on([0]), course.going_on([1]), course.going_on(())) == (3, 4, 4)
+    assert not course.ranks, "they are chosen when enough was seen"
+
+
+def test_of_what_hangs_before_all_has_come_again_the_iteration_is_not_made_up() -> None:
+    """What comes several times within the first iteration ends none."""
+    course, told = Course(CourseRules()), Told(per_host=1)
+    for number in range(10):
+        told.tell("ep", number, 0, number * 10 * MS, MS, op="custom")
+    told.tell("dp0", 0, 0, 110 * MS, op="reduce_scatter")
+    course.take(rows(told), "h0", 4 * SECOND)
+    assert course.going_on([0]) == 0
 
 
 def test_marks_are_chosen_once_all_ranks_show_theirs() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from diagnosis.collective.bottleneck import slow_groups
 from diagnosis.collective.grid import ComparisonRules, Usual, grids
+from diagnosis.collective.hangs import localise_hang
 from diagnosis.collective.participation import Participation
 from diagnosis.collective.stragglers import (
     Metric,
@@ -21,11 +22,12 @@ from diagnosis.collective.stragglers import (
     stopped_in_collective,
     stopped_in_custom,
     unanswered,
+    untaken,
 )
 from diagnosis.collective.verdict import Verdict
 from diagnosis.collective.weight import lost_ns
 from diagnosis.job import Communicator, Job, Place
-from tests.diagnosis.collective.made_metrics import MB, MS, Told
+from tests.diagnosis.collective.made_metrics import MB, MS, Told, job
 
 RULES = ComparisonRules()
 
@@ -244,6 +246,55 @@ def test_who_sends_again_what_is_not_answered_is_alive() -> None:
     found = stopped_in_custom(told.grid, told.table)
     assert found is not None
     assert (found.ranks, found.candidates, found.evidence["sending_again"]) == ((3,), (), 1)
+
+
+TWO_A_HOST = job(per_host=2)
+
+
+def one_to_all(*operators: Mapping[int, int]) -> Told:
+    """Rank 0 sends to others, after all got theirs what is told of each operator; the third does not get all."""
+    told = Told(per_host=2)
+    told.tell("ep", 0, 0, 0, op="custom", peers={1: MB, 2: MB, 3: MB})
+    for seq, peers in enumerate(operators, start=1):
+        stuck: dict[str, Any] = {"state": "incomplete", "peers": peers, "incomplete": [3]}
+        told.tell("ep", seq, 0, seq * 50 * MS, op="custom", **stuck)
+    return told
+
+
+@pytest.mark.parametrize("before", [(), ({1: MB, 2: MB, 3: MB // 2},)])
+def test_who_is_sent_nothing_by_one_that_is_through_with_all_others_has_not_entered(
+    before: tuple[Mapping[int, int], ...],
+) -> None:
+    told = one_to_all(*before, {1: MB, 2: MB})
+    found = untaken(told.grid, told.table, TWO_A_HOST)
+    assert found is not None
+    assert (found.cause, found.level, found.ranks) == ("hang_not_entered", "machine", (2, 3))
+    assert found.evidence == {"taken_by_others": 2}
+    assert localise_hang(told.table, TWO_A_HOST) == [found]
+
+
+@pytest.mark.parametrize("peers", [{1: MB, 2: MB, 3: MB // 2}, {}])
+def test_a_send_that_has_begun_or_is_the_only_one_does_not_tell_which_end_has_stopped(peers: Mapping[int, int]) -> None:
+    told = one_to_all(peers)
+    assert untaken(told.grid, told.table, TWO_A_HOST) is None
+    both = stopped_in_custom(told.grid, told.table)
+    assert both is not None
+    assert both.candidates == ((0,), (3,))
+
+
+def test_who_sends_itself_has_entered() -> None:
+    told = one_to_all({1: MB, 2: MB})
+    told.tell("ep", 1, 3, 50 * MS, op="custom", peers={0: MB})
+    assert untaken(told.grid, told.table, TWO_A_HOST) is None
+
+
+def test_who_is_sent_to_again_has_a_nic_that_is_down() -> None:
+    told = one_to_all({1: MB, 2: MB, 3: MB // 2}, {1: MB, 2: MB})
+    told.rows[1]["end_ns"] += 900 * MS
+    assert untaken(told.grid, told.table, TWO_A_HOST) is None
+    found = stopped_in_custom(told.grid, told.table)
+    assert found is not None
+    assert (found.cause, found.ranks) == ("hang_hardware", (3,))
 
 
 def test_what_ends_has_nobody_who_stopped() -> None:
