@@ -11,6 +11,7 @@ from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.joining import JoiningSettings, Rule, held_back
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.job import Job
+from diagnosis.partial_logs import PartialLog
 from diagnosis.standstill import Standstill
 from offbeat.terminal import counted
 from schemas import catalogue
@@ -139,6 +140,7 @@ def as_json(
     lines_read: int,
     lost_lines: int,
     untold: Sequence[str] = (),
+    partial: Sequence[PartialLog] = (),
     silent_ns: int | None = None,
     stands: Standstill | None = None,
 ) -> dict[str, Any]:
@@ -146,13 +148,15 @@ def as_json(
 
     ``notes`` say why nothing was found although something may be wrong: without incidents and without notes nothing
     is. ``lines_read`` counts the operators and calls that were read. ``untold``: what hosts did not record, a line
-    each. What is a hang unless the job was over: ``silent_ns``, for how long nothing was called in the end, and
-    ``stands``, whom all ranks wait for there.
+    each; ``partial``: ranks that logged a part of the iterations alone. What is a hang unless the job was over:
+    ``silent_ns``, for how long nothing was called in the end, and ``stands``, whom all ranks wait for there.
     """
     seen = {"ranks_seen": len(ranks_seen), "ranks_expected": len(job.ranks)}
-    coverage = {**seen, "lines_read": lines_read, "lost_lines": lost_lines, "untold": list(untold)}
+    lines = {"lines_read": lines_read, "lost_lines": lost_lines}
+    coverage = {**seen, **lines, "partial": list(map(_partial, partial)), "untold": list(untold)}
     of_operators = verdicts.regular_before is not None
-    notes = _notes(gathered, verdicts, world=len(job.ranks), missing=set(job.ranks).difference(ranks_seen))
+    missing = set(job.ranks).difference(ranks_seen)
+    notes = _notes(gathered, verdicts, world=len(job.ranks), missing=missing, partial=partial)
     if silent_ns is not None and not gathered.incidents:
         notes.insert(0, _silence_note(silent_ns, untold))
     if stands is not None and not gathered.incidents:
@@ -189,17 +193,26 @@ def _with_rule(incident: Row, gathered: Gathered) -> dict[str, Any]:
     return {**incident_json(incident), "rule": rule, "measures": measures}
 
 
-def _notes(gathered: Gathered, verdicts: Verdicts, *, world: int, missing: set[int]) -> list[str]:
+def _partial(log: PartialLog) -> dict[str, Any]:
+    return {"ranks": list(log.ranks), "iterations": None if log.first is None else [log.first, log.last]}
+
+
+def _notes(
+    gathered: Gathered, verdicts: Verdicts, *, world: int, missing: set[int], partial: Sequence[PartialLog]
+) -> list[str]:
     if gathered.incidents:
         return []
     notes = [_few_iterations_note(gathered, verdicts.regular_before, nobody=len(missing) == world)]
     irregular = gathered.irregular | gathered.slow
     if irregular and missing:
-        of = f"{'rank' if len(missing) == 1 else 'ranks'} {ranges(sorted(missing))}"
-        notes.append(f"slow at times, and nobody could be named: there is no telemetry of {of}")
+        notes.append(f"slow at times, and nobody could be named: there is no telemetry of {_of_ranks(missing)}")
     elif irregular:
         rule = held_back(gathered.findings, verdicts.joining, world)
-        notes.append(f"slow at times, and nobody could be named: {_why_held_back(rule, verdicts.joining)}")
+        why = _why_held_back(rule, verdicts.joining)
+        if partial:
+            of = _of_ranks([rank for log in partial for rank in log.ranks])
+            why += f"; and the log of {of} covers a part of the iterations alone"
+        notes.append(f"slow at times, and nobody could be named: {why}")
     return [note for note in notes if note is not None]
 
 
@@ -212,13 +225,16 @@ def _silence_note(silent_ns: int, untold: Sequence[str]) -> str:
 
 
 def _standstill_note(stands: Standstill) -> str:
-    operator, wait = stands.operator, counted(len(stands.waiting), "rank")
-    whom = f"{'rank' if len(stands.awaited) == 1 else 'ranks'} {ranges(stands.awaited)}"
+    operator, wait, whom = stands.operator, counted(len(stands.waiting), "rank"), _of_ranks(stands.awaited)
     return (
         f"the log ends while {wait} wait for {whom}, not known to have called the {operator.op} of "
         f"{operator.communicator} in iteration {stands.iteration} that rank {operator.rank} called: a hang, unless the "
         "log was copied or the job stopped just then"
     )
+
+
+def _of_ranks(ranks: Collection[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(sorted(ranks))}"
 
 
 def _few_iterations_note(gathered: Gathered, regular_before: int | None, *, nobody: bool) -> str | None:

@@ -58,6 +58,7 @@ def diagnose(
         lines_read=recorded.lines_read,
         lost_lines=recorded.lost_lines,
         untold=recorded.untold,
+        partial=recorded.partial,
         stands=None if operators is None else standstill(Operators.from_arrow(operators.table), job),
         silent_ns=silent_ns if silent_ns is not None and silent_ns >= settings.compare.course.hang_ns else None,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from diagnosis.job import Job, Layout, Place
+from diagnosis.partial_logs import PartialLog, partial_logs
 from offbeat import terminal
 from producers.importers import kept, traffic, traffic_job
 from producers.importers.files import expand
@@ -46,6 +47,11 @@ class Recorded:
         """Ranks that logged operators, or called where it is told what their NICs sent."""
         logged = set() if self.operators is None else set(pc.unique(self.operators.table.column("rank")).to_pylist())
         return logged | (set() if self.traffic is None else traffic_job.compared(self.job, self.traffic))
+
+    @property
+    def partial(self) -> list[PartialLog]:
+        """Ranks that logged operators of a part of the iterations alone."""
+        return [] if self.operators is None else partial_logs(self.operators.table)
 
     @property
     def silent_ns(self) -> int | None:

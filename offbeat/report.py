@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _CAUSE_STYLE = "bold red"
 _INDENT = "   "
 _MOST_REFUSALS = 3
+_MOST_PARTIAL = 10
 
 
 def print_answer(answer: Mapping[str, Any], out: Console) -> None:
@@ -29,6 +30,8 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
     out.print(
         f"telemetry: {coverage['ranks_seen']} of {counted(coverage['ranks_expected'], 'rank')}, {_lost(coverage)}"
     )
+    for line in _partial(coverage["partial"]):
+        out.print(line)
     incidents = answer["incidents"]
     for note in answer["notes"]:
         out.print(f"\n{note}", style="yellow")
@@ -61,6 +64,20 @@ def _lost(coverage: Mapping[str, Any]) -> str:
         return "no lost lines"
     share = lost / (lost + coverage["lines_read"])
     return f"{counted(lost, 'lost line')} ({'less than 0.1%' if share < 0.001 else f'{share:.1%}'})"
+
+
+def _partial(logs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What is there of ranks that others logged more iterations than; of very many different logs the first ones."""
+    for log in logs[:_MOST_PARTIAL]:
+        whose, covered = f"rank{'s' if len(log['ranks']) > 1 else ''} {ranges(log['ranks'])}", log["iterations"]
+        if covered is None:
+            yield f"{whose} logged no iteration: what went on there is not known"
+        else:
+            first, last = covered
+            yield f"{whose} logged iterations {first}-{last} alone: what went on there in others is not known"
+    more = [rank for log in logs[_MOST_PARTIAL:] for rank in log["ranks"]]
+    if more:
+        yield f"and {counted(len(more), 'more rank')} logged a part of the iterations alone"
 
 
 def _facts(incident: Mapping[str, Any]) -> list[str]:

@@ -3,15 +3,18 @@
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.operator_graph.leaf import OperatorRef
+from diagnosis.partial_logs import PartialLog
 from diagnosis.standstill import Standstill
 from offbeat import wiring
 from offbeat.answer import Gathered, Verdicts
 from offbeat.answer import as_json as answered
+from offbeat.report import print_answer
 from offbeat.settings import Settings
 from producers.simulation import Fault, Kind, Scenario, simulate
 from schemas import catalogue
@@ -84,7 +87,14 @@ def test_the_answer_has_the_documented_shape() -> None:
         "job": "j",
         "layout": {"tp": 2, "pp": 2, "dp": 1, "source": "inferred"},
         "iterations": {"count": 2, "judged": 2, "median_ms": 20.5, "irregular": [1]},
-        "coverage": {"ranks_seen": 3, "ranks_expected": 4, "lines_read": 90, "lost_lines": 7, "untold": []},
+        "coverage": {
+            "ranks_seen": 3,
+            "ranks_expected": 4,
+            "lines_read": 90,
+            "lost_lines": 7,
+            "partial": [],
+            "untold": [],
+        },
         "incidents": [
             {
                 "id": "i1",
@@ -152,6 +162,22 @@ def test_where_nobody_could_be_named_the_notes_say_why() -> None:
     assert notes(20, irregular=1, ranks_seen=3) == [f"{slow}there is no telemetry of rank 3"]
     assert notes(20, irregular=1, ranks_seen=1) == [f"{slow}there is no telemetry of ranks 1-3"]
     assert len(notes(2, 10, irregular=2, ranks_seen=1)) == 2
+
+
+def test_of_very_many_partial_logs_the_first_are_told() -> None:
+    logs = [PartialLog((0, 1), None, None), *(PartialLog((rank,), 0, rank) for rank in range(2, 14))]
+    answer = answered(JOB, gathered(), VERDICTS, ranks_seen=range(4), lines_read=1, lost_lines=0, partial=logs)
+    assert answer["coverage"]["partial"][:2] == [
+        {"ranks": [0, 1], "iterations": None},
+        {"ranks": [2], "iterations": [0, 2]},
+    ]
+    console = Console(width=200)
+    with console.capture() as printed:
+        print_answer(answer, console)
+    _, _, _, *lines = printed.get().splitlines()
+    assert lines[0] == "ranks 0-1 logged no iteration: what went on there is not known"
+    assert lines[1] == "rank 2 logged iterations 0-2 alone: what went on there in others is not known"
+    assert lines[10] == "and 3 more ranks logged a part of the iterations alone"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def test_the_answer_is_whole(answer: dict[str, Any]) -> None:
         "ranks_expected": 8,
         "lines_read": 20880,
         "lost_lines": 0,
+        "partial": [],
         "untold": [],
     }
     assert {name: type(value) for name, value in answer["incidents"][0].items()} == {
@@ -189,6 +190,25 @@ def test_a_rank_without_a_log_is_missed_in_the_coverage(tmp_path: Path) -> None:
             shutil.copy(file, tmp_path)
     coverage = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)["coverage"]
     assert (coverage["ranks_seen"], coverage["ranks_expected"]) == (7, 8)
+
+
+@pytest.mark.parametrize(("first", "last"), [(35, 59), (0, 24)])
+def test_what_a_log_covers_is_told_and_nobody_is_blamed_for_a_rank_that_is_not_known(
+    tmp_path: Path, first: int, last: int
+) -> None:
+    """Rank 5 is slow from iteration 30 on, of which its log lacks the baseline, or all."""
+    for file in EXAMPLE.glob("*.gz"):
+        lines = gzip.decompress(file.read_bytes()).splitlines(keepends=True)
+        kept = [line for line in lines if "rank5" not in file.name or first <= json.loads(line)["iteration"] <= last]
+        (tmp_path / file.stem).write_bytes(b"".join(kept))
+    told = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)
+    assert told["coverage"]["partial"] == [{"ranks": [5], "iterations": [first, last]}]
+    assert (told["coverage"]["ranks_seen"], told["incidents"]) == (8, [])
+    [note] = told["notes"]
+    assert note.startswith("slow at times, and nobody could be named: ")
+    assert note.endswith("; and the log of rank 5 covers a part of the iterations alone")
+    line = f"\nrank 5 logged iterations {first}-{last} alone: what went on there in others is not known\n"
+    assert line in offbeat("diagnose", tmp_path).stdout
 
 
 def test_a_setting_changes_what_is_irregular() -> None:
