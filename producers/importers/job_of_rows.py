@@ -17,6 +17,7 @@ from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.communicator_use import communicator_uses, membership
 from diagnosis.job import MOST_RANKS, Communicator, Job, Layout, Place
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout
+from diagnosis.shared_names import shared_name
 from diagnosis.unseen_members import in_doubt
 from producers.importers.files import common_folder
 from producers.segments import private
@@ -152,6 +153,17 @@ def complete_job(
         for of, ranks in members.items()
     )
     return replace(job, layout=layout, communicators=communicators)
+
+
+def refuse_shared_name(table: pa.Table) -> None:
+    """Raise ``ValueError`` where groups certainly share a communicator's name (``shared_name``)."""
+    shared = shared_name(table)
+    if shared is not None:
+        raise ValueError(
+            f"ranks {shared.one} and {shared.other} call the operators of communicator {shared.communicator} at times "
+            "that cannot be those of one group, though each of them fits another rank: give each group of ranks a name "
+            "of its own, or if they are one group, an operator the same seq on all ranks"
+        )
 
 
 def _members(job: Job, seen: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -20,6 +20,7 @@ from producers.importers.job_of_rows import (
     job_of_row,
     read_job_file,
     recording_name,
+    refuse_shared_name,
 )
 from producers.importers.tidy import tidy
 from producers.importers.unnamed import complete, name_streams
@@ -83,6 +84,9 @@ def load(
         given = layout or (None if described is None else described.layout)
         completed = complete(tidied.table, given, ends_with, said.iterations_source)
         rows = completed.labelled.table
+        numbered = said.iterations_source is None and not tidied.table.column("seq").null_count
+        if numbered or completed.labelled.iterations_source == "given":
+            refuse_shared_name(rows)  # else lost lines may shift the numbers of a group's ranks
         job = complete_job(rows, name, described, layout, completed.layout, completed.members)
     except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error

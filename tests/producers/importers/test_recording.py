@@ -1,5 +1,6 @@
 """A recording as a whole: order, duplicates, losses, labels, and the job that it tells of."""
 
+import gzip
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -264,3 +265,19 @@ def test_a_file_given_by_name_is_a_recording(tmp_path: Path) -> None:
     assert set(one.table.column("rank").to_pylist()) == {0}
     assert one.job.ranks == (0, 4)  # its peer in the pipeline
     assert one.layout is None
+
+
+def test_groups_that_share_a_name_are_refused(tmp_path: Path) -> None:
+    """A real run, in which each rank calls its own tensor group so."""
+    rows = [
+        json.loads(line)
+        for file in sorted(EXAMPLE.glob("*.gz"))
+        for line in gzip.decompress(file.read_bytes()).splitlines()
+    ]
+    own = [{**row, "comm": "tp"} if row["comm"].startswith("tp") else row for row in rows]
+    said = (
+        r"ranks \d and \d call the operators of communicator tp at times .*: give each group of ranks a name of its own"
+    )
+    with pytest.raises(InputError, match=said):
+        load([written(tmp_path / "run", own)])
+    load([written(tmp_path / "other", without(own, "end_ns"))])
