@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median, median_low
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ from streams.traffic_rows import METHOD as BY_TRAFFIC
 Row = Mapping[str, Any]
 
 _MOST_UNTOLD = 3
+
+_OF_DEVICES = {"compute_slow", "communication_slow", "mixed_slow"}
 
 
 class Measured(NamedTuple):
@@ -147,9 +150,10 @@ def as_json(
     """The answer as one JSON object; what is not known is null.
 
     ``notes`` say why nothing was found although something may be wrong: without incidents and without notes nothing
-    is. ``lines_read`` counts the operators and calls that were read. ``untold``: what hosts did not record, a line
-    each; ``partial``: ranks that logged a part of the iterations alone. What is a hang unless the job was over:
-    ``silent_ns``, for how long nothing was called in the end, and ``stands``, whom all ranks wait for there.
+    is. Beside incidents they say what these may be instead. ``lines_read`` counts the operators and calls that were
+    read. ``untold``: what hosts did not record, a line each; ``partial``: ranks that logged a part of the iterations
+    alone. What is a hang unless the job was over: ``silent_ns``, for how long nothing was called in the end, and
+    ``stands``, whom all ranks wait for there.
     """
     seen = {"ranks_seen": len(ranks_seen), "ranks_expected": len(job.ranks)}
     lines = {"lines_read": lines_read, "lost_lines": lost_lines}
@@ -161,6 +165,10 @@ def as_json(
         notes.insert(0, _silence_note(silent_ns, untold))
     if stands is not None and not gathered.incidents:
         notes.insert(0, _standstill_note(stands))
+    if _may_share_a_host(job, gathered.incidents.values()):
+        notes.append(
+            "several of the incidents may be one slow host: which ranks share one is not known; give hosts in job.json"
+        )
     return {
         "job": job.job,
         "layout": _layout(job),
@@ -214,6 +222,17 @@ def _notes(
             why += f"; and the log of {of} covers a part of the iterations alone"
         notes.append(f"slow at times, and nobody could be named: {why}")
     return [note for note in notes if note is not None]
+
+
+def _may_share_a_host(job: Job, incidents: Iterable[Row]) -> bool:
+    """Whether devices of ranks whose hosts are not known were slow at the same time, as those of a slow host are."""
+    unplaced = {place.rank for place in job.places if place.host is None}
+    spans = sorted(
+        (row["first_iteration"], row["last_iteration"])
+        for row in incidents
+        if row["cause"] in _OF_DEVICES and unplaced.issuperset(row["ranks"])
+    )
+    return any(began <= last for (_, last), (began, _) in pairwise(spans))
 
 
 def _silence_note(silent_ns: int, untold: Sequence[str]) -> str:

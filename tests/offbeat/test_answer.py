@@ -1,5 +1,6 @@
 """The answer, gathered from what the pipeline publishes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,6 +206,22 @@ def test_the_rule_that_held_an_incident_back_is_named(joining: JoiningSettings, 
 def test_an_incident_needs_no_excuse() -> None:
     told = gathered(iteration(0, [10], irregular=None), iteration(1, [30], irregular=True), incident())
     assert as_json(JOB, told, ranks_seen=1, lost_lines=0)["notes"] == []
+
+
+def test_where_hosts_are_not_known_several_devices_may_be_one_host() -> None:
+    def noted(*others: Message, hosts: tuple[str | None, ...] = (None,) * 4) -> list[str]:
+        job = replace(JOB, places=tuple(Place(rank, host) for rank, host in enumerate(hosts)))
+        told: list[str] = as_json(job, gathered(incident(), *others), ranks_seen=4, lost_lines=0)["notes"]
+        return told
+
+    beside = {"id": "i2", "ranks": [3], "cause": "communication_slow", "first_iteration": 9, "last_iteration": 12}
+    [note] = noted(incident(**beside))
+    assert note == (
+        "several of the incidents may be one slow host: which ranks share one is not known; give hosts in job.json"
+    )
+    assert noted(incident(**beside | {"first_iteration": 10})) == []
+    assert noted(incident(**beside | {"cause": "hang_not_entered"})) == []
+    assert noted(incident(**beside), hosts=("h0", "h0", "h1", "h1")) == []
 
 
 def test_how_many_iterations_come_before_the_first_judged_is_the_monitors_to_say() -> None:
