@@ -52,6 +52,7 @@ class Gathered:
     durations_ns: dict[int, int | None] = field(default_factory=dict)
     judged: set[int] = field(default_factory=set)
     irregular: set[int] = field(default_factory=set)
+    pauses_ns: dict[int, int] = field(default_factory=dict)
     findings: list[Evidence] = field(default_factory=list)
     incidents: dict[str, Row] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
@@ -94,7 +95,10 @@ class Gathered:
         """One iteration as each pivot saw it; the job's ranks move in lockstep, so the median is the iteration's."""
         iteration = rows[0]["iteration"]
         known = [row["duration_ns"] for row in rows if row["duration_ns"] is not None]
-        self.durations_ns[iteration] = median_low(known) if known else None
+        pause_ns = rows[0]["pause_ns"]
+        if pause_ns is not None:
+            self.pauses_ns[iteration] = pause_ns
+        self.durations_ns[iteration] = median_low(known) - (pause_ns or 0) if known else None
         if rows[0]["irregular"] is not None:
             self.judged.add(iteration)
         if rows[0]["irregular"]:
@@ -186,13 +190,14 @@ def _iterations(gathered: Gathered) -> dict[str, Any]:
         "judged": len(gathered.judged),
         "median_ms": round(median(durations) / 1e6, 3) if durations else None,
         "irregular": sorted(gathered.irregular),
+        "pauses": [{"after": after, "ms": round(ns / 1e6, 3)} for after, ns in sorted(gathered.pauses_ns.items())],
     }
 
 
 def _iterations_by_traffic(gathered: Gathered) -> dict[str, Any]:
     """Findings alone tell of iterations: how many passed, and which were slow, not how long the others took."""
     passed = gathered.passed
-    return {"count": passed, "judged": passed, "median_ms": None, "irregular": sorted(gathered.slow)}
+    return {"count": passed, "judged": passed, "median_ms": None, "irregular": sorted(gathered.slow), "pauses": []}
 
 
 def _with_rule(incident: Row, gathered: Gathered) -> dict[str, Any]:

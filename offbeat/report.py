@@ -27,6 +27,8 @@ def print_answer(answer: Mapping[str, Any], out: Console) -> None:
     passed = "" if iterations["count"] is None else f", {counted(iterations['count'], 'iteration')}"
     out.print(f"{answer['job']}: {_ranks(answer)}{passed}{took}")
     out.print(f"irregular iterations: {_irregular(answer)}")
+    if iterations["pauses"]:
+        out.print(f"pauses of all ranks: {_pauses(iterations['pauses'])}")
     out.print(
         f"telemetry: {coverage['ranks_seen']} of {counted(coverage['ranks_expected'], 'rank')}, {_lost(coverage)}"
     )
@@ -121,6 +123,12 @@ def _irregular(answer: Mapping[str, Any]) -> str:
         return "none beside the first" if known else "not known, as there were too few regular ones before"
     told = ranges(irregular, "iterations") if irregular else "none"
     return f"{told}; hangs in {hung[0]}" if hung else told
+
+
+def _pauses(pauses: Sequence[Mapping[str, Any]]) -> str:
+    """After which iterations all ranks paused, and for how long in all."""
+    after = ranges([pause["after"] for pause in pauses], "iterations")
+    return f"after {after}, {_duration(sum(pause['ms'] for pause in pauses))} beyond the usual: nobody's fault"
 
 
 def _ranks(answer: Mapping[str, Any]) -> str:

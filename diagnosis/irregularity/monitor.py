@@ -63,7 +63,7 @@ class MonitorSettings:
     reach: int = 100
     """Number of iterations that agents' logs are sure to reach back: a step found as long as that after the oldest
     iteration that it would be compared with is compared with the iterations of its run below it instead."""
-    pause_share: float = field(default=0.5, metadata={"above": 0})
+    pause_share: float = 0.5
     """Part of the expected duration by which a pause of all pivots after an iteration must exceed the usual one to be
     that of a checkpoint or an evaluation, which nobody is to blame for: what exceeds it is not judged then."""
     fluctuation: FluctuationSettings = field(default_factory=FluctuationSettings)
@@ -120,7 +120,7 @@ class IterationMonitor:
 
         ``pause_ns``: for how long of it, at its end, no rank had an operator; None: not known.
         """
-        beyond_usual_ns = 0 if duration_ns is None else self._beyond_usual(pause_ns)
+        beyond_usual_ns = 0 if duration_ns is None or pause_ns is None else self._beyond_usual(duration_ns, pause_ns)
         judgement = self._judge(iteration, None if duration_ns is None else duration_ns - beyond_usual_ns)
         before_ns, self.paused_ns = self.paused_ns, beyond_usual_ns
         return replace(judgement, pause_ns=beyond_usual_ns, pause_before_ns=before_ns)
@@ -212,16 +212,14 @@ class IterationMonitor:
         while len(self.recent) > self.settings.fluctuation.window:
             self.recent.popleft()
 
-    def _beyond_usual(self, pause_ns: int | None) -> int:
-        """What a pause exceeds the usual one by, if that is much."""
-        if pause_ns is None:
-            return 0
-        usual_ns = median_low(self.pauses) if self.pauses else pause_ns
+    def _beyond_usual(self, duration_ns: int, pause_ns: int) -> int:
+        """What the pause after an iteration exceeds the usual one by, if that is much."""
+        beyond_ns = pause_ns - median_low(self.pauses) if self.pauses else 0
         self.pauses.append(pause_ns)
         while len(self.pauses) > self.settings.window:
             self.pauses.popleft()
-        least_ns = self.settings.pause_share * (self.expected_ns or pause_ns)
-        return pause_ns - usual_ns if pause_ns - usual_ns >= max(least_ns, 1) else 0
+        without_ns = duration_ns - beyond_ns
+        return beyond_ns if beyond_ns >= self.settings.pause_share * (self.expected_ns or without_ns) else 0
 
     def _recurrence(self, duration_ns: int | None, expected_ns: int | None) -> Recurrence | None:
         """The fluctuation that goes on, or that shows with this iteration; None: there is none."""

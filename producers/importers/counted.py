@@ -82,7 +82,8 @@ class _Rows:
         heads = np.flatnonzero(np.diff(self.rank[rows], prepend=-1))
         logs = {int(self.rank[own[0]]): own for own in np.split(rows, heads[1:])}
         missing = sum(_missing(self.iteration[own], usual) for own in logs.values())
-        if self.between[rows].any():
+        resumed = any((np.diff(self.iteration[own]) < 0).any() for own in logs.values())  # from a checkpoint
+        if resumed or self.between[rows].any():
             told = rows[(counts == usual)[groups]]
         else:
             told = np.concatenate([*self._placed(logs, usual)])
@@ -105,7 +106,7 @@ def _missing(iteration: Ints, usual: int) -> int:
 
     An iteration without any line lacks all of them, unless many are so.
     """
-    counts = np.bincount(iteration - iteration[0])[1:-1]
+    counts = np.bincount(iteration - iteration.min())[1:-1]
     empty = counts == 0
     seen = len(counts) - (int(empty.sum()) if empty.mean() > _EMPTY else 0) if len(counts) else 0
     return max(seen * usual - int(counts.sum()), 0)

@@ -87,7 +87,7 @@ def test_the_answer_has_the_documented_shape() -> None:
     assert as_json(JOB, told, ranks_seen=3, lost_lines=7) == {
         "job": "j",
         "layout": {"tp": 2, "pp": 2, "dp": 1, "source": "inferred"},
-        "iterations": {"count": 2, "judged": 2, "median_ms": 20.5, "irregular": [1]},
+        "iterations": {"count": 2, "judged": 2, "median_ms": 20.5, "irregular": [1], "pauses": []},
         "coverage": {
             "ranks_seen": 3,
             "ranks_expected": 4,
@@ -124,7 +124,7 @@ def test_the_answer_has_the_documented_shape() -> None:
 def test_what_is_not_known_is_null() -> None:
     answer = as_json(Job("j", (), ()), gathered(iteration(0, [None], irregular=None)), ranks_seen=0, lost_lines=0)
     assert answer["layout"] is None
-    assert answer["iterations"] == {"count": 1, "judged": 0, "median_ms": None, "irregular": []}
+    assert answer["iterations"] == {"count": 1, "judged": 0, "median_ms": None, "irregular": [], "pauses": []}
     assert answer["incidents"] == []
 
 

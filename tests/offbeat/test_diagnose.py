@@ -311,11 +311,17 @@ def test_pauses_of_all_ranks_change_nothing(tmp_path: Path) -> None:
     fault = "kind=gpu_slow,rank=5,iterations=15-35,slowdown=1.3"
     assert offbeat("simulate", "--out", tmp_path / "run", "--scenario", scenario, "--fault", fault).exit_code == 0
 
+    pauses: list[list[int]] = []
+
     def incidents() -> list[tuple[str, list[int], list[int], float]]:
         done = offbeat("diagnose", tmp_path / "run", "--json")
         assert done.exit_code == 0, done.output
-        found = json.loads(done.stdout)["incidents"]
-        return [(one["cause"], one["ranks"], one["iterations"], round(one["lost_gpu_seconds"], 1)) for one in found]
+        told = json.loads(done.stdout)
+        pauses.append([pause["after"] for pause in told["iterations"]["pauses"]])
+        return [
+            (one["cause"], one["ranks"], one["iterations"], round(one["lost_gpu_seconds"], 1))
+            for one in told["incidents"]
+        ]
 
     without = incidents()
     assert [(cause, ranks) for cause, ranks, *_ in without] == [("compute_slow", [5])]
@@ -326,3 +332,4 @@ def test_pauses_of_all_ranks_change_nothing(tmp_path: Path) -> None:
             row |= {name: row[name] + pause_ns for name in ("call_ns", "start_ns", "end_ns") if row.get(name)}
         file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     assert incidents() == without
+    assert pauses == [[], [*range(3, 29, 4), 29, 31]]

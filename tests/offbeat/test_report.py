@@ -32,8 +32,8 @@ def read(width: int = 200, **changes: Any) -> str:
     answer = {
         "job": "j",
         "layout": {"tp": 2, "pp": 4, "dp": 1, "source": "inferred"},
-        "iterations": {"count": 40, "judged": 30, "median_ms": 2210.0, "irregular": [14, 15, 16, 19]},
-        "coverage": {"ranks_seen": 7, "ranks_expected": 8, "lines_read": 3999, "lost_lines": 1},
+        "iterations": {"count": 40, "judged": 30, "median_ms": 2210.0, "irregular": [14, 15, 16, 19], "pauses": []},
+        "coverage": {"ranks_seen": 7, "ranks_expected": 8, "lines_read": 3999, "lost_lines": 1, "partial": []},
         "incidents": [],
         "notes": [],
     }
@@ -52,6 +52,12 @@ def test_nothing_wrong_is_said_as_such() -> None:
     )
 
 
+def test_pauses_are_told() -> None:
+    pauses = [{"after": 4, "ms": 2000.0}, {"after": 9, "ms": 2100.5}, {"after": 10, "ms": 4000.0}]
+    told = read(iterations={"count": 40, "judged": 30, "median_ms": 2210.0, "irregular": [], "pauses": pauses})
+    assert "\npauses of all ranks: after 4, 9-10, 8.10 s beyond the usual: nobody's fault\n" in told
+
+
 def test_what_could_not_be_told_is_not_called_well() -> None:
     told = read(notes=["too few iterations", "too few logs"])
     assert told.endswith("1 lost line (less than 0.1%)\n\ntoo few iterations\n\ntoo few logs\n")
@@ -60,8 +66,8 @@ def test_what_could_not_be_told_is_not_called_well() -> None:
 def test_one_is_not_told_as_several() -> None:
     single = read(
         layout=None,
-        iterations={"count": 1, "judged": 0, "median_ms": None, "irregular": []},
-        coverage={"ranks_seen": 1, "ranks_expected": 1, "lines_read": 14, "lost_lines": 2},
+        iterations={"count": 1, "judged": 0, "median_ms": None, "irregular": [], "pauses": []},
+        coverage={"ranks_seen": 1, "ranks_expected": 1, "lines_read": 14, "lost_lines": 2, "partial": []},
     )
     assert single.startswith("j: 1 rank, 1 iteration\n")
     assert "telemetry: 1 of 1 rank, 2 lost lines (12.5%)\n" in single
@@ -70,8 +76,8 @@ def test_one_is_not_told_as_several() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     unknown = read(
         layout=None,
-        iterations={"count": 0, "judged": 0, "median_ms": None, "irregular": []},
-        coverage={"ranks_seen": 8, "ranks_expected": 8, "lines_read": 0, "lost_lines": 0},
+        iterations={"count": 0, "judged": 0, "median_ms": None, "irregular": [], "pauses": []},
+        coverage={"ranks_seen": 8, "ranks_expected": 8, "lines_read": 0, "lost_lines": 0, "partial": []},
     )
     assert unknown.startswith(
         "j: 8 ranks, 0 iterations\nirregular iterations: none\ntelemetry: 8 of 8 ranks, no lost lines\n"
