@@ -19,8 +19,8 @@ from diagnosis.robust import median_of_known
 _WITNESSES = 16
 """Ranks that one rank is compared with, at most."""
 
-_AGREEING = 0.75
-"""Share of them that must have passed as many more."""
+_AGREEING = 0.6
+"""Share of them that must have passed as many more: of three two, as one may have lost as many itself."""
 
 _BLUR = 0.25
 """How far from a whole number of iterations that may be: less moves where another part of the iteration is slow."""

@@ -7,7 +7,7 @@ are missing, the right one is that by which the rank left its operators when the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +24,6 @@ _TOLD = 0.9
 _BEGINNING = 3
 """Iterations whose boundaries are counted back from later ones."""
 
-_LOST_ITERATIONS = 0.5
-"""Share of a rank's iterations that may lack operators; beyond it the communicator is not used regularly."""
-
 _MOST_STEPS = 1 << 22
 """Operators times missing ones that are tried in one place."""
 
@@ -35,8 +32,8 @@ _MOST_STEPS = 1 << 22
 class Member:
     """The collectives of one communicator in one rank's log: an entry an operator, in call order.
 
-    ``iteration`` is as counting tells it, ``call_ns`` when the rank called it and ``left_ns`` when it went on, by its
-    own clock.
+    ``iteration`` is as counting tells it, never falling; ``call_ns`` is when the rank called it and ``left_ns`` when it
+    went on, by its own clock.
     """
 
     iteration: Ints
@@ -58,121 +55,143 @@ def place(members: Mapping[int, Member], usual: int) -> dict[int, Places]:
 
     ``members`` are those of the communicator that logged, by rank; an iteration has ``usual`` operators.
     """
-    logs = {rank: _Log.of(member, usual) for rank, member in members.items()}
-    for rank, log in logs.items():
-        others = [other for name, other in logs.items() if name != rank]
-        for first, last in log.stretches() if others else ():
-            slot = _slots(log, others, first, last)
+    group = _Group.of(members, usual)
+    for of in range(len(group.logs)):
+        for first, last in group.logs[of].stretches():
+            slot = group.slots(of, first, last)
             if slot is not None:
-                log.settle(slot, first, last)
-    return {rank: Places(log.iteration, log.position, log.known) for rank, log in logs.items()}
+                group.settle(of, slot, first, last)
+    return {
+        rank: Places(group.iterations[log.ordinal], log.position, log.known)
+        for rank, log in zip(members, group.logs, strict=True)
+    }
 
 
 @dataclass
 class _Log:
-    """One member's operators by iteration, from ``first`` on: where each begins, and what is known of it.
+    """One member's operators by iteration, these numbered by ordinals: where each begins, and what is known of it.
 
     An iteration is open where it lacks operators, and so is the one before it: what is lost between an anchor and the
-    end of its iteration is counted as the next one's, and at the log's beginning the other way round. ``iteration``,
-    ``position`` and ``known`` are an entry an operator.
+    end of its iteration is counted as the next one's, and at the log's beginning the other way round. Of one in which
+    all members have more than usual nothing is known. ``ordinal``, ``position`` and ``known`` are an entry an operator,
+    the others an iteration; outside of the log all of these lack everything.
     """
 
     member: Member
     usual: int
-    first: int
+    ordinal: Ints
     begin: Ints
     lacking: Bools
     open: Bools
-    iteration: Ints
     position: Ints
     known: Bools
 
     @classmethod
-    def of(cls, member: Member, usual: int) -> _Log:
-        iteration = member.iteration.copy()
-        first, last = int(iteration[0]), int(iteration[-1])
-        begin = np.searchsorted(iteration, np.arange(first, last + 2))
-        lacking = np.diff(begin) != usual
+    def of(cls, member: Member, usual: int, ordinal: Ints, begin: Ints, more: Bools) -> _Log:
+        lacking = (np.diff(begin) != usual) & ~more
+        lacking[: ordinal[0]] = lacking[ordinal[-1] + 1 :] = False
         unsure = lacking.copy()
-        if lacking.mean() < _LOST_ITERATIONS:
-            unsure[:-1] |= lacking[1:]
-            unsure[1:_BEGINNING] |= lacking[: _BEGINNING - 1]
-        position = np.arange(len(iteration)) - begin[iteration - first]
-        return cls(member, usual, first, begin, lacking, unsure, iteration, position, ~unsure[iteration - first])
+        unsure[:-1] |= lacking[1:]
+        early = slice(ordinal[0], ordinal[0] + _BEGINNING)
+        unsure[early][1:] |= lacking[early][:-1]
+        unsure[: ordinal[0]] = unsure[ordinal[-1] + 1 :] = False
+        position = np.arange(len(ordinal)) - begin[ordinal]
+        return cls(member, usual, ordinal, begin, lacking, unsure, position, ~(unsure | more)[ordinal])
 
-    def is_known(self, iteration: int) -> bool:
-        """Whether it is known which operators of an iteration the log has."""
-        at = iteration - self.first
-        return 0 <= at < len(self.open) and not self.open[at]
-
-    def times(self, iteration: int) -> Floats:
+    def times(self, at: int) -> Floats:
         """When the rank called each operator of an iteration and went on from it; shape (2, usual), NaN: lost."""
-        rows = self.rows(iteration, iteration)
+        rows = self.rows(at, at)
         found = np.full((2, self.usual), np.nan)
         found[:, self.position[rows]] = self.member.call_ns[rows], self.member.left_ns[rows]
         return found
 
     def rows(self, first: int, last: int) -> slice:
         """Where the operators of some iterations are."""
-        return slice(int(self.begin[first - self.first]), int(self.begin[last + 1 - self.first]))
+        return slice(int(self.begin[first]), int(self.begin[last + 1]))
 
     def stretches(self) -> Iterator[tuple[int, int]]:
         """First and last iteration of each row of open ones that do not depend on others."""
         parted = self.open & ~self.lacking & np.append(False, self.lacking[:-1])
-        parted[:_BEGINNING] = False
+        parted[: self.ordinal[0] + _BEGINNING] = False
         begins = np.flatnonzero(self.open & (parted | ~np.append(False, self.open[:-1])))
         ends = np.flatnonzero(self.open & np.append(parted[1:] | ~self.open[1:], True))
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            yield self.first + begin, self.first + end
+        yield from zip(begins.tolist(), ends.tolist(), strict=True)
 
     def settle(self, slot: Ints, first: int, last: int) -> None:
         """Take over where the operators of some iterations belong, counted from the first one of these."""
         rows = self.rows(first, last)
-        self.iteration[rows], self.position[rows] = first + slot // self.usual, slot % self.usual
+        self.ordinal[rows], self.position[rows] = first + slot // self.usual, slot % self.usual
         self.known[rows] = True
-        begin, end = first - self.first, last + 1 - self.first
-        self.begin[begin:end] = rows.start + np.searchsorted(self.iteration[rows], np.arange(first, last + 1))
-        self.open[begin:end] = False
+        self.begin[first : last + 1] = rows.start + np.searchsorted(self.ordinal[rows], np.arange(first, last + 1))
+        self.open[first : last + 1] = False
 
 
-def _slots(log: _Log, others: Sequence[_Log], first: int, last: int) -> Ints | None:
-    """Where the operators of some iterations belong, by the times of the others; None: they do not tell."""
-    rows = log.rows(first, last)
-    if rows.start == rows.stop:
-        return None
-    seen = [_times_of_others(log, others, iteration) for iteration in range(first, last + 1)]
-    calls_ns, slots_ns = np.concatenate(seen, axis=1)
-    told = np.flatnonzero(np.isfinite(slots_ns))
-    if len(told) < _TOLD * len(slots_ns):
-        return None
-    slots = np.arange(len(slots_ns))
-    calls_ns, slots_ns = np.interp(slots, told, calls_ns[told]), np.interp(slots, told, slots_ns[told])
-    slot = fitting_slots(log.member.left_ns[rows].astype(np.float64), slots_ns)
-    if slot is not None:
-        _recall(slot, log.member.call_ns[rows].astype(np.float64), calls_ns)
-    return slot
+@dataclass
+class _Group:
+    """The logs of a communicator's members. ``iterations`` are those in which any has an operator; ``known`` is whether
+    it is known which ones a log has of each; shape (logs, iterations).
+    """
 
+    usual: int
+    iterations: Ints
+    logs: list[_Log]
+    known: Bools
 
-def _times_of_others(log: _Log, others: Sequence[_Log], iteration: int) -> Floats:
-    """When the others called each operator of an iteration and went on, by the rank's own clock; NaN: nobody tells."""
-    seen: list[Floats] = []
-    for other in others:
-        if len(seen) < _WITNESSES and other.is_known(iteration):
-            ahead = _clock_ahead(log, other, iteration)
+    @classmethod
+    def of(cls, members: Mapping[int, Member], usual: int) -> _Group:
+        iterations = np.unique(np.concatenate([member.iteration for member in members.values()]))
+        ordinals = [np.searchsorted(iterations, member.iteration) for member in members.values()]
+        begins = [np.searchsorted(ordinal, np.arange(len(iterations) + 1)) for ordinal in ordinals]
+        more = np.asarray((np.diff(begins, axis=1) > usual).all(axis=0), dtype=np.bool_)
+        logs = [
+            _Log.of(member, usual, ordinal, begin, more)
+            for member, ordinal, begin in zip(members.values(), ordinals, begins, strict=True)
+        ]
+        known = np.zeros((len(logs), len(iterations)), dtype=np.bool_)
+        for of, log in enumerate(logs):
+            inside = slice(log.ordinal[0], log.ordinal[-1] + 1)
+            known[of, inside] = ~(log.open | more)[inside]
+        return cls(usual, iterations, logs, known)
+
+    def settle(self, of: int, slot: Ints, first: int, last: int) -> None:
+        """Take over where the operators of a log's iterations belong."""
+        self.logs[of].settle(slot, first, last)
+        self.known[of, first : last + 1] = True
+
+    def slots(self, of: int, first: int, last: int) -> Ints | None:
+        """Where the operators of some iterations of a log belong, by the times of the others; None: nobody tells."""
+        log = self.logs[of]
+        rows = log.rows(first, last)
+        if rows.start == rows.stop:
+            return None
+        calls_ns, slots_ns = np.concatenate([self._times(of, at) for at in range(first, last + 1)], axis=1)
+        told = np.flatnonzero(np.isfinite(slots_ns))
+        if len(told) < _TOLD * len(slots_ns):
+            return None
+        slots = np.arange(len(slots_ns))
+        calls_ns, slots_ns = np.interp(slots, told, calls_ns[told]), np.interp(slots, told, slots_ns[told])
+        slot = fitting_slots(log.member.left_ns[rows].astype(np.float64), slots_ns)
+        if slot is not None:
+            _recall(slot, log.member.call_ns[rows].astype(np.float64), calls_ns)
+        return slot
+
+    def _times(self, of: int, at: int) -> Floats:
+        """When the others called each operator of an iteration and went on, by a log's own clock; NaN: nobody tells."""
+        seen: list[Floats] = []
+        for other in np.flatnonzero(self.known[:, at]).tolist():
+            ahead = self._clock_ahead(of, other, at) if len(seen) < _WITNESSES else None
             if ahead is not None:
-                seen.append(other.times(iteration) + ahead)
-    return median_of_known(np.array(seen)) if seen else np.full((2, log.usual), np.nan)
+                seen.append(self.logs[other].times(at) + ahead)
+        return median_of_known(np.array(seen)) if seen else np.full((2, self.usual), np.nan)
 
-
-def _clock_ahead(log: _Log, other: _Log, iteration: int) -> float | None:
-    """By how many ns a rank's clock is ahead of another's, in the nearest iteration that is known of both."""
-    for distance in range(1, max(len(log.open), len(other.open))):
-        for n in (iteration - distance, iteration + distance):
-            if log.is_known(n) and other.is_known(n):
-                apart = (log.times(n) - other.times(n))[1]
-                if np.isfinite(apart).any():
-                    return float(np.nanmedian(apart))
-    return None
+    def _clock_ahead(self, of: int, other: int, at: int) -> float | None:
+        """By how many ns a log's clock is ahead of another's, in the nearest iteration that is known of both."""
+        both = np.flatnonzero(self.known[of] & self.known[other])
+        for n in both[np.argsort(np.abs(both - at), kind="stable")].tolist():
+            apart = (self.logs[of].times(n) - self.logs[other].times(n))[1]
+            if np.isfinite(apart).any():
+                return float(np.nanmedian(apart))
+        return None
 
 
 def fitting_slots(left_ns: Floats, slots_ns: Floats) -> Ints | None:

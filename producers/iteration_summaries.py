@@ -50,7 +50,7 @@ def _pauses(rows: pa.Table, who: Ints, spans: Spans) -> pa.Array:
     """
     call_ns, end_ns = integers(rows, "call_ns"), integers(rows, "end_ns")
     order = np.lexsort((call_ns, who))
-    latest = order[np.r_[np.diff(who[order]) != 0, True]]
+    latest = order[np.diff(who[order], append=-1) != 0]
     last_end = np.full(len(spans.rank), -1, dtype=np.int64)
     np.maximum.at(last_end, who, end_ns)
     known = np.zeros(len(spans.rank), dtype=np.bool_)

@@ -13,8 +13,11 @@ from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import codes, integers, joint_codes, nullable
 from diagnosis.lost_lines import Member, place
 
-_EMPTY = 0.1
-"""Share of iterations without an operator above which a communicator is not used in each."""
+_FEW = 0.1
+"""Share of an iteration's operators that most iterations may lack."""
+
+_OFTEN = 0.05
+"""Share of ranks and iterations that have as many operators, where these are all of an iteration's."""
 
 
 def number_by_position(table: pa.Table) -> tuple[pa.Table, int]:
@@ -78,12 +81,13 @@ class _Rows:
         """Number the operators of one communicator as far as that can be told; returns how many lines are missing."""
         groups = joint_codes(self.rank[rows], self.iteration[rows])
         counts = np.bincount(groups)
-        usual = int(np.bincount(counts).argmax())
+        usual = _usual(counts)
         heads = np.flatnonzero(np.diff(self.rank[rows], prepend=-1))
         logs = {int(self.rank[own[0]]): own for own in np.split(rows, heads[1:])}
-        missing = sum(_missing(self.iteration[own], usual) for own in logs.values())
-        resumed = any((np.diff(self.iteration[own]) < 0).any() for own in logs.values())  # from a checkpoint
-        if resumed or self.between[rows].any():
+        iterations = np.unique(self.iteration[rows])
+        missing = sum(_missing(np.searchsorted(iterations, self.iteration[own]), usual) for own in logs.values())
+        falls = any((np.diff(self.iteration[own]) < 0).any() for own in logs.values())  # resumed from a checkpoint
+        if falls or self.between[rows].any():
             told = rows[(counts == usual)[groups]]
         else:
             told = np.concatenate([*self._placed(logs, usual)])
@@ -101,12 +105,21 @@ class _Rows:
             yield own[places.known]
 
 
-def _missing(iteration: Ints, usual: int) -> int:
+def _usual(counts: Ints) -> int:
+    """How many operators an iteration has, by those of each rank and iteration: most often as many, or a few more
+    where lines are lost in most iterations.
+    """
+    often = np.bincount(counts)
+    most_often = usual = int(often.argmax())
+    while usual + 1 < min(len(often), (1 + _FEW) * most_often) and often[usual + 1] >= _OFTEN * len(counts):
+        usual += 1
+    return usual
+
+
+def _missing(ordinal: Ints, usual: int) -> int:
     """Lines that one rank's log of a communicator lacks, without its first and last iteration, which may not be whole.
 
-    An iteration without any line lacks all of them, unless many are so.
+    ``ordinal`` is that of each line's iteration, among those that the communicator is used in.
     """
-    counts = np.bincount(iteration - iteration.min())[1:-1]
-    empty = counts == 0
-    seen = len(counts) - (int(empty.sum()) if empty.mean() > _EMPTY else 0) if len(counts) else 0
-    return max(seen * usual - int(counts.sum()), 0)
+    counts = np.bincount(ordinal - ordinal.min())[1:-1]
+    return max(len(counts) * usual - int(counts.sum()), 0)

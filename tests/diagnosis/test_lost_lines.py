@@ -91,7 +91,31 @@ def test_a_member_alone_is_told_nothing() -> None:
     assert set(places[0].iteration[~places[0].known].tolist()) == {2, 3}
 
 
-def test_a_communicator_that_is_not_used_regularly_is_left_as_counted() -> None:
+def test_who_lacks_operators_in_every_iteration_is_compared_with_nobody() -> None:
     lost = {slot for slot in range(USUAL * ITERATIONS) if slot % USUAL == 5}
     places = place({0: member(0, set()), 1: member(1, lost)}, USUAL)
     assert not places[1].known.any()
+
+
+def test_iterations_that_nobody_has_lack_nothing() -> None:
+    members = {rank: member(rank, {40} if rank == 1 else set()) for rank in range(2)}
+    apart = {
+        rank: Member(own.iteration // 2 * 5 + own.iteration % 2, own.call_ns, own.left_ns)
+        for rank, own in members.items()
+    }
+    places = place(apart, USUAL)
+    assert all(found.known.all() for found in places.values())
+    assert np.unique(places[1].iteration).tolist() == [0, 1, 5, 6, 10, 11, 15, 16]
+
+
+def test_two_iterations_are_enough_to_be_counted() -> None:
+    members = {rank: member(rank, set(range(2 * USUAL, USUAL * ITERATIONS))) for rank in range(2)}
+    assert all(found.known.all() for found in place(members, USUAL).values())
+
+
+def test_an_iteration_in_which_all_do_more_leaves_the_others_as_they_are() -> None:
+    members = {rank: member(rank, set()) for rank in range(2)}
+    for own in members.values():
+        own.iteration[3 * USUAL : 4 * USUAL] = 4  # an evaluation, counted with the next
+    for found in place(members, USUAL).values():
+        assert set(found.iteration[~found.known].tolist()) == {4}

@@ -66,3 +66,7 @@ def test_a_pause_begins_with_the_end_of_the_last_operator_and_ends_with_the_next
 def test_where_either_is_unknown_so_is_the_pause() -> None:
     assert of_rank([True, True, False])["pause_ns"] is None
     assert of_rank([True] * 3, end_ns=-1)["pause_ns"] is None
+
+
+def test_of_a_rank_without_a_row_nothing_is_known() -> None:
+    assert of_rank([])["pause_ns"] is None

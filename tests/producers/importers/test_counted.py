@@ -9,11 +9,53 @@ import pytest
 from numpy.typing import NDArray
 
 from diagnosis.columns import codes, integers
+from producers.importers.counted import number_by_position
 from producers.importers.unnamed import complete
 from producers.simulation import Scenario, simulate
+from schemas.catalogue import COMM_OPS
 
 ITERATIONS = 24
 NOT_LOGGED = ("seq", "iteration", "position", "call_order", "phase", "microbatch", "peer", "p2p_seq", "start_ns")
+
+
+def table_of(rows: list[tuple[int, int, int]]) -> pa.Table:
+    """Operators of one communicator by rank, iteration and time."""
+    made = [
+        {"rank": rank, "communicator": "c", "op": "all_reduce", "iteration": iteration, "position": 0, "call_ns": call}
+        for rank, iteration, call in rows
+    ]
+    return pa.Table.from_batches([COMM_OPS.from_rows(made)])
+
+
+def test_iterations_that_come_again_are_counted_as_they_come() -> None:
+    """A job that was resumed from a checkpoint: what an iteration did both times has no number."""
+    again = [0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8, 9]
+    calls = [(rank, iteration, 100 * at + rank) for rank in range(2) for at, iteration in enumerate(again)]
+    numbered, _ = number_by_position(table_of(calls))
+    assert integers(numbered, "iteration").tolist() == [*again, *again]
+    assert integers(numbered, "seq").tolist() == [i if i not in (4, 5) else -1 for i in (*again, *again)]
+
+
+def test_numbers_of_iterations_may_be_large() -> None:
+    calls = [(rank, iteration, iteration) for rank in range(2) for iteration in (0, 1, 2, 2_000_000_000)]
+    numbered, missing = number_by_position(table_of(calls))
+    assert integers(numbered, "seq").tolist() == [0, 1, 2, 2_000_000_000] * 2
+    assert missing == 0
+
+
+@pytest.mark.parametrize(("operators", "share"), [(60, 0.03), (30, 0.05), (168, 0.01)])
+def test_where_most_iterations_lack_a_line_no_two_operators_are_taken_for_one(operators: int, share: float) -> None:
+    draws, rows, true = np.random.default_rng(5), [], []
+    for rank in range(4):
+        for number in np.flatnonzero(draws.random(40 * operators) >= share).tolist():
+            rows.append((rank, number // operators, 1_000_000 * number + int(draws.integers(1000))))
+            true.append(number)
+    table = table_of(rows)
+    numbered, _ = number_by_position(table)
+    seq, iteration = integers(numbered, "seq"), integers(numbered, "iteration")
+    known = seq >= 0
+    assert differing(seq[known], np.array(true)[known]) == 0
+    assert (iteration == np.array(true) // operators).all()
 
 
 def lossy(shape: dict[str, Any], lost: float, *, ends: bool) -> tuple[pa.Table, pa.Table]:
