@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _APART = 1
-"""By so many iterations ranks may be ahead of each other where logs begin or end, all at the same time."""
+"""By so many recorded iterations ranks may be ahead of each other where logs begin or end, all at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,9 @@ def partial_logs(table: pa.Table) -> list[PartialLog]:
     """
     covered = table.group_by("rank").aggregate([("iteration", "min"), ("iteration", "max")]).to_pylist()
     known = [row for row in covered if row["iteration_min"] is not None]
-    begins = min((row["iteration_min"] for row in known), default=0) + _APART
-    ends = max((row["iteration_max"] for row in known), default=0) - _APART
+    iterations = sorted(pc.unique(table.column("iteration").drop_null()).to_pylist())
+    begins = iterations[min(_APART, len(iterations) - 1)] if iterations else 0
+    ends = iterations[max(-1 - _APART, -len(iterations))] if iterations else 0
     ranks: dict[tuple[int | None, int | None], list[int]] = {}
     for row in sorted(covered, key=lambda row: row["rank"]):
         first, last = row["iteration_min"], row["iteration_max"]

@@ -235,7 +235,7 @@ def _may_share_a_host(job: Job, incidents: Iterable[Row]) -> bool:
     spans = sorted(
         (row["first_iteration"], row["last_iteration"])
         for row in incidents
-        if row["cause"] in _OF_DEVICES and unplaced.issuperset(row["ranks"])
+        if row["cause"] in _OF_DEVICES and row["last_iteration"] is not None and unplaced.issuperset(row["ranks"])
     )
     return any(began <= last for (_, last), (began, _) in pairwise(spans))
 

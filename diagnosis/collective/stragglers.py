@@ -249,7 +249,10 @@ def untaken(grid: Grid, table: Participation, job: Job) -> Verdict | None:
         return None
     ((sender, receiver),) = pairs
     at = int(stuck[-1])
-    peers = table.peers(int(grid.row[np.searchsorted(grid.rank, sender), at]))
+    row = int(grid.row[np.searchsorted(grid.rank, sender), at])
+    if row == UNKNOWN:
+        return None
+    peers = table.peers(row)
     to_it = table.peer[peers] == receiver
     began = receiver in grid.rank[~np.isnan(grid.duration[:, at]) | (grid.state[:, at] == UNKNOWN_STATE)]
     if began or to_it.all() or table.peer_sent[peers][to_it].any():

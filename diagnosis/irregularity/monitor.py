@@ -65,7 +65,8 @@ class MonitorSettings:
     iteration that it would be compared with is compared with the iterations of its run below it instead."""
     pause_share: float = 0.5
     """Part of the expected duration by which a pause of all pivots after an iteration must exceed the usual one to be
-    that of a checkpoint or an evaluation, which nobody is to blame for: what exceeds it is not judged then."""
+    that of a checkpoint or an evaluation, which nobody is to blame for: what exceeds it is not judged then, unless the
+    iteration before it ended with such a pause as well. (NIC traffic tells of no pauses.)"""
     fluctuation: FluctuationSettings = field(default_factory=FluctuationSettings)
 
 
@@ -74,8 +75,8 @@ class Judgement:
     """What one iteration is; ``irregular`` and ``expected_ns`` are None where that cannot be told.
 
     ``duration_ns`` is without ``pause_ns``, what all paused after it beyond the usual; before it they had paused for
-    ``pause_before_ns``. ``run`` is the open run that the
-    iteration belongs to; with ``closed`` it is the one that ended here.
+    ``pause_before_ns``. ``run`` is the open run that the iteration belongs to; with ``closed`` it is the one that ended
+    here.
     ``quiet``: the last irregular iteration has just become long ago. ``delta`` is what was judged by. One in ten of the
     regular iterations before it (the longest of fewer than 20) is at least ``scatter_ns`` longer than expected; None:
     the baseline is not of regular ones alone.
@@ -107,6 +108,7 @@ class IterationMonitor:
     recent: deque[int | None] = field(default_factory=deque)
     pauses: deque[int] = field(default_factory=deque)
     paused_ns: int = 0
+    long_pauses: int = 0
 
     @property
     def expected_ns(self) -> int | None:
@@ -179,6 +181,7 @@ class IterationMonitor:
             "recent": list(self.recent),
             "pauses": list(self.pauses),
             "paused_ns": self.paused_ns,
+            "long_pauses": self.long_pauses,
         }
 
     @classmethod
@@ -195,6 +198,7 @@ class IterationMonitor:
             recent=deque(state["recent"]),
             pauses=deque(state["pauses"]),
             paused_ns=state["paused_ns"],
+            long_pauses=state["long_pauses"],
         )
 
     @property
@@ -218,8 +222,10 @@ class IterationMonitor:
         self.pauses.append(pause_ns)
         while len(self.pauses) > self.settings.window:
             self.pauses.popleft()
-        without_ns = duration_ns - beyond_ns
-        return beyond_ns if beyond_ns >= self.settings.pause_share * (self.expected_ns or without_ns) else 0
+        usual_ns = self.expected_ns or duration_ns - beyond_ns
+        is_long = beyond_ns > 0 and beyond_ns >= self.settings.pause_share * usual_ns
+        self.long_pauses = self.long_pauses + 1 if is_long else 0
+        return beyond_ns if self.long_pauses == 1 else 0  # where one follows another all ranks are slow
 
     def _recurrence(self, duration_ns: int | None, expected_ns: int | None) -> Recurrence | None:
         """The fluctuation that goes on, or that shows with this iteration; None: there is none."""

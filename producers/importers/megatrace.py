@@ -70,13 +70,12 @@ class Megatrace:
         Raises ``InputError`` that names file, line and field.
         """
         blocks, cut = list[_Lines](), list[str]()
-        digits: dict[Path, set[int]] = {path: set() for path in files}
         for block in in_order(_columns_of, line_blocks(files, limits, cut)):
             blocks.append(block)
-            digits[block.path] |= block.digits
         partial = sum(block.ends_within for block in blocks)
-        tables = [RAW.empty_table(), *(_in_ns(block.table, digits[block.path]) for block in blocks)]
+        tables = [RAW.empty_table(), *(block.table for block in blocks)]
         lines = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        lines = _in_ns(lines, frozenset().union(*(block.digits for block in blocks)))
         try:
             calls = number(lines)
         except ValueError as error:
@@ -93,15 +92,14 @@ class _Lines:
     file was still written, or its writer died.
     """
 
-    path: Path
     table: pa.Table
     digits: frozenset[int]
     ends_within: bool
 
 
 def _in_ns(table: pa.Table, digits: Collection[int]) -> pa.Table:
-    """The lines of a file whose times have so many digits after the point. These count nanoseconds; but where all are
-    equally many and fewer than nine, which no count that is not padded keeps to, they are a decimal fraction.
+    """The lines of a recording whose times have so many digits after the point. These count nanoseconds; but where all
+    are equally many and fewer than nine, which no count that is not padded keeps to, they are a decimal fraction.
     """
     if len(digits) != 1 or _NS_DIGITS in digits:
         return table
@@ -115,7 +113,7 @@ def _in_ns(table: pa.Table, digits: Collection[int]) -> pa.Table:
 def _columns_of(block: Block) -> _Lines:
     """The fields of a block's lines; raises ``InputError``."""
     if block.torn:
-        return _Lines(block.path, RAW.empty_table(), frozenset(), True)
+        return _Lines(RAW.empty_table(), frozenset(), True)
     try:
         text = block.data.decode()
         lines = text.split("\n")
@@ -125,7 +123,7 @@ def _columns_of(block: Block) -> _Lines:
         trimmed = pc.if_else(long, given, pc.utf8_trim_whitespace(given))
         held = pc.greater(pc.binary_length(trimmed), 0)
         table, digits = _parsed(trimmed.filter(held), long.filter(held))
-        return _Lines(block.path, table, digits, ends_within)
+        return _Lines(table, digits, ends_within)
     except (UnicodeDecodeError, pa.ArrowException, ImpossibleValue) as error:
         raise InputError(find_fault(block) or f"{block.path}: near line {block.line}: {error}") from error
 

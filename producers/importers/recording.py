@@ -123,7 +123,7 @@ def _require_ns(table: pa.Table, recognised: Recognised, limits: Limits) -> None
 def _unrecorded(tidied: Tidied) -> Iterator[str]:
     """What is said of iterations between those that were recorded."""
     if tidied.numbering.sampled:
-        every = f"one iteration in {tidied.numbering.step} was recorded, as far as their numbers and seq tell"
+        every = f"one iteration in {tidied.numbering.step} was recorded, as far as their numbers tell"
         if tidied.table.column("end_ns").null_count < tidied.table.num_rows:
             yield f"{every}: each is taken to last until its last operator ends"
         else:

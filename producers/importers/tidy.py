@@ -13,6 +13,8 @@ from diagnosis.columns import codes, integers
 from producers.numbering import Numbering, numbering
 
 _DAY_NS = 86_400 * 10**9
+_LEAST_CALLS, _LEAST_ITERATIONS = 100, 3
+"""What a rank called, or how far its iterations went, before that was a run."""
 _NO_ITERATION = np.iinfo(np.int64).max
 
 
@@ -79,7 +81,8 @@ def _sorted(table: pa.Table, rank: Ints, call: Ints) -> pa.Table:
 
 def _refuse_later_run(table: pa.Table, pair: Ints, order: Ints) -> None:
     """Raise ``ValueError`` where a rank from a time on uses none of its communicators but others alone, and this is a
-    day later, or counts iterations from the first one again. (Resumed from a checkpoint it goes on from a later one.)
+    day later, or counts iterations from the first one again. (Resumed from a checkpoint it goes on from a later one;
+    setting up and warming up may have communicators of their own, and are over soon.)
 
     ``order`` sorts the rows by ``pair``.
     """
@@ -88,19 +91,21 @@ def _refuse_later_run(table: pa.Table, pair: Ints, order: Ints) -> None:
     began, ended = np.minimum.reduceat(call_ns, heads), np.maximum.reduceat(call_ns, heads)
     lowest = np.minimum.reduceat(np.where(iteration < 0, _NO_ITERATION, iteration), heads)
     highest = np.maximum.reduceat(iteration, heads)
-    uses = np.stack([rank[heads], began, ended, lowest, highest])[:, np.lexsort((began, rank[heads]))]
-    so_far = (-1, 0, _NO_ITERATION, -1)
-    for of, began_ns, ended_ns, low, high in uses.T.tolist():
-        before, until_ns, least, most = so_far
+    calls = np.diff(np.append(heads, len(order)))
+    uses = np.stack([rank[heads], calls, began, ended, lowest, highest])[:, np.lexsort((began, rank[heads]))]
+    so_far = (-1, 0, 0, _NO_ITERATION, -1)
+    for of, count, began_ns, ended_ns, low, high in uses.T.tolist():
+        before, called, until_ns, least, most = so_far
         if before != of:
-            so_far = (of, ended_ns, low, high)
+            so_far = (of, count, ended_ns, low, high)
             continue
-        if began_ns > until_ns and (began_ns - until_ns >= _DAY_NS or low <= least < most):
+        day_later = began_ns - until_ns >= _DAY_NS and called >= _LEAST_CALLS
+        if began_ns > until_ns and (day_later or low <= least <= most - _LEAST_ITERATIONS):
             raise ValueError(
                 f"rank {of} uses none of its communicators after call_ns {until_ns}, and others from call_ns "
                 f"{began_ns} on: are these the files of two runs? Diagnose each run by itself"
             )
-        so_far = (of, max(until_ns, ended_ns), min(least, low), max(most, high))
+        so_far = (of, called + count, max(until_ns, ended_ns), min(least, low), max(most, high))
 
 
 def _refuse_other_runs(table: pa.Table, kept: Ints, dropped: Ints) -> None:

@@ -355,6 +355,15 @@ def test_a_slower_iteration_with_a_pause_is_as_irregular_as_without() -> None:
     assert slow.run.excess_ns == 60
 
 
+def test_of_pauses_after_one_iteration_and_the_next_the_second_is_judged() -> None:
+    """What slows all ranks alike between their operators looks like a pause, time after time."""
+    monitor = IterationMonitor(SETTINGS)
+    for iteration, duration in enumerate(READY):
+        monitor.judge(iteration, duration, 10)
+    told = [monitor.judge(5 + at, 190, 100) for at in range(4)]
+    assert [(one.pause_ns, one.irregular) for one in told] == [(90, False), (0, True), (0, True), (0, True)]
+
+
 @pytest.mark.parametrize(("pause", "told"), [(59, 0), (60, 50)])
 def test_a_pause_that_is_little_longer_than_usual_is_judged(pause: int, told: int) -> None:
     monitor = IterationMonitor(SETTINGS)

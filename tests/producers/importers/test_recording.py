@@ -118,6 +118,11 @@ def test_a_run_of_other_communicators_is_another_one(tmp_path: Path, unknown: st
         load([written(tmp_path / "run", without(ROWS, unknown) + again)])
 
 
+def test_a_warm_up_with_communicators_of_its_own_is_no_other_run(tmp_path: Path) -> None:
+    warm_up = [row for row in later(-(10**10)) if row["iteration"] < 2]
+    assert load([written(tmp_path / "run", warm_up + ROWS)]).table.num_rows == len(warm_up) + len(ROWS)
+
+
 def test_a_job_that_was_resumed_from_a_checkpoint_is_one_run(tmp_path: Path) -> None:
     table = load([written(tmp_path / "run", ROWS + later(10**10, first=2))]).table
     assert table.num_rows == len(ROWS) + len(later(0, first=2))
@@ -160,7 +165,7 @@ def test_iterations_that_nobody_recorded_are_no_lost_lines(tmp_path: Path) -> No
     recording = load([written(tmp_path / "run", kept)])
     assert recording.lost_lines == len(whole) - len(kept) == 3
     [told] = recording.gone
-    assert told.startswith("one iteration in 3 was recorded, as far as their numbers and seq tell: each is taken to")
+    assert told.startswith("one iteration in 3 was recorded, as far as their numbers tell: each is taken to")
     [told] = load([written(tmp_path / "calls", without(kept, "start_ns", "end_ns"))]).gone
     assert told.endswith("and no ends of operators: how long an iteration took is not known")
     tens = [{**row, "iteration": 10 * row["iteration"]} for row in ROWS]

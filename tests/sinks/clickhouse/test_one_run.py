@@ -1,6 +1,5 @@
 """A recorded run in place of an earlier one of the same name, in either engine."""
 
-import time
 from typing import Any
 
 import pytest
@@ -72,7 +71,10 @@ def test_other_jobs_stay(migrated: Store) -> None:
 def test_what_a_live_pipeline_told_stays(migrated: Store, when: str) -> None:
     if when == "after one":
         recorded(migrated, message(FINDINGS, [finding(0)])).keep()
-        time.sleep(1.1)  # the store knows to the second when a row came in
+        while (
+            not migrated.query("SELECT now('UTC') > max(stored_at) AS later FROM findings").column("later")[0].as_py()
+        ):
+            pass  # the store knows to the second when a row came in
     live(migrated, message(FINDINGS, [finding(1)]))
     for number in (2, 3):
         beside = recorded(migrated, message(FINDINGS, [finding(number)]))
