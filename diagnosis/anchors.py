@@ -26,6 +26,12 @@ LIGHT_SHARE = 0.01
 _UNSTEADY = 0.3
 """Coefficient of variation of durations above which they are not those of whole iterations."""
 
+_PAUSES = (0, 3, 10, 30)
+"""How many of the longest times between calls may be pauses: of those for a checkpoint there may be many."""
+
+_CYCLES_A_PAUSE = 4
+"""So many cycles at least there must be for each of these: in each of a few there is a longest time, which is none."""
+
 _LOST_SHARE = 0.02
 """Operators of a cycle that may be missing where they can only be counted."""
 
@@ -112,7 +118,7 @@ def _anchors(log: RankLog, stepped: list[int], hints: Collection[int]) -> Anchor
     """Anchors on the rarest communicator; None where it does not mark cycles."""
     candidates = _candidates(log, stepped[0], hints)
     if len(stepped) == 1:
-        return _steadiest(log, list(candidates))
+        return _steadiest(log, sorted(candidates, key=lambda anchors: anchors.every not in hints))
     return next((a for a in candidates if len(a.rows) >= LEAST_REPEATS and _regular(log, a, stepped)), None)
 
 
@@ -185,14 +191,31 @@ def usual_step(log: RankLog, anchors: Anchors, communicator: int) -> tuple[int, 
 
 
 def _steadiest(log: RankLog, candidates: list[Anchors]) -> Anchors | None:
-    """Where there is but one communicator: the shortest cycle whose durations are about the same."""
-
-    def unsteadiness(anchors: Anchors) -> float:
-        if len(anchors.rows) < LEAST_REPEATS:
-            return np.inf
-        lengths = np.diff(log.call_ns[anchors.rows]) / np.diff(anchors.number)
-        return float(lengths.std() / max(lengths.mean(), 1.0))
-
-    spread = [unsteadiness(anchors) for anchors in candidates]
-    limit = max(_UNSTEADY, 1.5 * min(spread, default=np.inf))
+    """Where there is but one communicator: the shortest cycle whose durations are about the same, but for pauses."""
+    found: Anchors | None = None
+    for pauses in _PAUSES:
+        if found is not None and len(found.rows) < _CYCLES_A_PAUSE * pauses:
+            break
+        at_ns = _without_pauses(log.call_ns, pauses)
+        found = next((anchors for anchors in candidates if _unsteadiness(at_ns, anchors) <= _UNSTEADY), found)
+    if found is not None:
+        return found
+    spread = [_unsteadiness(log.call_ns, anchors) for anchors in candidates]
+    limit = 1.5 * min(spread, default=np.inf)
     return next((a for a, s in zip(candidates, spread, strict=True) if s <= limit and np.isfinite(s)), None)
+
+
+def _unsteadiness(at_ns: Ints, anchors: Anchors) -> float:
+    """Coefficient of variation of the cycles' durations."""
+    if len(anchors.rows) < LEAST_REPEATS:
+        return np.inf
+    lengths = np.diff(at_ns[anchors.rows]) / np.diff(anchors.number)
+    return float(lengths.std() / max(lengths.mean(), 1.0))
+
+
+def _without_pauses(call_ns: Ints, pauses: int) -> Ints:
+    """The times of calls as if so many of the longest times between them were no longer than the one after these."""
+    between = np.diff(call_ns, prepend=call_ns[:1])
+    if pauses < len(between):
+        between = np.minimum(between, np.sort(between)[-1 - pauses])
+    return np.cumsum(between)

@@ -20,7 +20,7 @@ class Cycle:
 
     ``starts[d][i]`` is the number of communicator d's first operator after the end of iteration ``first + i``;
     ``usual[d]`` the operators that an iteration has on it. Iterations before ``real_from`` are no whole ones
-    (warm-up). ``anchor_ns`` are the calls of the anchors of the iterations ``anchor_number``.
+    (warm-up). ``anchor_ns`` is when the rank went on from the anchors of the iterations ``anchor_number``.
     """
 
     first: int
@@ -61,7 +61,7 @@ def cycle_of(log: RankLog, anchors: Anchors, *, ends: bool) -> Cycle:
         usual=usual,
         real_from=int(numbers[0]) + _partial(log, starts, usual),
         anchor_number=anchors.number,
-        anchor_ns=log.call_ns[anchors.rows],
+        anchor_ns=log.left_ns[anchors.rows],
     )
 
 

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from diagnosis.anchor_clocks import Ahead, far_ahead
 from diagnosis.arrays import Ints
 from diagnosis.cycle import Cycle
+
+_TRIED = 4
+"""Ranks on either side that are compared by their clocks, for one whose clock tells for certain."""
+
+_SURE = 0.1
+"""As doubtful as that it may be."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +108,23 @@ def _bridges(cycles: Mapping[int, Cycle], meetings: Meetings, shifts: Mapping[in
         for here, there in zip(known[:1], unknown[:1], strict=False):
             if cycles[here].usual[d] > 0 and cycles[there].usual[d] > 0:
                 yield there, shifts[here] + round(_age(cycles[there], d) - _age(cycles[here], d))
-    here = next(iter(shifts))
-    there = next(rank for rank in cycles if rank not in shifts)
-    yield there, shifts[here] + _by_time(cycles[here], cycles[there])
+    here, there, ahead_ns = _nearest(cycles, shifts)
+    yield there, shifts[here] + _by_time(cycles[here], cycles[there], ahead_ns)
+
+
+def _nearest(cycles: Mapping[int, Cycle], shifts: Mapping[int, int]) -> tuple[int, int, int]:
+    """A rank that has a number, one that has none, and how far its clock is ahead: of some the least doubtful."""
+    known = list(shifts)[:: -(-len(shifts) // _TRIED)]
+    unknown = [rank for rank in cycles if rank not in shifts][:_TRIED]
+    found = (known[0], unknown[0], Ahead(0, np.inf))
+    for there in unknown:
+        for here in known:
+            ahead = far_ahead(cycles[here].anchor_ns, cycles[there].anchor_ns)
+            if ahead.doubt < found[2].doubt:
+                found = (here, there, ahead)
+            if ahead.doubt < _SURE:
+                return here, there, ahead.ns
+    return found[0], found[1], found[2].ns
 
 
 def _by_sequence(here: Cycle, there: Cycle, communicator: int) -> int:
@@ -121,10 +142,11 @@ def _age(cycle: Cycle, communicator: int) -> float:
     return float(np.median(starts / cycle.usual[communicator] - np.arange(cycle.first, cycle.last + 1)))
 
 
-def _by_time(here: Cycle, there: Cycle) -> int:
+def _by_time(here: Cycle, there: Cycle, ahead_ns: int) -> int:
     """The same by the clock: the anchors of an iteration lie close together."""
-    after = np.clip(np.searchsorted(here.anchor_ns, there.anchor_ns), 1, len(here.anchor_ns) - 1)
-    closer = there.anchor_ns - here.anchor_ns[after - 1] < here.anchor_ns[after] - there.anchor_ns
+    there_ns = there.anchor_ns - ahead_ns
+    after = np.clip(np.searchsorted(here.anchor_ns, there_ns), 1, len(here.anchor_ns) - 1)
+    closer = there_ns - here.anchor_ns[after - 1] < here.anchor_ns[after] - there_ns
     return _most_frequent(here.anchor_number[after - closer] - there.anchor_number)
 
 

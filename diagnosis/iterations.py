@@ -88,9 +88,24 @@ def infer_iterations(table: pa.Table, ends_with: OperatorPattern | None = None) 
     if 2 * len(anchors) <= len(logs.rows):
         rank = next(rank for rank in logs.rows if rank not in anchors)
         raise ValueError(f"cannot tell where the iterations of rank {rank} begin; {_BY_HAND}")
+    if marked is None:
+        anchors = _alike(by_rank, anchors)
     whole = recounted(by_rank, anchors)
     cycles = {rank: cycle_of(by_rank[rank], own, ends=marked is not None) for rank, own in whole.items()}
     return _numbered(logs, by_rank, number(cycles, logs.meetings()))
+
+
+def _alike(logs: Mapping[int, RankLog], anchors: Mapping[int, Anchors]) -> dict[int, Anchors]:
+    """The anchors of all ranks, as far apart as most ranks' are where a rank's own log allows that as well."""
+    apart = [own.every for own in anchors.values()]
+    usual = max(dict.fromkeys(apart), key=apart.count)
+    found = dict(anchors)
+    for rank, own in anchors.items():
+        if own.every != usual:
+            again = find_anchors(logs[rank], (usual,))
+            if again is not None and again.every == usual:
+                found[rank] = again
+    return found
 
 
 def _by_hand(log: RankLog, marked: Bools, rank: int) -> Anchors | None:

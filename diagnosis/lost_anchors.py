@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from diagnosis.anchor_clocks import far_ahead
 from diagnosis.anchors import Anchors, RankLog
 from diagnosis.arrays import Floats, Ints
 from diagnosis.robust import median_of_known
@@ -80,7 +81,9 @@ def _lost_before(own: _Passed, witnesses: list[_Passed]) -> Ints:
     """How many anchors are lost before each one of a rank."""
     if not witnesses or len(own.ns) < 2:
         return np.zeros(len(own.ns), dtype=np.int64)
-    ahead = np.stack([_lasting(witness.at(own.ns) - own.number) for witness in witnesses])
+    ahead = np.stack(
+        [_lasting(witness.at(own.ns - far_ahead(witness.ns, own.ns).ns) - own.number) for witness in witnesses]
+    )
     gained = np.diff(ahead, axis=1, prepend=ahead[:, :1])
     seen = np.isfinite(gained)
     gained = np.where(seen, gained, 0.0)

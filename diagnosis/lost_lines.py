@@ -50,12 +50,13 @@ class Places:
     known: Bools
 
 
-def place(members: Mapping[int, Member], usual: int) -> dict[int, Places]:
+def place(members: Mapping[int, Member], usual: int, *, counted: bool = True) -> dict[int, Places]:
     """The places of all operators of one communicator, by rank: those around a hole where others tell them.
 
-    ``members`` are those of the communicator that logged, by rank; an iteration has ``usual`` operators.
+    ``members`` are those of the communicator that logged, by rank; an iteration has ``usual`` operators. ``counted``:
+    where iterations begin is counted, not logged, so that what is lost may have moved it.
     """
-    group = _Group.of(members, usual)
+    group = _Group.of(members, usual, counted=counted)
     for of in range(len(group.logs)):
         for first, last in group.logs[of].stretches():
             slot = group.slots(of, first, last)
@@ -71,10 +72,10 @@ def place(members: Mapping[int, Member], usual: int) -> dict[int, Places]:
 class _Log:
     """One member's operators by iteration, these numbered by ordinals: where each begins, and what is known of it.
 
-    An iteration is open where it lacks operators, and so is the one before it: what is lost between an anchor and the
-    end of its iteration is counted as the next one's, and at the log's beginning the other way round. Of one in which
-    all members have more than usual nothing is known. ``ordinal``, ``position`` and ``known`` are an entry an operator,
-    the others an iteration; outside of the log all of these lack everything.
+    An iteration is open where it lacks operators. Where iterations are counted, so is the one before it: what is lost
+    between an anchor and the end of its iteration is counted as the next one's, and at the log's beginning the other
+    way round. Of one in which all members have more than usual nothing is known. ``ordinal``, ``position`` and
+    ``known`` are an entry an operator, the others an iteration.
     """
 
     member: Member
@@ -87,13 +88,14 @@ class _Log:
     known: Bools
 
     @classmethod
-    def of(cls, member: Member, usual: int, ordinal: Ints, begin: Ints, more: Bools) -> _Log:
+    def of(cls, member: Member, usual: int, ordinal: Ints, begin: Ints, more: Bools, *, counted: bool) -> _Log:
         lacking = (np.diff(begin) != usual) & ~more
         lacking[: ordinal[0]] = lacking[ordinal[-1] + 1 :] = False
         unsure = lacking.copy()
-        unsure[:-1] |= lacking[1:]
-        early = slice(ordinal[0], ordinal[0] + _BEGINNING)
-        unsure[early][1:] |= lacking[early][:-1]
+        if counted:
+            unsure[:-1] |= lacking[1:]
+            early = slice(ordinal[0], ordinal[0] + _BEGINNING)
+            unsure[early][1:] |= lacking[early][:-1]
         unsure[: ordinal[0]] = unsure[ordinal[-1] + 1 :] = False
         position = np.arange(len(ordinal)) - begin[ordinal]
         return cls(member, usual, ordinal, begin, lacking, unsure, position, ~(unsure | more)[ordinal])
@@ -138,13 +140,13 @@ class _Group:
     known: Bools
 
     @classmethod
-    def of(cls, members: Mapping[int, Member], usual: int) -> _Group:
+    def of(cls, members: Mapping[int, Member], usual: int, *, counted: bool) -> _Group:
         iterations = np.unique(np.concatenate([member.iteration for member in members.values()]))
         ordinals = [np.searchsorted(iterations, member.iteration) for member in members.values()]
         begins = [np.searchsorted(ordinal, np.arange(len(iterations) + 1)) for ordinal in ordinals]
         more = np.asarray((np.diff(begins, axis=1) > usual).all(axis=0), dtype=np.bool_)
         logs = [
-            _Log.of(member, usual, ordinal, begin, more)
+            _Log.of(member, usual, ordinal, begin, more, counted=counted)
             for member, ordinal, begin in zip(members.values(), ordinals, begins, strict=True)
         ]
         known = np.zeros((len(logs), len(iterations)), dtype=np.bool_)

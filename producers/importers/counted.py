@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,18 +20,19 @@ _OFTEN = 0.05
 """Share of ranks and iterations that have as many operators, where these are all of an iteration's."""
 
 
-def number_by_position(table: pa.Table) -> tuple[pa.Table, int]:
+def number_by_position(table: pa.Table, *, inferred: bool = True) -> tuple[pa.Table, int]:
     """The table with ``seq`` on communicators that have none, and how many lines are missing there at least.
 
     ``table`` has iterations and positions, sorted by rank and call order. Members of a communicator call as many
     operators an iteration; where a rank called another number, lines are missing. Which ones they are is told by when
     the other members went on (lost_lines.py); ``iteration`` and ``position`` of the others are corrected accordingly.
     Where nobody tells, its operators of that iteration stay without a number: unknown, rather than mistaken for others.
+    ``inferred``: the iterations are.
     """
     rows = _Rows.of(table)
     missing = 0
     for code in rows.counted():
-        missing += rows.number(code)
+        missing += rows.number(code, inferred=inferred)
     for name, values in (("iteration", rows.iteration), ("position", rows.position), ("seq", rows.seq)):
         at = table.schema.get_field_index(name)
         field = table.schema.field(at)
@@ -77,29 +78,29 @@ class _Rows:
         parts = [part[self.iteration[part] >= 0] for part in np.split(order, heads[1:])]
         return [part for part in parts if len(part) and (self.seq[part] < 0).all()]
 
-    def number(self, rows: Ints) -> int:
+    def number(self, rows: Ints, *, inferred: bool) -> int:
         """Number the operators of one communicator as far as that can be told; returns how many lines are missing."""
         groups = joint_codes(self.rank[rows], self.iteration[rows])
         counts = np.bincount(groups)
         usual = _usual(counts)
         heads = np.flatnonzero(np.diff(self.rank[rows], prepend=-1))
         logs = {int(self.rank[own[0]]): own for own in np.split(rows, heads[1:])}
-        iterations = np.unique(self.iteration[rows])
-        missing = sum(_missing(np.searchsorted(iterations, self.iteration[own]), usual) for own in logs.values())
+        between = bool(self.between[rows].any())
+        missing = _missing([self.iteration[own] for own in logs.values()], None if between else usual)
         falls = any((np.diff(self.iteration[own]) < 0).any() for own in logs.values())  # resumed from a checkpoint
-        if falls or self.between[rows].any():
+        if falls or between:
             told = rows[(counts == usual)[groups]]
         else:
-            told = np.concatenate([*self._placed(logs, usual)])
+            told = np.concatenate([*self._placed(logs, usual, inferred=inferred)])
         self.seq[told] = self.iteration[told] * usual + self.position[told]
         return missing
 
-    def _placed(self, logs: Mapping[int, Ints], usual: int) -> Iterator[Ints]:
+    def _placed(self, logs: Mapping[int, Ints], usual: int, *, inferred: bool) -> Iterator[Ints]:
         """Correct what counting says of operators around holes; yields the rows of each rank that are known then."""
         members = {
             rank: Member(self.iteration[own], self.call_ns[own], self.left_ns[own]) for rank, own in logs.items()
         }
-        for rank, places in place(members, usual).items():
+        for rank, places in place(members, usual, counted=inferred).items():
             own = logs[rank]
             self.iteration[own], self.position[own] = places.iteration, places.position
             yield own[places.known]
@@ -116,10 +117,22 @@ def _usual(counts: Ints) -> int:
     return usual
 
 
-def _missing(ordinal: Ints, usual: int) -> int:
-    """Lines that one rank's log of a communicator lacks, without its first and last iteration, which may not be whole.
+def _missing(logs: Sequence[Ints], usual: int | None) -> int:
+    """Lines that the logs of a communicator's members lack, each without its first and last iteration, which may not be
+    whole. ``logs`` are the iterations of their lines.
 
-    ``ordinal`` is that of each line's iteration, among those that the communicator is used in.
+    An iteration has ``usual`` operators, or as many as any member has where that is fewer; None: each member calls a
+    number of its own, as the stages of a pipeline do.
     """
-    counts = np.bincount(ordinal - ordinal.min())[1:-1]
-    return max(len(counts) * usual - int(counts.sum()), 0)
+    iterations = np.unique(np.concatenate(logs))
+    counts = np.array([np.bincount(np.searchsorted(iterations, own), minlength=len(iterations)) for own in logs])
+    missing = 0
+    for own, count in zip(logs, counts, strict=True):
+        first, last = np.searchsorted(iterations, [own.min(), own.max()])
+        inner = slice(int(first) + 1, int(last))
+        if usual is None:
+            expected = np.full(len(count[inner]), _usual(count[count > 0]))
+        else:
+            expected = np.minimum(counts.max(axis=0), usual)[inner]
+        missing += max(int((expected - count[inner]).sum()), 0)
+    return missing

@@ -74,7 +74,7 @@ def complete(
             found = labelled(_replaced(table, "communicator", renamed.take(pa.array(own))))
     rows = found.table
     if rows.column("seq").null_count:
-        rows, lost = number_by_position(rows)
+        rows, lost = number_by_position(rows, inferred=found.iterations_source == "inferred")
     peered = Labelled(_with_peers(rows, matched.members), found.iterations_source)
     return Completed(peered, matched.layout, matched.members, lost)
 

@@ -119,3 +119,9 @@ def test_an_iteration_in_which_all_do_more_leaves_the_others_as_they_are() -> No
         own.iteration[3 * USUAL : 4 * USUAL] = 4  # an evaluation, counted with the next
     for found in place(members, USUAL).values():
         assert set(found.iteration[~found.known].tolist()) == {4}
+
+
+def test_where_iterations_were_logged_those_before_a_hole_are_known() -> None:
+    members = {0: member(0, {40}), 1: member(1, {38})}
+    for found in place(members, USUAL, counted=False).values():
+        assert set(found.iteration[~found.known].tolist()) == {3}

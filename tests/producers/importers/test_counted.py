@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from numpy.typing import NDArray
 
@@ -97,3 +98,38 @@ def test_a_ring_that_was_overwritten_shifts_nothing(shape: dict[str, Any], lost:
         by_communicator[name] = differing(seq[own], integers(whole, "seq")[own])
     assert sum(by_communicator.values()) <= len(whole) / 1000
     assert numbered.sum() >= 0.85 * collective.sum()
+
+
+def shifted(table: pa.Table, ahead_ns: NDArray[np.int64]) -> pa.Table:
+    """The table with all times of a row so much later."""
+    for name in ("call_ns", "start_ns", "end_ns"):
+        at, later = table.schema.get_field_index(name), pc.add(table[name].cast(pa.int64()), pa.array(ahead_ns))
+        table = table.set_column(at, table.schema.field(at), later.cast(table.schema.field(at).type))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("shape", "ends"),
+    [({"tp": 2, "pp": 2, "dp": 2}, True), ({"tp": 2, "pp": 2, "dp": 2}, False), ({"tp": 1, "pp": 1, "dp": 4}, True)],
+    ids=["3d", "3d, calls alone", "data parallel only"],
+)
+def test_hosts_may_be_seconds_apart(shape: dict[str, Any], ends: bool) -> None:
+    whole, bare = lossy(shape, 0.7, ends=ends)
+    bare = shifted(bare, np.where(integers(bare, "rank") % 4 >= 2, 2_300_000_000, 0))
+    found = complete(bare, None, None).labelled.table
+    iteration = integers(found, "iteration")
+    assert differing(iteration[iteration >= 0], integers(whole, "iteration")[iteration >= 0]) <= len(whole) / 1000
+
+
+@pytest.mark.parametrize("numbered", [True, False], ids=["seq", "no seq"])
+@pytest.mark.parametrize("layers", [2, 8])
+def test_pauses_end_no_iteration_of_a_job_with_one_communicator(layers: int, numbered: bool) -> None:
+    whole = simulate(Scenario(seed=4, iterations=ITERATIONS, layers=layers, tp=1, pp=1, dp=4)).table
+    true = integers(whole, "iteration")
+    bare = shifted(whole, np.where(true >= 14, 30_000_000_000, 0))
+    for name in NOT_LOGGED[numbered:]:
+        at = bare.schema.get_field_index(name)
+        bare = bare.set_column(at, bare.schema.field(at), pa.nulls(len(bare), bare.schema.field(at).type))
+    iteration = integers(complete(bare, None, None).labelled.table, "iteration")
+    assert differing(iteration[iteration >= 0], true[iteration >= 0]) <= len(whole) / 1000
+    assert (iteration >= 0).mean() > 0.99
