@@ -15,6 +15,7 @@ from producers.importers import parquet
 from producers.importers.about import About, about
 from producers.importers.files import Limits
 from producers.importers.formats import Recognised, recognise
+from producers.importers.host_ends import without_host_ends
 from producers.importers.job_of_rows import (
     complete_job,
     described_folder,
@@ -85,8 +86,9 @@ def load(
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
         _require_ns(tidied.table, recognised, limits)
+        timed, host_ends = without_host_ends(tidied.table)
         given = layout or (None if described is None else described.layout)
-        completed = complete(tidied.table, given, ends_with, said.iterations_source)
+        completed = complete(timed, given, ends_with, said.iterations_source)
         rows = completed.labelled.table
         numbered = said.iterations_source is None and not tidied.table.column("seq").null_count
         if numbered or completed.labelled.iterations_source == "given":
@@ -104,7 +106,7 @@ def load(
         duplicates=said.duplicates + tidied.duplicates,
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
-        gone=(*said.gone, *unrecorded, *_left(recognised)),
+        gone=(*said.gone, *([] if host_ends is None else [host_ends]), *unrecorded, *_left(recognised)),
     )
 
 

@@ -375,3 +375,20 @@ def test_groups_that_share_a_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said):
         load([written(tmp_path / "run", own)])
     load([written(tmp_path / "other", without(own, "end_ns"))])
+
+
+def test_ends_of_the_host_are_unknown(tmp_path: Path) -> None:
+    queued = [{**row, "bytes": 64 << 20, "start_ns": None, "end_ns": row["call_ns"] + 6_000} for row in ROWS]
+    recording = load([written(tmp_path / "run", queued)])
+    assert recording.table.column("end_ns").null_count == len(ROWS)
+    told = "ends are the host's, which only queues the work, and taken for unknown: in the median 67.1 MB in 6 us"
+    assert told in recording.gone
+
+
+@pytest.mark.parametrize("size", [64 << 20, 1 << 10])
+def test_ends_that_may_be_the_gpus_stay(tmp_path: Path, size: int) -> None:
+    lasts_ns = 60_000 if size > 1 << 20 else 6_000
+    rows = [{**row, "bytes": size, "start_ns": None, "end_ns": row["call_ns"] + lasts_ns} for row in ROWS]
+    recording = load([written(tmp_path / "run", rows)])
+    assert recording.table.column("end_ns").null_count == 0
+    assert recording.gone == ()
