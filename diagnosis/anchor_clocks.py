@@ -24,7 +24,7 @@ _MOST = 0.75
 _SAMPLE = 128
 """Anchors that are laid upon the others, from the middle of the log."""
 
-_FARTHEST = 256
+_FARTHEST = 64
 """Iterations by which clocks may be apart at most."""
 
 _LEAST = 8

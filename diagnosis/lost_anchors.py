@@ -39,20 +39,22 @@ def recounted(logs: Mapping[int, RankLog], anchors: Mapping[int, Anchors]) -> di
     Anchors whose numbers are sequence numbers are as they were. Ranks that share the communicator of their anchors
     leave each one together; where a rank shares it with nobody, it is compared with others at large.
     """
-    passed = {rank: _Passed.of(logs[rank], own) for rank, own in anchors.items()}
     found = dict(anchors)
-    for rank, own in anchors.items():
-        if own.communicator in logs[rank].counted:
-            lost = _lost_before(passed[rank], [passed[other] for other in _witnesses(rank, anchors)])
-            if lost.any():
-                number = own.number + np.cumsum(lost)
-                found[rank] = replace(own, number=number, last=own.last + int(lost.sum()))
+    counted = {rank: own for rank, own in anchors.items() if own.communicator in logs[rank].counted}
+    if not counted:
+        return found
+    passed = _on_one_clock({rank: _Passed.of(logs[rank], own) for rank, own in anchors.items()})
+    for rank, own in counted.items():
+        lost = _lost_before(passed[rank], [passed[other] for other in _witnesses(rank, anchors)])
+        if lost.any():
+            number = own.number + np.cumsum(lost)
+            found[rank] = replace(own, number=number, last=own.last + int(lost.sum()))
     return found
 
 
 @dataclass(frozen=True)
 class _Passed:
-    """When a rank went on from its anchors, in ns of its own clock, and their numbers."""
+    """When a rank went on from its anchors, in ns, and their numbers."""
 
     ns: Ints
     number: Ints
@@ -70,6 +72,12 @@ class _Passed:
         return found
 
 
+def _on_one_clock(passed: Mapping[int, _Passed]) -> dict[int, _Passed]:
+    """The same by clocks that are less than iterations apart."""
+    first = next(iter(passed.values()))
+    return {rank: replace(own, ns=own.ns - far_ahead(first.ns, own.ns).ns) for rank, own in passed.items()}
+
+
 def _witnesses(rank: int, anchors: Mapping[int, Anchors]) -> list[int]:
     others = [other for other in anchors if other != rank]
     mates = [other for other in others if anchors[other].communicator == anchors[rank].communicator]
@@ -81,9 +89,7 @@ def _lost_before(own: _Passed, witnesses: list[_Passed]) -> Ints:
     """How many anchors are lost before each one of a rank."""
     if not witnesses or len(own.ns) < 2:
         return np.zeros(len(own.ns), dtype=np.int64)
-    ahead = np.stack(
-        [_lasting(witness.at(own.ns - far_ahead(witness.ns, own.ns).ns) - own.number) for witness in witnesses]
-    )
+    ahead = np.stack([_lasting(witness.at(own.ns) - own.number) for witness in witnesses])
     gained = np.diff(ahead, axis=1, prepend=ahead[:, :1])
     seen = np.isfinite(gained)
     gained = np.where(seen, gained, 0.0)
