@@ -16,7 +16,7 @@ from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.materiality import Materiality
 from diagnosis.operator_graph.needs import Wanted
 from diagnosis.operator_graph.sampling import telling_positions, weights
-from diagnosis.operator_graph.witnesses import Witnesses
+from diagnosis.operator_graph.witnesses import Transferred, Witnesses
 from diagnosis.operators import UNKNOWN
 
 
@@ -62,7 +62,16 @@ class Ledger:
             if delays.knows("compute", rows):
                 self._witnesses.compute[rank] = float(np.nansum(delays.compute[rows]))
             if self._transfers_known(rows):
-                self._witnesses.transfer[rank] = float(np.nansum(delays.transfer[rows] * weights(self._delays, rows)))
+                self._witnesses.transfer[rank] = self._transferred(rows)
+
+    def _transferred(self, rows: Ints) -> Transferred:
+        """What a rank transferred beyond the usual in its rows."""
+        delays, job = self._delays, self._view.job
+        amounts = delays.transfer[rows] * weights(delays, rows)
+        channels, first, of_row = np.unique(delays.channel[rows], return_index=True, return_inverse=True)
+        within = np.array([job.on_one_host(delays.members(int(rows[at]), job)) for at in first], dtype=np.bool_)
+        by_channel = np.bincount(of_row.ravel(), weights=np.nan_to_num(amounts), minlength=len(channels))
+        return Transferred(float(by_channel[within].sum()), float(by_channel[~within].sum()))
 
     def _transfers_known(self, rows: Ints) -> bool:
         """Whether it is known what a rank transferred, but for what is too little to be followed: what of a
@@ -129,7 +138,7 @@ class Ledger:
     def leaves(self, stand: Stand, rows: Ints) -> Iterator[Leaf]:
         """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
         delays, times = self._delays, weights(self._delays, rows)
-        common = self._share_of_iteration("compute", stand, rows) * self._witnesses.common("compute", (stand.rank,))
+        common = self._share_of_iteration("compute", stand, rows) * self._witnesses.computed(stand.rank)
         if self._materiality.is_material("compute", rows, common):
             yield self._leaf(stand, delays.compute, rows, None, (stand.rank,), common)
         transferred = self._share_of_iteration("transfer", stand, rows)
@@ -137,8 +146,9 @@ class Ledger:
             on = delays.channel[rows] == channel
             chosen, counts = rows[on], float(times[on].max())
             members = delays.members(int(chosen[0]), self._view.job)
-            common = self._witnesses.common("transfer", members)
-            if not delays.operators.ended[chosen].all() and self._view.job.on_one_host(members):
+            within = self._view.job.on_one_host(members)
+            common = self._witnesses.transferred(members, within=within)
+            if within and not delays.operators.ended[chosen].all():
                 common = max(common, self._witnesses.common_to_replica(self._view.job.layout, members))
             common *= transferred
             if self._materiality.is_material("transfer", chosen, common, counts):

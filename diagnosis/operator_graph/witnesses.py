@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from diagnosis.job import Layout
 from diagnosis.robust import of_most
@@ -13,21 +12,33 @@ LEAST_WITNESSES = 2
 """Fewer ranks than this do not show what is common."""
 
 
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """What a rank transferred beyond the usual, in ns: on channels within its host, and across hosts."""
+
+    within: float
+    across: float
+
+
 @dataclass
 class Witnesses:
     """What each rank whose log was read computed and transferred beyond the usual over the iteration, in ns."""
 
     compute: dict[int, float] = field(default_factory=dict)
-    transfer: dict[int, float] = field(default_factory=dict)
+    transfer: dict[int, Transferred] = field(default_factory=dict)
 
-    def common(self, kind: Literal["compute", "transfer"], members: Collection[int]) -> float:
-        """What three in four of the ranks that are no members computed or transferred longer than usual.
+    def computed(self, rank: int) -> float:
+        """What three in four of the other ranks computed longer than usual: longer sequences slow every GPU."""
+        return _in_common([amount for other, amount in self.compute.items() if other != rank])
 
-        Longer sequences slow every GPU's compute, a congested fabric or a busy host every transfer. The members of
-        the channel in question are no witnesses: they share its transfers. Few others tell nothing.
+    def transferred(self, members: Collection[int], *, within: bool) -> float:
+        """What three in four of the ranks that are no members transferred longer than usual over the same medium.
+
+        A congested fabric slows every transfer across hosts; what all lose there is no part of what NVLinks lose. The
+        members of the channel in question are no witnesses: they share its transfers. Few others tell nothing.
         """
-        known = self.compute if kind == "compute" else self.transfer
-        return _in_common([amount for rank, amount in known.items() if rank not in members])
+        others = [seen for rank, seen in self.transfer.items() if rank not in members]
+        return _in_common([seen.within if within else seen.across for seen in others])
 
     def common_to_replica(self, layout: Layout | None, members: Collection[int]) -> float:
         """What three in four of the ranks transferred longer than usual on the other stages of the members' replica.
@@ -43,8 +54,8 @@ class Witnesses:
             return 0.0
         return _in_common(
             [
-                amount
-                for rank, amount in self.transfer.items()
+                seen.within + seen.across
+                for rank, seen in self.transfer.items()
                 if layout.replica(rank) in replicas and layout.pipeline_stage(rank) not in stages
             ]
         )
