@@ -66,7 +66,7 @@ class MonitorSettings:
     pause_share: float = 0.5
     """Part of the expected duration by which a pause of all pivots after an iteration must exceed the usual one to be
     that of a checkpoint or an evaluation, which nobody is to blame for: what exceeds it is not judged then, unless the
-    iteration before it ended with such a pause as well. (NIC traffic tells of no pauses.)"""
+    iteration before it ended with such a pause as well; NIC traffic tells of no pauses."""
     fluctuation: FluctuationSettings = field(default_factory=FluctuationSettings)
 
 

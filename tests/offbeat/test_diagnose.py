@@ -335,20 +335,11 @@ def test_pauses_of_all_ranks_change_nothing(tmp_path: Path) -> None:
     assert pauses == [[], [*range(3, 29, 4), 29, 31]]
 
 
-@pytest.mark.parametrize(
-    ("scenario", "rank", "host"),
-    [
-        ("seed=3,tp=4,pp=1,dp=4,microbatches=2,layers=4,gpus_per_host=8", 9, "nvlink:h1"),
-        ("seed=1,tp=2,pp=2,dp=4,layers=8,gpus_per_host=4", 5, "nvlink:h1"),
-    ],
-    ids=["several groups a host", "pipelines"],
-)
-def test_slow_nvlinks_are_named_though_other_groups_cross_them_too(
-    tmp_path: Path, scenario: str, rank: int, host: str
-) -> None:
-    fault = f"kind=nvlink_slow,rank={rank},iterations=15-29,slowdown=1.5"
-    told = offbeat("simulate", "--out", tmp_path / "run", "--scenario", f"{scenario},iterations=30", "--fault", fault)
+def test_slow_nvlinks_are_named_though_other_groups_cross_them_too(tmp_path: Path) -> None:
+    scenario = "seed=3,tp=4,pp=1,dp=4,microbatches=2,layers=4,gpus_per_host=8,iterations=30"
+    fault = "kind=nvlink_slow,rank=9,iterations=15-29,slowdown=1.5"
+    told = offbeat("simulate", "--out", tmp_path / "run", "--scenario", scenario, "--fault", fault)
     assert told.exit_code == 0, told.output
     done = offbeat("diagnose", tmp_path / "run", "--json")
     [incident] = json.loads(done.stdout)["incidents"]
-    assert (incident["cause"], incident["devices"]) == ("communication_slow", [host])
+    assert (incident["cause"], incident["devices"]) == ("communication_slow", ["nvlink:h1"])
