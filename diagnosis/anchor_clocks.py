@@ -33,7 +33,7 @@ _LEAST = 8
 
 class Ahead(NamedTuple):
     """By how many ns one clock is ahead of another, where these are iterations apart; 0: they are not, or nobody knows.
-    ``doubt`` is how far anchors lie apart then, over how far they would with clocks that are apart, or not: below 1.
+    ``doubt`` is how far anchors lie apart then, over how far they would with clocks that are apart, or not: 1 at most.
     """
 
     ns: int

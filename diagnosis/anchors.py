@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from diagnosis.arrays import Ints
+from diagnosis.columns import left_ns
 from diagnosis.repetition import LEAST_REPEATS, period
 
 AGREEMENT = 0.6
@@ -71,9 +72,8 @@ class RankLog:
 
     @cached_property
     def left_ns(self) -> Ints:
-        """When the rank went on from each operator: its end where that is known, else the next call."""
-        following = np.append(self.call_ns[1:], self.call_ns[-1:])
-        return np.where(self.end_ns >= 0, self.end_ns, following)
+        """When the rank went on from each operator, as far as that is known."""
+        return left_ns(np.zeros_like(self.call_ns), self.call_ns, self.end_ns)
 
     def seq_at(self, communicator: int, rows: Ints) -> Ints:
         """Number of the communicator's last operator up to each row (the row itself included)."""

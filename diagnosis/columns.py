@@ -72,3 +72,13 @@ def named(code: Ints, names: Sequence[str | None]) -> pa.DictionaryArray:
             index[at] = places.setdefault(name, len(places))
     rows = index[code]
     return pa.DictionaryArray.from_arrays(pa.array(rows, mask=rows < 0), pa.array(list(places), pa.string()))
+
+
+def left_ns(rank: Ints, call_ns: Ints, end_ns: Ints) -> Ints:
+    """When each row's rank went on from it: its end where that is known (not -1), else the rank's next call.
+
+    Rows are in call order within each rank; a rank's last call without an end stands for itself.
+    """
+    goes_on = np.append(np.diff(rank) == 0, False)
+    following = np.where(goes_on, np.append(call_ns[1:], call_ns[-1:]), call_ns)
+    return np.where(end_ns >= 0, end_ns, following)

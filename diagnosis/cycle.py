@@ -9,6 +9,7 @@ import numpy as np
 
 from diagnosis.anchors import Anchors, RankLog, usual_step
 from diagnosis.arrays import Ints
+from diagnosis.robust import running_median
 
 _FILTER = 5
 """Cycles over which a count that lost lines have shifted is corrected."""
@@ -150,12 +151,7 @@ def _between_cycles(log: RankLog, anchors: Anchors, communicator: int, paired: I
 
 def _smooth(values: Ints) -> Ints:
     """A running median: a lost line shifts single values, an extra operator all that follow."""
-    if len(values) < _FILTER:
-        return values
-    padded = np.pad(values, _FILTER // 2, mode="symmetric")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, _FILTER)
-    medians: Ints = np.median(windows, axis=1).astype(np.int64)
-    return medians
+    return running_median(values.astype(np.float64), _FILTER).astype(np.int64)
 
 
 def _partial(log: RankLog, starts: dict[int, Ints], usual: Mapping[int, int]) -> int:

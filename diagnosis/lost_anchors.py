@@ -15,7 +15,7 @@ import numpy as np
 from diagnosis.anchor_clocks import far_ahead
 from diagnosis.anchors import Anchors, RankLog
 from diagnosis.arrays import Floats, Ints
-from diagnosis.robust import median_of_known
+from diagnosis.robust import running_median
 
 _WITNESSES = 16
 """Ranks that one rank is compared with, at most."""
@@ -89,7 +89,7 @@ def _lost_before(own: _Passed, witnesses: list[_Passed]) -> Ints:
     """How many anchors are lost before each one of a rank."""
     if not witnesses or len(own.ns) < 2:
         return np.zeros(len(own.ns), dtype=np.int64)
-    ahead = np.stack([_lasting(witness.at(own.ns) - own.number) for witness in witnesses])
+    ahead = np.stack([running_median(witness.at(own.ns) - own.number, _FILTER) for witness in witnesses])
     gained = np.diff(ahead, axis=1, prepend=ahead[:, :1])
     seen = np.isfinite(gained)
     gained = np.where(seen, gained, 0.0)
@@ -99,11 +99,3 @@ def _lost_before(own: _Passed, witnesses: list[_Passed]) -> Ints:
     agree = seen & (whole == usual) & (np.abs(gained - whole) <= _BLUR)
     told = seen.any(axis=0) & (usual > 0) & (agree.sum(axis=0) >= _AGREEING * seen.sum(axis=0))
     return np.where(told, usual, 0)
-
-
-def _lasting(values: Floats) -> Floats:
-    """A running median that passes over what is not known."""
-    if len(values) < _FILTER:
-        return values
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, _FILTER // 2, mode="symmetric"), _FILTER)
-    return median_of_known(windows.T)

@@ -25,3 +25,14 @@ def median_of_known(values: Floats) -> Floats:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a median of nothing
         return np.asarray(np.nanmedian(values, axis=0), dtype=np.float64)
+
+
+def running_median(values: Floats, width: int) -> Floats:
+    """The median of each value and its neighbours, ``width`` in all, of what is not NaN; fewer values are as they are.
+
+    A single value that differs leaves no trace, and a step stays where it is.
+    """
+    if len(values) < width:
+        return values
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(values, width // 2, mode="symmetric"), width)
+    return median_of_known(windows.T)

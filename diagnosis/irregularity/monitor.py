@@ -2,7 +2,8 @@
 
 A windowed mean as the paper words it (``learns``) absorbs a degradation that lasts longer than the window, so by
 default irregular iterations never enter the baseline; neither do warm-up iterations nor those whose duration a gap in
-the log hides, nor what dips below delta while a run of irregular ones goes on.
+the log hides, nor what dips below delta while a run of irregular ones goes on. What all ranks pause after an iteration,
+far beyond the usual, is no part of it (a step beyond the paper), and the iteration that follows is not learned.
 A fluctuation has a smaller delta of its own, which counts only while there is evidence that it recurs
 (``fluctuation``): noise alone exceeds it now and then.
 """

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.arrays import Bools, Ints
-from diagnosis.columns import codes, integers, joint_codes, nullable
+from diagnosis.columns import codes, integers, joint_codes, left_ns, nullable
 from diagnosis.lost_lines import Member, place
 
 _FEW = 0.1
@@ -57,8 +57,6 @@ class _Rows:
     def of(cls, table: pa.Table) -> _Rows:
         rank, call_ns, end_ns = (integers(table, name) for name in ("rank", "call_ns", "end_ns"))
         iteration, position, seq = (integers(table, name).copy() for name in ("iteration", "position", "seq"))
-        following = np.append(call_ns[1:], call_ns[-1:])
-        following = np.where(np.append(np.diff(rank) == 0, False), following, call_ns)
         between = pc.is_in(table.column("op").cast(pa.string()), pa.array(["send", "recv"]))
         return cls(
             rank=rank,
@@ -67,7 +65,7 @@ class _Rows:
             position=position,
             seq=seq,
             call_ns=call_ns,
-            left_ns=np.where(end_ns >= 0, end_ns, following),
+            left_ns=left_ns(rank, call_ns, end_ns),
             between=np.asarray(between.to_numpy(), dtype=np.bool_),
         )
 

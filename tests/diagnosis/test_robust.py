@@ -1,10 +1,11 @@
 """Statistics that outliers do not move."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.robust import of_most
+from diagnosis.robust import of_most, running_median
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,16 @@ def test_it_is_the_greatest_that_three_in_four_reach(amounts: list[float]) -> No
     most = of_most(amounts)
     assert reach(most) >= 0.75
     assert all(reach(amount) < 0.75 for amount in amounts if amount > most)
+
+
+@pytest.mark.parametrize(
+    ("values", "medians"),
+    [
+        ([1, 1, 9, 1, 1, 1, 1], [1] * 7),  # what differs once
+        ([1, 1, 1, 1, 9, 9, 9, 9], [1, 1, 1, 1, 9, 9, 9, 9]),  # what lasts
+        ([np.nan, 1, 1, np.nan, 9, 9, 9], [1, 1, 1, 5, 9, 9, 9]),
+        ([5, 1, 9], [5, 1, 9]),  # too few
+    ],
+)
+def test_a_running_median_keeps_what_lasts(values: list[float], medians: list[float]) -> None:
+    assert running_median(np.array(values, dtype=np.float64), 5).tolist() == medians

@@ -11,7 +11,7 @@ from benchmarks.traffic.plan import Case
 from offbeat.settings import Settings
 from producers.simulation.nic import simulate_nics
 
-EVERY = ("neighbours/pcie_downgrade/0.5", "neighbours/nic_down", "mixtral/gpu_error")
+EVERY = ("neighbours/pcie_downgrade/0.5", "neighbours/nic_down", "mixtral/gpu_error", "gpt2_70b/gpu_throttling/200")
 
 
 @pytest.mark.parametrize("what", EVERY)
