@@ -186,7 +186,7 @@ class Job:
         return () if self.topology is None else self.topology.tors(nic.device for nic in self.nics(rank))
 
     def spines_between(self, ranks: Iterable[int]) -> tuple[Device, ...]:
-        """The spines that traffic between ranks' ToRs may take, all of them."""
+        """The spines that traffic between ranks takes, or may take where nobody traced it."""
         if self.topology is None:
             return ()
         nics = [nic.device for rank in ranks for nic in self.nics(rank)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 _SWITCHES = {"tor", "spine"}
@@ -20,12 +21,13 @@ class Device:
     downside_nics: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Topology:
     """A fabric of NICs below ToRs below spines.
 
     ``uplinks`` are the (cable, ToR) pairs of each NIC, ``trunks`` those of each ToR to a spine, ``spines`` the ECMP
-    set of each ToR, ``below`` the number of NICs below each device, ``nvlinks`` the NVLinks of each host.
+    set of each ToR, ``below`` the number of NICs below each device, ``nvlinks`` the NVLinks of each host. ``routes``
+    are the spines that were seen on the way from a NIC (the outer key) to another, none where it stays below a ToR.
     """
 
     uplinks: Mapping[str, tuple[tuple[str, str], ...]]
@@ -33,13 +35,16 @@ class Topology:
     spines: Mapping[str, frozenset[str]]
     below: Mapping[str, int]
     nvlinks: Mapping[str, tuple[str, ...]]
+    routes: Mapping[str, Mapping[str, frozenset[str]]]
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Topology | None:
-        """Read ``devices``, ``links`` and ``paths`` of a row of control.jobs; None where no cable is described.
+        """Read ``devices``, ``links``, ``paths`` and ``routes`` of a row of control.jobs; None where no cable is
+        described.
 
         Ends of cables are names of listed devices; a cable to anything else carries nothing between NICs. A path
-        rule names the spines that a ToR's traffic may take; a ToR without one may take those it is cabled to.
+        rule names the spines that a ToR's traffic may take; a ToR without one may take those it is cabled to. A route
+        names the switches that traffic from a NIC to another was seen to take.
         """
         links = row.get("links") or ()
         if not links:
@@ -68,6 +73,7 @@ class Topology:
             spines=spines,
             below=_below(uplinks, trunks, spines),
             nvlinks={host: tuple(of) for host, of in nvlinks.items()},
+            routes=_routes(row.get("routes") or (), kinds, uplinks),
         )
 
     def tors(self, nics: Iterable[str]) -> tuple[Device, ...]:
@@ -79,13 +85,20 @@ class Topology:
         """What the traffic of some NICs, among themselves and with others, crosses on their side.
 
         These are the NICs, their cables and ToRs, and the spines (and cables to them) that lead to another ToR.
-        Which spine of an ECMP set the traffic took is not known: all of them count.
+        Of an ECMP set those spines count that routes tell, or all where nobody traced which one a NIC's traffic takes.
         """
         cables = [cable for nic in nics for cable in self.uplinks.get(nic, ())]
         tors = list(dict.fromkeys(tor for _, tor in cables))
-        reached = {*tors, *(tor for nic in others for _, tor in self.uplinks.get(nic, ()))}
+        met = {*nics, *others}
+        reached = {tor for nic in met for _, tor in self.uplinks.get(nic, ())}
         taken: set[str] = set()
-        for tor in tors:
+        untraced: set[str] = set()
+        for nic in nics:
+            if (traced := self._traced(nic, met)) is None:
+                untraced.update(tor for _, tor in self.uplinks.get(nic, ()))
+            else:
+                taken |= traced
+        for tor in untraced:
             own = self.spines.get(tor, frozenset())
             taken.update(*(own & self.spines.get(other, frozenset()) for other in reached - {tor}))
         trunks = [cable for tor in tors for cable, spine in self.trunks.get(tor, ()) if spine in taken]
@@ -93,11 +106,48 @@ class Topology:
         kinds = {"nic": dict.fromkeys(nics), "link": links, "tor": tors, "spine": sorted(taken)}
         return tuple(Device(name, kind, self.below.get(name, 1)) for kind, names in kinds.items() for name in names)
 
+    def _traced(self, nic: str, met: Collection[str]) -> frozenset[str] | None:
+        """The spines that a NIC's traffic with others takes; None where none of what it sends them, or none of what
+        they send it, was traced.
+        """
+        sent, received = (
+            [spines for other, spines in of.get(nic, {}).items() if other in met]
+            for of in (self.routes, self._arriving)
+        )
+        return frozenset[str]().union(*sent, *received) if sent and received else None
+
+    @cached_property
+    def _arriving(self) -> Mapping[str, Mapping[str, frozenset[str]]]:
+        """``routes`` by the NIC that they lead to."""
+        arriving: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+        for source, onward in self.routes.items():
+            for destination, spines in onward.items():
+                arriving[destination][source] = spines
+        return arriving
+
 
 def are_switches(kinds: Iterable[str]) -> bool:
     """Whether devices of these kinds are switches, all of them, and there is one."""
     found = set(kinds)
     return bool(found) and found <= _SWITCHES
+
+
+def _routes(
+    rows: Iterable[Mapping[str, Any]],
+    kinds: Mapping[str, str],
+    uplinks: Mapping[str, Iterable[tuple[str, str]]],
+) -> dict[str, dict[str, frozenset[str]]]:
+    """The spines of each route; of several between two NICs all. One between ToRs that names no spine is left out: a
+    switch on it did not answer.
+    """
+    routes: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    for row in rows:
+        source, destination = row["source"], row["destination"]
+        spines = frozenset(name for name in row["switches"] or () if kinds.get(name) == "spine")
+        above, beyond = ({tor for _, tor in uplinks.get(nic, ())} for nic in (source, destination))
+        if spines or above & beyond:
+            routes[source][destination] = routes[source].get(destination, frozenset()) | spines
+    return routes
 
 
 def _below(

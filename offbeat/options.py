@@ -79,7 +79,7 @@ def scenario(text: str, faults: list[str]) -> Scenario:
         fields["noise"] = PROFILES[_one_of(given["noise"], option, "noise", tuple(PROFILES))]
     omitted = [name for name in given.get("omit", "").split("+") if name]
     for name in omitted:
-        _one_of(name, option, "omission", ("labels", "ends", "layout"))
+        _one_of(name, option, "omission", ("labels", "ends", "layout", "routes"))
     fields["omissions"] = Omissions(**dict.fromkeys(omitted, True))
     return Scenario(**fields, faults=tuple(_fault(fault) for fault in faults))
 

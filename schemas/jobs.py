@@ -48,6 +48,13 @@ PATH_RULE = pa.struct(
         pa.field("spines", pa.list_(pa.string())),
     ]
 )
+ROUTE = pa.struct(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("destination", pa.string(), nullable=False),
+        pa.field("switches", pa.list_(pa.string())),
+    ]
+)
 TRAINING = pa.struct(
     [
         *(
@@ -106,6 +113,13 @@ TOPIC = Topic(
         Column("devices", pa.list_(DEVICE), "Hardware that can be at fault.", nullable=True),
         Column("links", pa.list_(LINK), "Cables; `a` and `b` are names of devices.", nullable=True),
         Column("paths", pa.list_(PATH_RULE), "Spines that traffic of a rail and ToR may take.", nullable=True),
+        Column(
+            "routes",
+            pa.list_(ROUTE),
+            "Switches that traffic from a NIC to another was seen to take (traced), also where it stays below one ToR; "
+            "what is not listed may take whatever `paths` allow.",
+            nullable=True,
+        ),
         Column("training", TRAINING, "Parallelism and sizes; `given` names what was not inferred.", nullable=True),
         Column("monitoring", pa.bool_(), "Whether the job is watched.", nullable=True),
         Column("containers", pa.list_(CONTAINER), "Containers and their RNICs.", nullable=True),

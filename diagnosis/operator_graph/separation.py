@@ -119,13 +119,19 @@ class Transfers:
 
     def on_channels(self, job: Job, rank: int, iteration: int, tells: Tells) -> list[Transferred]:
         """What the rank transferred on each channel whose members tell, as far as that is known."""
-        delays, seen = self.delays, []
+        return [transferred for _, transferred in self.of_rank(job, rank, iteration, tells)]
+
+    def of_rank(
+        self, job: Job, rank: int, iteration: int, tells: Tells = lambda _: True
+    ) -> Iterator[tuple[tuple[int, ...], Transferred]]:
+        """The members of each channel of the rank that tell, with what it transferred there as far as that is known."""
+        delays = self.delays
         for channel, rows in self._telling(job, rank, iteration, tells):
             known = rows[~np.isnan(delays.transfer[rows])]
             if len(known):
                 amount, usual = float(delays.transfer[known].sum()), float(delays.transfer_usual[known].sum())
-                seen.append(Transferred(amount, usual, self.chance.get((rank, channel), np.inf)))
-        return seen
+                transferred = Transferred(amount, usual, self.chance.get((rank, channel), np.inf))
+                yield delays.members(int(rows[0]), job), transferred
 
     def knows(self, job: Job, rank: int, iteration: int, tells: Tells) -> bool:
         """Whether the rank has channels whose members tell, and what it transferred is known of each of them."""

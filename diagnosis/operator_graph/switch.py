@@ -3,11 +3,12 @@
 A slow switch slows whatever crosses it, so the walk ends at whichever of the NICs below it was awaited last, and the
 channel between these cannot tell. Other channels can. Where those of other hosts' ranks below the same ToR are slow as
 well, it is the ToR; where those of the suspects are not that stay below their ToRs, it is a spine between these. And
-where several channels are slow that have nothing in common but spines, it is one of these.
+where several channels are slow that have nothing in common but spines, it is one of these (``spines`` tells which).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ from diagnosis.operator_graph.separation import (
     mostly_slow,
     transfers,
 )
+from diagnosis.operator_graph.spines import Members, culprit_spines
 from diagnosis.topology import Device
 
 
@@ -53,6 +55,9 @@ class SwitchSettings:
     """Spines are named if most channels that stay below the suspects' own ToRs are fine, and all that stay on a host:
     slowed, chance included, by less than this part of what the slow channel is, each in proportion to its usual
     time."""
+    comparable_spines: float = 0.75
+    """Part of the slow channels that the likeliest spine carries, and of the share of its channels that are slow, that
+    another spine must have to be named beside it; a lower value names more of them."""
     fine_at_most: float = 1.0
     """A fine channel takes longer by less than this times its usual time as well, however slow the slow channel is."""
 
@@ -83,7 +88,7 @@ def slow_switches(
     settings: SwitchSettings,
     separation: SeparationSettings,
 ) -> Generator[Needs, Answer, dict[Leaf, tuple[Device, ...]]]:
-    """The switch that each slow channel is due to, of spines all that its traffic may take.
+    """The switch that each slow channel is due to, or the spines one of which it is due to.
 
     Channels whose NICs or cables may be at fault are left out, as are all where the fabric is not described.
     """
@@ -95,18 +100,22 @@ def slow_switches(
     ranks, names = {rank for rank, _ in telling}, sorted({name for _, names in telling for name in names})
     seen = yield from transfers(logs, ranks, names, suspected[0].leaf.iteration, baseline, separation)
     slow: dict[Leaf, tuple[Device, ...]] = {}
+    over_spines, others = list[Leaf](), list[Leaf]()
     for channel in suspected:
         if _is_fine_below(job, seen, channel, settings, separation):
-            slow[channel.leaf] = job.spines_between(channel.leaf.members)
+            over_spines.append(channel.leaf)
         elif channel.tor is not None and _is_slow_elsewhere(job, seen, channel, settings, separation):
             slow[channel.leaf] = (channel.tor,)
-    slow |= _spines_in_common(job, [channel.leaf for channel in suspected if channel.leaf not in slow], settings)
-    return {leaf: switches for leaf, switches in slow.items() if switches}
+        else:
+            others.append(channel.leaf)
+    over_spines += _with_spines_alone_in_common(job, others, settings)
+    slow_of = _slow_channels(job, seen, ranks, over_spines, settings, separation)
+    return slow | culprit_spines(job, over_spines, slow_of, settings.comparable_spines)
 
 
-def _spines_in_common(job: Job, leaves: Sequence[Leaf], settings: SwitchSettings) -> dict[Leaf, tuple[Device, ...]]:
-    """The spines that slow channels all over the fabric may have taken, where enough of them share nothing else: it is
-    likelier that one of these is slow than that several NICs are at once.
+def _with_spines_alone_in_common(job: Job, leaves: Sequence[Leaf], settings: SwitchSettings) -> list[Leaf]:
+    """Slow channels all over the fabric that have a spine in common, where enough of them share nothing else: it is
+    likelier that this one is slow than that several NICs are at once.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
     leaves = [leaf for leaf in leaves if over[leaf] and all(map(job.tors, leaf.members))]
@@ -116,10 +125,39 @@ def _spines_in_common(job: Job, leaves: Sequence[Leaf], settings: SwitchSettings
         if below.isdisjoint(own):
             below |= own
             apart.append(leaf)
-    if len(apart) < settings.least_apart:
-        return {}
-    common = tuple(spine for spine in over[apart[0]] if all(spine in over[leaf] for leaf in apart))
-    return {leaf: common for leaf in leaves if set(common) <= set(over[leaf])}
+    carried = Counter(spine for leaf in apart for spine in over[leaf])
+    common = {spine for spine, channels in carried.items() if channels >= settings.least_apart}
+    return [leaf for leaf in leaves if not common.isdisjoint(over[leaf])]
+
+
+def _slow_channels(
+    job: Job,
+    seen: Transfers,
+    ranks: Iterable[int],
+    leaves: Sequence[Leaf],
+    settings: SwitchSettings,
+    separation: SeparationSettings,
+) -> dict[Members, bool]:
+    """Whether each channel that was looked at is slow; what is neither that nor certainly fine beside them is left
+    out.
+    """
+    found: dict[Members, list[bool]] = {}
+    for iteration in {leaf.iteration for leaf in leaves}:
+        slowdowns = [_slowdown(job, seen, leaf) for leaf in leaves if leaf.iteration == iteration]
+        fine_by = settings.fine_share * min((by for by in slowdowns if by > 0), default=0.0)
+        for rank in ranks:
+            for members, at in seen.of_rank(job, rank, iteration):
+                if at.amount > max(separation.sigmas * at.chance, separation.least_slowdown * at.usual):
+                    found.setdefault(members, []).append(True)
+                elif at.amount + separation.sigmas * at.chance < fine_by * at.usual:
+                    found.setdefault(members, []).append(False)
+    return {members: 2 * sum(slow) > len(slow) for members, slow in found.items()}
+
+
+def _slowdown(job: Job, seen: Transfers, leaf: Leaf) -> float:
+    """By which part of the usual a slow channel's transfers take longer."""
+    itself = seen.on_channels(job, leaf.rank, leaf.iteration, lambda members: set(members) == set(leaf.members))
+    return max((at.amount / at.usual for at in itself if at.usual > 0), default=0.0)
 
 
 def _channel(job: Job, leaf: Leaf, apart: Separation, settings: SwitchSettings) -> _Channel:
@@ -169,10 +207,7 @@ def _is_fine_below(
     if len({job.tor(rank) for rank in channel.leaf.members} - {None}) < 2:
         return False
     iteration = channel.leaf.iteration
-    itself = seen.on_channels(
-        job, channel.leaf.rank, iteration, lambda members: set(members) == set(channel.leaf.members)
-    )
-    slowdown = max((at.amount / at.usual for at in itself if at.usual > 0), default=0.0)
+    slowdown = _slowdown(job, seen, channel.leaf)
 
     def is_fine(rank: int) -> bool:
         own = job.tor(rank)

@@ -25,8 +25,8 @@ IterationOp = Annotated[
 SCENARIO = (
     "seed=0,tp=8,pp=4,dp=2 and so on: also cp, ep, microbatches, layers, hidden, sequence_length, micro_batch_size, "
     "vocabulary, iterations, gpus_per_host, age_days, compute_ms; fold_experts, sequence_parallel and "
-    "distributed_optimizer=yes|no; noise=default|hard, omit=labels+ends+layout; hosts_per_pod=32,spines=8 describe a "
-    "fabric."
+    "distributed_optimizer=yes|no; noise=default|hard, omit=labels+ends+layout+routes; hosts_per_pod=32,spines=8 "
+    "describe a fabric."
 )
 NIC_SCENARIO = (
     "With --nic: setup=gpt2_70b (the default), gpt2_70b_deep, gpt2_32b, mixtral, mixtral_trees, hot_experts, "

@@ -2,6 +2,7 @@
 
 scenario, faults, noise    what is simulated
 cluster, fabric, schedule  where ranks run, over what they communicate, and what each stage does in an iteration
+description                what is told of the fabric
 network                    what a byte takes between ranks
 calibration                how slow a device must be to slow the job as much as wanted
 truth                      the same seed without the fault

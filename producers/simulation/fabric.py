@@ -7,13 +7,12 @@ two NICs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from diagnosis.job import Job
 from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.faults import Fault, Kind
 from producers.simulation.scenario import FabricShape
@@ -87,12 +86,20 @@ class Fabric:
             return self.gpu_name(fault.rank)
         if kind == "cpu":
             return f"cpu:h{fault.rank // self.cluster.scenario.gpus_per_host}"
-        return self._name(kind, self._index(kind, fault.rank))
+        return self.name(kind, self._index(kind, fault.rank))
 
     def gpu_name(self, rank: int) -> str:
         """``gpu:host/index``."""
         host, gpu = divmod(rank, self.cluster.scenario.gpus_per_host)
         return f"gpu:h{host}/{gpu}"
+
+    def host(self, rank: int) -> str:
+        """Name of a rank's host."""
+        return f"h{rank // self.cluster.scenario.gpus_per_host}"
+
+    def tor_name(self, rank: int) -> str:
+        """Name of the ToR that a rank's NIC is connected to."""
+        return self.name("tor", int(self.tor[rank]))
 
     def inseparable(self, fault: Fault) -> tuple[str, ...]:
         """Names of the devices that no evidence can tell from a fault's device, itself included.
@@ -114,7 +121,7 @@ class Fabric:
         for code, start, end in zip(codes, starts, ends, strict=True):
             kind, index = self._decoded(int(code))
             alike.setdefault(("" if described else kind, channel[start:end].tobytes()), []).append(
-                self._name(kind, index)
+                self.name(kind, index)
             )
         return {name: tuple(names) for names in alike.values() for name in names}
 
@@ -124,51 +131,13 @@ class Fabric:
         of_kind = [self._decoded(int(code))[1] for code in np.unique(device) if self._decoded(int(code))[0] == kind]
         return np.array(of_kind, dtype=np.int64)
 
-    def described(self, job: Job) -> Job:
-        """The job with its devices, links and path rules, where the scenario has a fabric."""
-        if self.cluster.scenario.fabric is None:
-            return job
-        ranks, hosts = range(self.cluster.scenario.world), range(self.cluster.hosts)
-        rate = {"nvlink": NVLINK_BYTES_PER_S, "nic": NIC_BYTES_PER_S, "link": NIC_BYTES_PER_S}
-        places: dict[str, list[tuple[str, str | None]]] = {
-            "gpu": [(self.gpu_name(r), self._host(r)) for r in ranks],
-            "cpu": [(f"cpu:h{h}", f"h{h}") for h in hosts],
-            "nvlink": [(self._name("nvlink", h), f"h{h}") for h in hosts],
-            "nic": [(self._name("nic", r), self._host(r)) for r in ranks],
-            "link": [(self._name("link", r), None) for r in ranks],
-            "tor": [(self._name("tor", t), None) for t in range(self.tors)],
-            "spine": [(self._name("spine", s), None) for s in range(self.shape.spines)],
-        }
-        devices: list[dict[str, Any]] = [
-            {"device": name, "kind": kind, "host": host, "rate_bytes_per_s": rate.get(kind)}
-            for kind, named in places.items()
-            for name, host in named
-        ]
-        links = [self._link(rank) for rank in ranks]
-        spines = [self._name("spine", s) for s in range(self.shape.spines)]
-        rails = self.cluster.scenario.gpus_per_host
-        paths = [{"rail": t % rails, "tor": self._name("tor", t), "spines": spines} for t in range(self.tors)]
-        return replace(job, row={**job.row, "devices": devices, "links": links, "paths": paths})
-
-    def _host(self, rank: int) -> str:
-        return f"h{rank // self.cluster.scenario.gpus_per_host}"
-
-    def _link(self, rank: int) -> dict[str, Any]:
-        port = f"{rank // self.cluster.scenario.gpus_per_host % self.shape.hosts_per_pod}"
-        ends = {
-            "a": self._name("nic", rank),
-            "a_port": "1",
-            "b": self._name("tor", int(self.tor[rank])),
-            "b_port": port,
-        }
-        return {"link": self._name("link", rank), **ends, "rate_bytes_per_s": NIC_BYTES_PER_S}
-
     def _index(self, kind: str, rank: int) -> int:
         if kind == "nvlink":
             return rank // self.cluster.scenario.gpus_per_host
         return int(self.tor[rank]) if kind == "tor" else rank
 
-    def _name(self, kind: str, index: int) -> str:
+    def name(self, kind: str, index: int) -> str:
+        """Name of a NIC, cable, ToR, NVLinks or spine by its number."""
         rails = self.cluster.scenario.gpus_per_host
         if kind in {"nic", "link"}:
             host, nic = divmod(index, rails)

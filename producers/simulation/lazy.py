@@ -19,6 +19,7 @@ from producers.simulation.blocks import Blocks, Execution
 from producers.simulation.calibration import Effort, slow_device
 from producers.simulation.cluster import Cluster, Ints
 from producers.simulation.conditions import Climate, Conditions
+from producers.simulation.description import described
 from producers.simulation.fabric import Fabric
 from producers.simulation.inside import Inside
 from producers.simulation.network import SlowDevice, World
@@ -99,7 +100,7 @@ class LazyRun:
     @cached_property
     def job(self) -> Job:
         """The job as its scheduler describes it while it runs."""
-        return self.fabric.described(self.cluster.job())
+        return described(self.fabric, self.cluster.job())
 
     def began_ns(self, iteration: int) -> Ints:
         """When ranks began an iteration, since the job's start; (pp, worlds, ranks of a stage), whole ns."""

@@ -26,7 +26,8 @@ class NoiseProfile:
     ``common_sigma`` is shared by all ranks of an iteration, ``sequence_cv`` (of an iteration's microbatches
     together) by the ranks that see the same sequences, ``routing_cv`` by the ranks that hold the same experts.
     ``warm_up`` factors come on top in the first iterations. ``host_lag_s`` passes before each call, and again
-    until the operator is handed to the library.
+    until the operator is handed to the library. Of the routes between NICs ``untraced_share`` are not known, and
+    ``moved_share`` lead over another spine by now than they were seen to.
     """
 
     gpu_speed_sigma: float = 0.02
@@ -49,16 +50,18 @@ class NoiseProfile:
     clock_drift_ppm: float = 10.0
     lost_share: float = 0.001
     ring_gap_probability: float = 0.1
+    untraced_share: float = 0.02
+    moved_share: float = 0.01
 
 
 DEFAULT = NoiseProfile()
 """Iterations of a healthy job vary by 1-2 %."""
 
-HARD = NoiseProfile(common_sigma=0.058, sequence_cv=0.045)
+HARD = NoiseProfile(common_sigma=0.058, sequence_cv=0.045, untraced_share=0.1, moved_share=0.03)
 """Iterations of a healthy job vary by 5-7 %; microbatches differ in length."""
 
 DEFAULT_LARGE = NoiseProfile(common_sigma=0.014)
-HARD_LARGE = NoiseProfile(common_sigma=0.052, sequence_cv=0.03)
+HARD_LARGE = NoiseProfile(common_sigma=0.052, sequence_cv=0.03, untraced_share=0.1, moved_share=0.03)
 """The same for jobs of thousands of ranks: there what varies by rank averages out, while sequences add up."""
 
 SILENT = NoiseProfile(
@@ -76,6 +79,8 @@ SILENT = NoiseProfile(
     clock_drift_ppm=0.0,
     lost_share=0.0,
     ring_gap_probability=0.0,
+    untraced_share=0.0,
+    moved_share=0.0,
 )
 """No noise at all: for tests of the mechanism."""
 
@@ -113,6 +118,8 @@ class Purpose(IntEnum):
     INSIDE = 16
     """What happens inside a part."""
     CALIBRATION = 17
+    ROUTES = 18
+    """Which paths were traced."""
 
 
 @dataclass(frozen=True, slots=True)

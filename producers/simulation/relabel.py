@@ -108,6 +108,15 @@ def _fabric(row: Mapping[str, Any], hosts: Mapping[str, str], device: Callable[[
             {**path, "tor": device(path["tor"]), "spines": [device(spine) for spine in path["spines"]]}
             for path in row["paths"]
         ]
+    if row.get("routes"):
+        renamed["routes"] = [
+            {
+                "source": device(route["source"]),
+                "destination": device(route["destination"]),
+                "switches": [device(switch) for switch in route["switches"]],
+            }
+            for route in row["routes"]
+        ]
     return renamed
 
 

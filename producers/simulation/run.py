@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from diagnosis.job import Job
 from producers.simulation import engine, rows
 from producers.simulation.calibration import slow_device
+from producers.simulation.description import described
 from producers.simulation.durations import Durations
 from producers.simulation.extent import require_extent
 from producers.simulation.network import World
@@ -65,5 +66,5 @@ def simulate(scenario: Scenario) -> SimulatedRun:
         abnormal=abnormal_operators(times, lengths)[kept],
     )
     ended_ns = durations.cluster.started_ns + int(times[-1].finished[:, ACTUAL].max() * 1e9)
-    job = fabric.described(durations.cluster.job(ended_ns))
+    job = described(fabric, durations.cluster.job(ended_ns))
     return SimulatedRun(scenario, job, table, truth)

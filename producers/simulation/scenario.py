@@ -17,11 +17,13 @@ _OLDEST_DAYS = 3650
 
 @dataclass(frozen=True, slots=True)
 class Omissions:
-    """What the logs do not carry: iteration, phase and microbatch; end times; the job's degrees of parallelism."""
+    """What is not told: iteration, phase and microbatch; end times; the job's degrees of parallelism; which spines its
+    traffic was seen to take."""
 
     labels: bool = False
     ends: bool = False
     layout: bool = False
+    routes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,24 @@ def job(**changes: Any) -> Job:
     return Job("j", places, (), row=fabric(**changes))
 
 
+ROUTES: list[dict[str, Any]] = [
+    {"source": nic(0), "destination": nic(6), "switches": [tor(0), "spine:all", tor(6)]},
+    {"source": nic(6), "destination": nic(0), "switches": [tor(6), "spine:all", tor(0)]},
+    {"source": nic(0), "destination": nic(2), "switches": [tor(0)]},
+    {"source": nic(2), "destination": nic(6), "switches": [tor(2), "spine:rail0", tor(6)]},
+]
+"""Both ways between the first hosts of the pods; from the first to its neighbour, but not back; from that to the other
+pod, but not back; nothing of the others."""
+
+
+def traced(*, routes: list[dict[str, Any]] = ROUTES) -> Job:
+    return Job("j", job().places, (), row={**fabric(), "routes": routes})
+
+
+def spines(job: Job, members: tuple[int, ...], suspects: list[int] | None = None) -> set[str]:
+    return {device.device for device in job.carriers(members, suspects) if device.kind == "spine"}
+
+
 def counts(devices: tuple[Device, ...]) -> dict[str, int | None]:
     return {device.device: device.downside_nics for device in devices}
 
@@ -155,3 +173,43 @@ def test_each_side_is_part_of_the_whole_and_the_sides_make_it_up(members: set[in
     some = data.draw(st.lists(st.sampled_from(ordered), min_size=1, unique=True))
     part = {device for device in described.carriers(ordered, some) if device.kind != "nvlink"}
     assert part == set().union(*(sides[ordered.index(rank)] for rank in some))
+
+
+EITHER = {"spine:all", "spine:rail0"}
+
+
+def test_of_spines_those_count_that_traffic_was_seen_to_take() -> None:
+    assert traced().spines_between((0, 6)) == (Device("spine:all", "spine", 12),)
+    assert spines(traced(), (0, 6, 8), [0]) == {"spine:all"}
+    other_port = {"source": nic(0), "destination": nic(6), "switches": [tor(0), "spine:rail0", tor(6)]}
+    assert spines(traced(routes=[*ROUTES, other_port]), (0, 6)) == EITHER
+
+
+def test_where_a_direction_was_not_traced_all_spines_count() -> None:
+    assert spines(traced(), (2, 6), [2]) == EITHER  # of what rank 6 sends to rank 2 nothing is known
+    assert spines(traced(), (4, 10), [4]) == EITHER
+
+
+def test_routes_to_others_than_the_members_tell_nothing() -> None:
+    assert spines(traced(), (0, 8), [0]) == EITHER
+    assert spines(traced(), (0, 2)) == set()
+
+
+def test_a_rank_below_a_tor_whose_neighbour_is_beyond_it_takes_what_both_ways_tell() -> None:
+    back = {"source": nic(2), "destination": nic(0), "switches": [tor(2)]}
+    assert spines(traced(routes=[*ROUTES, back]), (0, 2, 6), [2]) == {"spine:rail0"}
+
+
+@pytest.mark.parametrize("switches", [None, [], [tor(0), "unknown", tor(6)]])
+def test_a_route_on_which_a_switch_did_not_answer_tells_nothing(switches: list[str] | None) -> None:
+    there = [{**ROUTES[0], "switches": switches}, *ROUTES[1:]]
+    assert spines(traced(routes=there), (0, 6)) == EITHER
+
+
+def test_routes_survive_a_message() -> None:
+    told = traced()
+    row = decode(encode(JOBS, JOBS.from_rows([told.to_row()]), job="j", watermark_ns=0), JOBS).to_pylist()[0]
+    again = Job.from_row(row).topology
+    assert again is not None
+    assert told.topology is not None
+    assert again.routes == told.topology.routes

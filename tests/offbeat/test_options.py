@@ -105,7 +105,7 @@ def test_a_scenario_has_a_seed_if_none_is_given() -> None:
         ("tp=x", None, "--scenario: tp is 'x'; give a whole number"),
         ("noise=loud", None, "--scenario: there is no noise 'loud'; give one of default, hard"),
         ("fold_experts=1", None, "--scenario: there is no fold_experts '1'; give one of yes, no"),
-        ("omit=all", None, "--scenario: there is no omission 'all'; give one of labels, ends, layout"),
+        ("omit=all", None, "--scenario: there is no omission 'all'; give one of labels, ends, layout, routes"),
         ("compute_ms=x", None, "--scenario: compute_ms is 'x'; give a number"),
         ("tp=2", "rank=1,iterations=3,slowdown=2", "--fault rank=1,iterations=3,slowdown=2: kind is missing"),
         ("tp=2", "kind=cpu,rank=1,iterations=3", f"--fault: there is no kind 'cpu'; give one of {', '.join(Kind)}"),

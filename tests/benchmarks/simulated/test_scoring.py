@@ -11,6 +11,7 @@ from benchmarks.simulated import scoring
 from benchmarks.simulated.scoring import FaultScore, IterationScore
 from producers.simulation import Fault, Kind
 from producers.simulation.cluster import Cluster
+from producers.simulation.description import described
 from producers.simulation.fabric import Fabric
 from producers.simulation.scenario import FabricShape
 from tests.benchmarks.simulated.runs import FABRIC, JOB, SCENARIO, fault, incident, said, truth
@@ -63,7 +64,7 @@ def test_devices_that_carry_the_same_are_named_together_or_not_at_all() -> None:
 def test_of_spines_those_that_the_traffic_may_have_taken_are_narrowed_to() -> None:
     scenario = replace(SCENARIO, gpus_per_host=2, fabric=FabricShape(hosts_per_pod=4, spines=3))
     fabric = Fabric(Cluster(scenario))
-    job = fabric.described(Cluster(scenario).job())
+    job = described(fabric, Cluster(scenario).job())
     slow = replace(fault(), kind=Kind.SPINE_SLOW.value, device="spine:1", inseparable=("spine:1",))
     one = replace(truth(slow), scenario=scenario)
     for devices, verdict in ((["spine:1"], "right"), (["spine:0", "spine:1"], "narrowed"), (["spine:0"], "false")):
@@ -87,7 +88,7 @@ def test_who_is_sent_to_another_device_of_those_that_a_fault_slows_is_sent_astra
 ) -> None:
     scenario = replace(SCENARIO, fabric=FabricShape(hosts_per_pod=4, spines=3))
     fabric = Fabric(Cluster(scenario))
-    job = fabric.described(Cluster(scenario).job())
+    job = described(fabric, Cluster(scenario).job())
     slow = Fault(kind, 5, (20,), factor=1.0)
     name = fabric.device(replace(slow, rank=1) if kind is Kind.SPINE_SLOW else slow)
     one = truth(replace(fault(), kind=kind.value, device=name, inseparable=(name,)))

@@ -39,8 +39,11 @@ SPINES = ("spine:0", "spine:1", "spine:2", "spine:3")
 
 
 @cache
-def job_with(kind: Kind, at: int, *, ends: bool = True, pp: int = 2, hosts_per_pod: int = 4) -> SimulatedRun:
-    """Stages of four replicas on four hosts each, those of a pod, with a slow device from iteration 14 on."""
+def job_with(
+    kind: Kind, at: int, *, ends: bool = True, pp: int = 2, hosts_per_pod: int = 4, routes: bool = False
+) -> SimulatedRun:
+    """Stages of four replicas on four hosts each, those of a pod, with a slow device from iteration 14 on; ``routes``:
+    it is known which spines its traffic takes."""
     return simulate(
         Scenario(
             5,
@@ -55,7 +58,7 @@ def job_with(kind: Kind, at: int, *, ends: bool = True, pp: int = 2, hosts_per_p
             compute_ms=200.0,
             fabric=FabricShape(hosts_per_pod=hosts_per_pod, spines=len(SPINES)),
             faults=(Fault(kind, at, FAULTY, slowdown=1.3),),
-            omissions=Omissions(ends=not ends),
+            omissions=Omissions(ends=not ends, routes=not routes),
         )
     )
 
@@ -104,6 +107,14 @@ def test_a_slow_spine_is_told_by_channels_that_have_nothing_else_in_common(ends:
     assert {devices for _, devices in told(located(run))} == {SPINES}
     many = LocateSettings(switch=SwitchSettings(least_apart=9))
     assert not any(devices == SPINES for _, devices in told(located(run, settings=many)))
+
+
+@pytest.mark.parametrize("spine", [0, 3])
+@pytest.mark.parametrize(("pp", "hosts_per_pod"), [(2, 4), (4, 1)])
+def test_where_routes_are_known_the_slow_spine_is_named(spine: int, pp: int, hosts_per_pod: int) -> None:
+    location = located(job_with(Kind.SPINE_SLOW, spine, pp=pp, hosts_per_pod=hosts_per_pod, routes=True))
+    assert [{d.device for d in culprit.devices} for culprit in location.culprits] == [{SPINES[spine]}]
+    assert {(culprit.cause, culprit.level) for culprit in location.culprits} == {("communication_slow", "device")}
 
 
 @pytest.mark.parametrize("kind", [Kind.NIC_SLOW, Kind.LINK_SLOW, Kind.TOR_SLOW])
@@ -173,6 +184,9 @@ class Seen:
 
     def on_channels(self, _: Job, rank: int, iteration: int, tells: Tells) -> list[Transferred]:
         return [of for members, of in self.told_of if tells(members)]
+
+    def of_rank(self, *_: object) -> list[tuple[tuple[int, ...], Transferred]]:
+        return list(self.told_of)
 
     def slowness(self, *_: object) -> list[float]:
         return []

@@ -307,6 +307,10 @@ def test_a_job_file_without_a_layout_leaves_it_to_be_inferred(tmp_path: Path) ->
         ('{"ranks": [3]}', "not a row of control.jobs"),
         ('{"ranks": [{"rank": 3, "nics": "mlx5_1"}]}', "nics is the text 'mlx5_1'; give a list"),
         ('{"ranks": [], "paths": [{"tor": "t", "spines": "ab"}]}', "spines is the text 'ab'; give a list"),
+        (
+            '{"ranks": [], "routes": [{"source": "a", "destination": "b", "switches": "ab"}]}',
+            "switches is the text 'ab'",
+        ),
         ('{"job": "x", "ranks": [{"rank": 18446744073709551616}], "communicators": []}', "not a row of control.jobs"),
         ('{"job": "x", "ranks": [{"rank": 0}, {"rank": 0}], "communicators": []}', "a rank is listed twice"),
         (

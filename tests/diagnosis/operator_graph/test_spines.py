@@ -1,0 +1,82 @@
+"""Which spine slow channels have in common: with routes, and where all of an ECMP set are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from diagnosis.job import Job, Place
+from diagnosis.operator_graph.leaf import Leaf, OperatorRef
+from diagnosis.operator_graph.spines import culprit_spines
+
+NICS = 8
+"""Ranks, each below a ToR of its own, all of which reach four spines."""
+
+SPINES = ("spine:0", "spine:1", "spine:2", "spine:3")
+
+
+def job(taken: Mapping[tuple[int, int], int] | None = None) -> Job:
+    """``taken``: the spine between two ranks, both ways."""
+    nic, tor = [f"nic:h{r}/n" for r in range(NICS)], [f"tor:{r}" for r in range(NICS)]
+    kinds = {"nic": nic, "tor": tor, "spine": SPINES}
+    routes = [
+        {"source": nic[x], "destination": nic[y], "switches": [tor[x], SPINES[over], tor[y]]}
+        for (a, b), over in (taken or {}).items()
+        for x, y in ((a, b), (b, a))
+    ]
+    row = {
+        "devices": [{"device": name, "kind": kind} for kind, of in kinds.items() for name in of],
+        "links": [{"link": f"link:{r}", "a": nic[r], "b": tor[r]} for r in range(NICS)],
+        "paths": [{"rail": 0, "tor": name, "spines": list(SPINES)} for name in tor],
+        "routes": routes,
+    }
+    return Job("j", tuple(Place(r, f"h{r}", 0, ("n",)) for r in range(NICS)), (), row=row)
+
+
+def leaf(*members: int) -> Leaf:
+    return Leaf(members[0], "c", members, 20, 14, OperatorRef(members[0], "c", 0, "send"), members[:1])
+
+
+def named(
+    job: Job, leaves: list[Leaf], slow_of: Mapping[tuple[int, ...], bool] | None = None, comparable: float = 0.75
+) -> list[set[str]]:
+    found = culprit_spines(job, leaves, slow_of or {}, comparable)
+    return [{device.device for device in found.get(each, ())} for each in leaves]
+
+
+def test_where_nothing_was_traced_all_spines_are_alike() -> None:
+    leaves = [leaf(0, 1), leaf(2, 3)]
+    assert named(job(), leaves) == [set(SPINES)] * 2
+    assert named(job(), leaves, {(0, 1): True, (2, 3): True, (4, 5): False}) == [set(SPINES)] * 2
+
+
+def test_slow_channels_name_the_spine_that_they_have_in_common() -> None:
+    ring = {(0, 1): 2, (1, 4): 0, (0, 4): 1, (2, 3): 2, (3, 5): 3, (2, 5): 0}
+    assert named(job(ring), [leaf(0, 1, 4), leaf(2, 3, 5)]) == [{"spine:0", "spine:2"}] * 2
+
+
+def test_channels_that_are_fine_speak_for_the_spines_that_carry_them() -> None:
+    ring = {(0, 1): 2, (1, 4): 0, (0, 4): 1, (2, 3): 2, (3, 5): 3, (2, 5): 0, (6, 7): 0}
+    slow_of = {(0, 1, 4): True, (2, 3, 5): True, (6, 7): False}
+    assert named(job(ring), [leaf(0, 1, 4), leaf(2, 3, 5)], slow_of) == [{"spine:2"}] * 2
+    assert named(job(ring), [leaf(0, 1, 4), leaf(2, 3, 5)], slow_of, comparable=0.6) == [{"spine:0", "spine:2"}] * 2
+
+
+def test_one_channel_that_was_not_traced_hides_nothing() -> None:
+    assert named(job({(0, 1): 2, (2, 3): 2}), [leaf(0, 1), leaf(2, 3), leaf(4, 5)]) == [{"spine:2"}] * 3
+
+
+def test_a_route_that_has_moved_is_outvoted() -> None:
+    traced = {(0, 1): 2, (2, 3): 2, (4, 5): 2, (6, 7): 1}
+    assert named(job(traced), [leaf(0, 1), leaf(2, 3), leaf(4, 5), leaf(6, 7)])[:3] == [{"spine:2"}] * 3
+
+
+def test_channels_with_nothing_in_common_have_spines_of_their_own() -> None:
+    traced = {(0, 1): 2, (2, 3): 2, (4, 5): 1}
+    assert named(job(traced), [leaf(0, 1), leaf(2, 3), leaf(4, 5)]) == [{"spine:2"}] * 2 + [{"spine:1"}]
+
+
+@pytest.mark.parametrize("leaves", [[], [leaf(0, 0)]])
+def test_what_crosses_no_spine_names_none(leaves: list[Leaf]) -> None:
+    assert named(job(), leaves) == [set()] * len(leaves)
