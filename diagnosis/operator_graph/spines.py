@@ -6,8 +6,8 @@ them all. Where none were, all spines of an ECMP set are alike.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from diagnosis.job import Job
 from diagnosis.operator_graph.leaf import Leaf
@@ -23,20 +23,22 @@ def culprit_spines(
     """The spines, one of which is slow, of each channel that is slow because of one.
 
     It is one that most of the leaves have in common; and of the channels that it carries (``slow_of``: those that were
-    looked at, and whether they are slow) most are slow. Spines that come near to the first in both, to a part of
-    ``comparable``, cannot be told from it. Leaves that have nothing in common with these are another spine's.
+    looked at, and whether they are slow) most are slow. What several spines may carry speaks for each of them as much
+    less. Spines that come near to the first in both, to a part of ``comparable``, cannot be told from it. Leaves that
+    have nothing in common with these are another spine's.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
-    known = {members: frozenset(job.spines_between(members)) for members in slow_of}
+    looked_at = _carried(map(job.spines_between, slow_of))
+    slow = _carried(job.spines_between(members) for members, is_slow in slow_of.items() if is_slow)
     named: dict[Leaf, tuple[Device, ...]] = {}
     left = [leaf for leaf in leaves if over[leaf]]
     while left:
-        crossed = Counter(spine for leaf in left for spine in over[leaf])
-        most = comparable * max(crossed.values())
+        carried = _carried(over[leaf] for leaf in left)
+        most = comparable * max(carried.values())
         shares = {
-            spine: _slow_share([slow for members, slow in slow_of.items() if spine in known[members]])
-            for spine, times in crossed.items()
-            if times >= most
+            spine: slow.get(spine, 0.0) / looked_at[spine] if spine in looked_at else 1.0
+            for spine, channels in carried.items()
+            if channels >= most
         }
         least = comparable * max(shares.values())
         common = tuple(sorted((spine for spine, share in shares.items() if share >= least), key=lambda d: d.device))
@@ -46,6 +48,10 @@ def culprit_spines(
     return named
 
 
-def _slow_share(slow: Sequence[bool]) -> float:
-    """Part of channels that are slow; 1 where none was looked at but those that are asked about."""
-    return sum(slow) / len(slow) if slow else 1.0
+def _carried(channels: Iterable[Sequence[Device]]) -> Mapping[Device, float]:
+    """How many channels each spine carries; of one that several may carry an equal part."""
+    carried: dict[Device, float] = defaultdict(float)
+    for over in channels:
+        for spine in over:
+            carried[spine] += 1 / len(over)
+    return carried
