@@ -1,4 +1,4 @@
-"""Whom each send and recv of a pipeline meets, where the log does not say.
+"""Whom each send and recv of a pipeline meets, and in which order, where the log does not say.
 
 The order of microbatches is Megatron-LM's 1F1B without interleaving: every stage fills the pipeline with as many
 forward passes as stages follow it, then alternates a forward and a backward pass, then drains. So the n-th send of
@@ -77,6 +77,33 @@ def infer_peers(table: pa.Table, chains: Mapping[str, Sequence[int]]) -> Peers:
             peer[rows] = plan[ordinal, 0]
             p2p_seq[rows] = log.iteration[rows] * microbatches + plan[ordinal, 1]
     return Peers(peer, p2p_seq)
+
+
+def number_pairs(table: pa.Table) -> Ints:
+    """``p2p_seq`` of each row, shape (n,), -1: not known, of sends and recvs that name their peers.
+
+    ``table`` as in ``infer_peers``. The n-th send of an iteration to a rank is the n-th recv there, in iterations of
+    which no line lacks: of as many as most have, and as many at the other end. What is numbered stays so, with all of
+    its pair.
+    """
+    log, p2p_seq = _Log.of(table), integers(table, "p2p_seq").copy()
+    of_kind = [log.ops.index(kind) if kind in log.ops else _UNKNOWN for kind in (SEND, RECV)]
+    rows = np.flatnonzero(np.isin(log.op, of_kind) & (log.iteration >= 0) & (log.peer != _UNKNOWN))
+    ends = np.stack([log.rank[rows], log.peer[rows], log.op[rows] == of_kind[0]], axis=1)
+    pairs, of_row = np.unique(ends, axis=0, return_inverse=True)
+    order = np.argsort(of_row.ravel(), kind="stable")
+    calls = np.split(rows[order], np.flatnonzero(np.diff(of_row.ravel()[order])) + 1) if len(rows) else []
+    own = {(a, b, bool(sends)): of for (a, b, sends), of in zip(pairs.tolist(), calls, strict=True)}
+    usual = {end: _usual_count(log.iteration[of]) for end, of in own.items()}
+    for (rank, peer, sends), of in own.items():
+        count = usual[rank, peer, sends]
+        if count != usual.get((peer, rank, not sends)) or (p2p_seq[of] != _UNKNOWN).any():
+            continue
+        _, first, sizes = np.unique(log.iteration[of], return_index=True, return_counts=True)
+        ordinal = np.arange(len(of)) - np.repeat(first, sizes)
+        numbers = log.iteration[of] * count + ordinal
+        p2p_seq[of] = np.where(np.repeat(sizes == count, sizes), numbers, _UNKNOWN)
+    return p2p_seq
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ class Delays:
     members were seen. ``step`` is ``exposed``, or where nobody tells when the operator ended, the time until the
     next call of the rank; ``onward`` is the time from its end until that call. ``spent`` has the times themselves.
     ``behind`` is how much later than the first member the rank went on, known where calls are queued (``_queued``):
-    there all that the GPU had to do is within the operator. ``awaited`` is the rank that entered last, ``meeting`` the
+    there all that the GPU had to do is within the operator. ``after`` is the time from when all were there until the
+    rank went on. ``awaited`` is the rank that entered last, ``meeting`` the
     communication (``Operators.meeting_keys``), ``channel`` what it runs over: the communicator, or the ends of a send
     or recv. ``transfer_usual`` is how long the transfer usually takes. ``met``: with whom each operator met;
     ``in_baseline``: which ones tell what is usual.
@@ -96,6 +97,11 @@ class Delays:
     @cached_property
     def onward(self) -> Floats:
         return self._beyond_usual(self.spent.onward)
+
+    @cached_property
+    def after(self) -> Floats:
+        known = self.met.complete & (self.met.following != UNKNOWN)
+        return self._beyond_usual(np.where(known, self.met.following - self.met.entered, np.nan))
 
     @cached_property
     def behind(self) -> Floats:

@@ -153,6 +153,8 @@ class Ledger:
             common *= transferred
             if self._materiality.is_material("transfer", chosen, common, counts):
                 late = self._straggler(chosen)
+                if late is None and len(members) == 2:
+                    late = self._computing_end(chosen)
                 if late is not None:
                     yield self._late_leaf(stand, chosen, late, common)
                     continue
@@ -194,6 +196,23 @@ class Ledger:
         now = delays.behind[own & (operators.iteration == self._iteration)]
         chance = self._settings.sigmas * delays.spread(delays.behind, own, self._baseline)
         return rank if float(np.nansum(now)) > chance else None
+
+    def _computing_end(self, rows: Ints) -> int | None:
+        """Which of two members computes slowly, where nobody tells when what they exchange had ended.
+
+        What passes until the first of them goes on counts as their transfer, and may be what it computes. A slow
+        transfer keeps the other as long.
+        """
+        delays, operators = self._delays, self._delays.operators
+        if operators.ended[rows].any():
+            return None
+        at = np.flatnonzero(np.isin(delays.meeting, delays.meeting[rows]))
+        ranks, of = np.unique(operators.rank[at], return_inverse=True)
+        if len(ranks) != 2 or np.isnan(delays.after[at]).any():
+            return None
+        kept = np.bincount(of, weights=delays.after[at])
+        late = int(kept.argmax())
+        return int(ranks[late]) if kept[1 - late] < (1 - self._settings.straggler_share) * kept[late] else None
 
     def waits(self, stand: Stand, rows: Ints) -> Iterator[tuple[Wait, int]]:
         """Material waits, with the time (the awaited rank's clock) before which the delay arose.

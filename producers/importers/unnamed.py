@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.arrays import Ints
 from diagnosis.columns import codes, integers, nullable
 from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Layout
-from diagnosis.pipeline_peers import infer_peers
+from diagnosis.pipeline_peers import infer_peers, number_pairs
 from diagnosis.unnamed_communicators import Matched, match_streams
 from producers.importers.counted import number_by_position
 from producers.labels import Labelled, label
@@ -89,13 +90,16 @@ def _streams_only(table: pa.Table) -> bool:
 
 
 def _with_peers(table: pa.Table, members: Mapping[str, tuple[int, ...]]) -> pa.Table:
-    """The table with the peers of sends and recvs, where their communicator's ranks tell them.
+    """The table with the peers of sends and recvs, where their communicator's ranks tell them, and in which order they
+    meet.
 
     These are ``members``, where they are known, else those that logged, unless one without a log may be among them.
     """
     between = pc.is_in(table.column("op").cast(pa.string()), pa.array(["send", "recv"]))
     if not pc.any(pc.and_(between, table.column("peer").is_null())).as_py():
-        return table
+        if not pc.any(pc.and_(between, table.column("p2p_seq").is_null())).as_py():
+            return table
+        return _with_numbers(table, "p2p_seq", number_pairs(table))
     rank, (communicator, names) = integers(table, "rank"), codes(table, "communicator")
     pairs = np.unique(np.stack([communicator, rank])[:, between.to_numpy()], axis=1)
     chains: dict[str, list[int]] = {}
@@ -105,9 +109,12 @@ def _with_peers(table: pa.Table, members: Mapping[str, tuple[int, ...]]) -> pa.T
     believed = chains if len(logged) > logged[-1] else _without_gaps(chains)
     whole = believed | {name: list(members[name]) for name in chains.keys() & members.keys()}
     peers = infer_peers(table, {name: ranks for name, ranks in whole.items() if len(ranks) > 1})
-    for name, values in (("peer", peers.peer), ("p2p_seq", peers.p2p_seq)):
-        table = _replaced(table, name, nullable(values, values >= 0, table.schema.field(name).type))
-    return table
+    return _with_numbers(_with_numbers(table, "peer", peers.peer), "p2p_seq", peers.p2p_seq)
+
+
+def _with_numbers(table: pa.Table, name: str, values: Ints) -> pa.Table:
+    """The table with other values in a column; below 0: null."""
+    return _replaced(table, name, nullable(values, values >= 0, table.schema.field(name).type))
 
 
 def _without_gaps(chains: Mapping[str, list[int]]) -> dict[str, list[int]]:

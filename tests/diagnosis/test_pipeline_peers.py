@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.pipeline_peers import infer_peers, program
+from diagnosis.pipeline_peers import infer_peers, number_pairs, program
 from schemas.catalogue import COMM_OPS
 from tests.training_log import Training
 
@@ -118,3 +118,42 @@ def test_a_pipeline_of_another_schedule_keeps_its_peers_unknown() -> None:
     ]
     found = infer_peers(pa.Table.from_batches([COMM_OPS.from_rows(rows)]), {"pp0": (0, 1, 2)})
     assert (found.peer < 0).all()
+
+
+def unnumbered(table: pa.Table) -> pa.Table:
+    at = table.schema.get_field_index("p2p_seq")
+    return table.set_column(at, table.schema.field(at), pa.nulls(len(table), table.schema.field(at).type))
+
+
+@pytest.mark.parametrize("training", [Training(pp=4, microbatches=6), Training(pp=2), Training(tp=2, pp=2, dp=2)])
+def test_sends_and_recvs_of_known_peers_are_numbered_alike_at_both_ends(training: Training) -> None:
+    table = training.table()
+    found = number_pairs(unnumbered(table))
+    assert pa.array(found, mask=found < 0).to_pylist() == table.column("p2p_seq").to_pylist()
+    assert np.array_equal(number_pairs(table), np.where(found < 0, -1, found)), "what is numbered stays so"
+
+
+def test_of_an_iteration_that_lacks_a_line_the_pair_is_not_numbered() -> None:
+    table = Training(pp=4, microbatches=4).table()
+    lost = int(np.flatnonzero(pc.equal(table.column("op").cast(pa.string()), "send").to_numpy())[9])
+    gone = table.slice(lost, 1).to_pylist()[0]
+    rest = pa.concat_tables([table.slice(0, lost), table.slice(lost + 1)])
+    found = number_pairs(unnumbered(rest))
+    told = rest.column("p2p_seq").to_numpy(zero_copy_only=False)
+    known = found >= 0
+    assert np.array_equal(found[known], told[known])
+    unknown = [row for row, n in zip(rest.to_pylist(), found, strict=True) if row["peer"] is not None and n < 0]
+    assert {(row["rank"], row["peer"], row["iteration"], row["op"]) for row in unknown} == {
+        (gone["rank"], gone["peer"], gone["iteration"], "send")
+    }
+
+
+def test_without_an_iteration_or_the_other_end_nothing_is_numbered() -> None:
+    table = Training(pp=2).table()
+    alone = table.filter(pc.equal(table.column("rank"), 0))
+    assert (number_pairs(unnumbered(alone)) < 0).all()
+    at = table.schema.get_field_index("iteration")
+    untold = table.set_column(
+        at, table.schema.field(at), pa.nulls(len(table), pa.int64()).cast(table.schema.field(at).type)
+    )
+    assert (number_pairs(unnumbered(untold)) < 0).all()

@@ -1,0 +1,51 @@
+"""Sends and receives whose ends nobody logged: what passes after them is the transfer's only if both ends are kept."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from diagnosis.operator_graph.locate import locate
+from producers.simulation import Fault, Kind, Omissions, Scenario, SimulatedRun, simulate
+from tests.diagnosis.answering import answered
+from tests.diagnosis.operator_graph.small_jobs import FAULTY, irregularity
+
+
+@cache
+def pipelines(kind: Kind, rank: int, *, ends: bool = False) -> SimulatedRun:
+    """Two pipelines of four stages, two of which are on each host."""
+    return simulate(
+        Scenario(
+            12,
+            tp=1,
+            pp=4,
+            dp=2,
+            microbatches=4,
+            layers=4,
+            iterations=18,
+            gpus_per_host=4,
+            faults=(Fault(kind, rank, FAULTY, slowdown=1.3),),
+            omissions=Omissions(ends=not ends),
+        )
+    )
+
+
+def named(run: SimulatedRun) -> list[tuple[str, tuple[int, ...]]]:
+    location, _ = answered(locate(run.job, irregularity(run)), run.table)
+    return [(culprit.cause, culprit.ranks) for culprit in location.culprits]
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4, 5])
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_a_slow_gpu_computes_after_it_sent_is_no_slow_transfer(rank: int, ends: bool) -> None:
+    assert named(pipelines(Kind.GPU_SLOW, rank, ends=ends)) == [("compute_slow", (rank,))]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_slow_transfer_keeps_both_ends(ends: bool) -> None:
+    [(cause, ranks)] = named(pipelines(Kind.NIC_SLOW, 4, ends=ends))
+    assert (cause, ranks) == ("communication_slow", (2, 4))  # the NICs at both ends of the only channel
+    found = named(pipelines(Kind.NVLINK_SLOW, 4, ends=ends))
+    assert {cause for cause, _ in found} == {"communication_slow"}
+    assert {6, 7} <= {rank for _, ranks in found for rank in ranks} <= {4, 5, 6, 7}
