@@ -33,11 +33,11 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[LargeCase]:
 def test_a_series_is_taken_up_where_it_was_ended(done: list[LargeCase], tmp_path: Path) -> None:
     options = ("--system", "holmes", "--noise", "default", "--processes", 1, "--resume", tmp_path / "f.jsonl", "--json")
     offbeat("bench", "accuracy", "--runs", 3, "--healthy", 1, *options)
-    assert [case.seed for case in done] == [320_000, 320_001, 320_002, 320_004]
+    assert [case.seed for case in done] == [350_000, 350_001, 350_002, 350_004]
     assert {(case.ranks, case.iterations) for case in done} == {(2048, 160)}
     told = json.loads(offbeat("bench", "accuracy", "--runs", 4, "--healthy", 1, *options).stdout)
     assert [case.seed for case in done[4:]] == [320_006]
-    assert (told["system"], told["seeds"]) == ("holmes", {"from": 320_000, "reported": True})
+    assert (told["system"], told["seeds"]) == ("holmes", {"from": 350_000, "reported": True})
     assert told["noise"]["default"]["top_k"]["in_top_k"]["of"] == 4
 
 
