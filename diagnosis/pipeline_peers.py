@@ -83,8 +83,8 @@ def number_pairs(table: pa.Table) -> Ints:
     """``p2p_seq`` of each row, shape (n,), -1: not known, of sends and recvs that name their peers.
 
     ``table`` as in ``infer_peers``. The n-th send of an iteration to a rank is the n-th recv there, in iterations of
-    which no line lacks: of as many as most have, and as many at the other end. What is numbered stays so, with all of
-    its pair.
+    which no line lacks: of as many as most have, and as many at the other end. Pairs of which anything is numbered
+    stay as they are.
     """
     log, p2p_seq = _Log.of(table), integers(table, "p2p_seq").copy()
     of_kind = [log.ops.index(kind) if kind in log.ops else _UNKNOWN for kind in (SEND, RECV)]
@@ -94,10 +94,11 @@ def number_pairs(table: pa.Table) -> Ints:
     order = np.argsort(of_row.ravel(), kind="stable")
     calls = np.split(rows[order], np.flatnonzero(np.diff(of_row.ravel()[order])) + 1) if len(rows) else []
     own = {(a, b, bool(sends)): of for (a, b, sends), of in zip(pairs.tolist(), calls, strict=True)}
-    usual = {end: _usual_count(log.iteration[of]) for end, of in own.items()}
-    for (rank, peer, sends), of in own.items():
+    bare = {end: of for end, of in own.items() if (p2p_seq[of] == _UNKNOWN).all()}
+    usual = {end: _usual_count(log.iteration[of]) for end, of in bare.items()}
+    for (rank, peer, sends), of in bare.items():
         count = usual[rank, peer, sends]
-        if count != usual.get((peer, rank, not sends)) or (p2p_seq[of] != _UNKNOWN).any():
+        if count != usual.get((peer, rank, not sends)):
             continue
         _, first, sizes = np.unique(log.iteration[of], return_index=True, return_counts=True)
         ordinal = np.arange(len(of)) - np.repeat(first, sizes)

@@ -90,16 +90,19 @@ def _streams_only(table: pa.Table) -> bool:
 
 
 def _with_peers(table: pa.Table, members: Mapping[str, tuple[int, ...]]) -> pa.Table:
-    """The table with the peers of sends and recvs, where their communicator's ranks tell them, and in which order they
-    meet.
-
-    These are ``members``, where they are known, else those that logged, unless one without a log may be among them.
-    """
+    """The table with the peers of sends and recvs, and with which of these is which, as far as the rows tell."""
     between = pc.is_in(table.column("op").cast(pa.string()), pa.array(["send", "recv"]))
-    if not pc.any(pc.and_(between, table.column("peer").is_null())).as_py():
-        if not pc.any(pc.and_(between, table.column("p2p_seq").is_null())).as_py():
-            return table
-        return _with_numbers(table, "p2p_seq", number_pairs(table))
+    if pc.any(pc.and_(between, table.column("peer").is_null())).as_py():
+        table = _with_inferred_peers(table, between, members)
+    if pc.any(pc.and_(between, table.column("p2p_seq").is_null())).as_py():
+        table = _with_numbers(table, "p2p_seq", number_pairs(table))
+    return table
+
+
+def _with_inferred_peers(table: pa.Table, between: pa.ChunkedArray, members: Mapping[str, tuple[int, ...]]) -> pa.Table:
+    """Peers where their communicator's ranks tell them: ``members``, where they are known, else those that logged,
+    unless one without a log may be among them. ``between``: which rows are sends and recvs.
+    """
     rank, (communicator, names) = integers(table, "rank"), codes(table, "communicator")
     pairs = np.unique(np.stack([communicator, rank])[:, between.to_numpy()], axis=1)
     chains: dict[str, list[int]] = {}

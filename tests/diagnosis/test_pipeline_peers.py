@@ -157,3 +157,15 @@ def test_without_an_iteration_or_the_other_end_nothing_is_numbered() -> None:
         at, table.schema.field(at), pa.nulls(len(table), pa.int64()).cast(table.schema.field(at).type)
     )
     assert (number_pairs(unnumbered(untold)) < 0).all()
+
+
+def test_a_pair_of_which_an_end_is_numbered_stays_as_it_is() -> None:
+    table = Training(pp=2).table()
+    at = table.schema.get_field_index("p2p_seq")
+    own = pc.if_else(pc.equal(table.column("rank"), 0), table.column("p2p_seq"), None)
+    found = number_pairs(table.set_column(at, table.schema.field(at), own))
+    of_pair = pc.or_(
+        pc.equal(table.column("rank"), 0), pc.fill_null(pc.equal(table.column("peer"), 0), False)
+    ).to_numpy()
+    assert pa.array(found, mask=found < 0).filter(of_pair).to_pylist() == own.filter(of_pair).to_pylist()
+    assert (found[~of_pair] >= 0).any()
