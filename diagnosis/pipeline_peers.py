@@ -84,7 +84,7 @@ def number_pairs(table: pa.Table) -> Ints:
 
     ``table`` as in ``infer_peers``. The n-th send of an iteration to a rank is the n-th recv there, in iterations of
     which no line lacks: of as many as most have, and as many at the other end. Pairs of which anything is numbered
-    stay as they are.
+    stay as they are, as do those that exchange on several communicators, whose order is not one.
     """
     log, p2p_seq = _Log.of(table), integers(table, "p2p_seq").copy()
     of_kind = [log.ops.index(kind) if kind in log.ops else _UNKNOWN for kind in (SEND, RECV)]
@@ -94,7 +94,11 @@ def number_pairs(table: pa.Table) -> Ints:
     order = np.argsort(of_row.ravel(), kind="stable")
     calls = np.split(rows[order], np.flatnonzero(np.diff(of_row.ravel()[order])) + 1) if len(rows) else []
     own = {(a, b, bool(sends)): of for (a, b, sends), of in zip(pairs.tolist(), calls, strict=True)}
-    bare = {end: of for end, of in own.items() if (p2p_seq[of] == _UNKNOWN).all()}
+    bare = {
+        end: of
+        for end, of in own.items()
+        if (p2p_seq[of] == _UNKNOWN).all() and (log.communicator[of] == log.communicator[of[0]]).all()
+    }
     usual = {end: _usual_count(log.iteration[of]) for end, of in bare.items()}
     for (rank, peer, sends), of in bare.items():
         count = usual[rank, peer, sends]

@@ -67,13 +67,14 @@ class Topology:
         for device in row.get("devices") or ():
             if device["kind"] == "nvlink" and device.get("host") is not None:
                 nvlinks[device["host"]].append(device["device"])
+        below = _below(uplinks, trunks, spines)
         return cls(
             uplinks=uplinks,
             trunks=trunks,
             spines=spines,
-            below=_below(uplinks, trunks, spines),
+            below=below,
             nvlinks={host: tuple(of) for host, of in nvlinks.items()},
-            routes=_routes(row.get("routes") or (), kinds, uplinks),
+            routes=_routes(row.get("routes") or (), {name for name in below if kinds.get(name) == "spine"}, uplinks),
         )
 
     def tors(self, nics: Iterable[str]) -> tuple[Device, ...]:
@@ -134,19 +135,24 @@ def are_switches(kinds: Iterable[str]) -> bool:
 
 def _routes(
     rows: Iterable[Mapping[str, Any]],
-    kinds: Mapping[str, str],
+    known: Collection[str],
     uplinks: Mapping[str, Iterable[tuple[str, str]]],
 ) -> dict[str, dict[str, frozenset[str]]]:
-    """The spines of each route; of several between two NICs all. One between ToRs that names no spine is left out: a
-    switch on it did not answer.
+    """Which of the known spines routes take; of several between two NICs all. Two NICs are left out of which one names
+    neither a spine nor a ToR of both alone: a switch on it did not answer.
     """
     routes: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    unanswered: set[tuple[str, str]] = set()
     for row in rows:
         source, destination = row["source"], row["destination"]
-        spines = frozenset(name for name in row["switches"] or () if kinds.get(name) == "spine")
+        switches: Sequence[str] = row["switches"] or ()
+        spines = frozenset(name for name in switches if name in known)
         above, beyond = ({tor for _, tor in uplinks.get(nic, ())} for nic in (source, destination))
-        if spines or above & beyond:
-            routes[source][destination] = routes[source].get(destination, frozenset()) | spines
+        if not spines and not (len(switches) == 1 and switches[0] in above & beyond):
+            unanswered.add((source, destination))
+        routes[source][destination] = routes[source].get(destination, frozenset()) | spines
+    for source, destination in unanswered:
+        del routes[source][destination]
     return routes
 
 

@@ -68,16 +68,21 @@ SecretFile = Annotated[Path | None, BeforeValidator(lambda path: path or None)]
 
 
 class _Bound(NamedTuple):
-    """What a number of a room may be, as the metadata of its field say: ``least`` or more, or more than ``above``."""
+    """What a number of a room may be, as the metadata of its field say: ``least`` or more, or more than ``above``; and
+    ``most`` or less.
+    """
 
     least: int = 0
     above: int | None = None
+    most: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.least} or more" if self.above is None else f"more than {self.above}"
+        low = f"{self.least} or more" if self.above is None else f"more than {self.above}"
+        return low if self.most is None else f"{low}, at most {self.most}"
 
     def holds(self, number: float) -> bool:
-        return number >= self.least and (self.above is None or number > self.above)
+        low = number >= self.least and (self.above is None or number > self.above)
+        return low and (self.most is None or number <= self.most)
 
 
 class _Group(BaseModel):

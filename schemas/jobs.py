@@ -116,8 +116,9 @@ TOPIC = Topic(
         Column(
             "routes",
             pa.list_(ROUTE),
-            "Switches that traffic from a NIC to another was seen to take (traced), also where it stays below one ToR; "
-            "what is not listed may take whatever `paths` allow.",
+            "Switches that traffic from a NIC to another was seen to take, also where that is one ToR alone; a NIC "
+            "of which nothing that it sends others, or nothing that it is sent, is listed may take whatever `paths` "
+            "allow.",
             nullable=True,
         ),
         Column("training", TRAINING, "Parallelism and sizes; `given` names what was not inferred.", nullable=True),

@@ -153,7 +153,7 @@ class Ledger:
             common *= transferred
             if self._materiality.is_material("transfer", chosen, common, counts):
                 late = self._straggler(chosen)
-                if late is None and len(members) == 2:
+                if late is None and delays.operators.point_to_point[chosen].all():
                     late = self._computing_end(chosen)
                 if late is not None:
                     yield self._late_leaf(stand, chosen, late, common)
@@ -198,17 +198,19 @@ class Ledger:
         return rank if float(np.nansum(now)) > chance else None
 
     def _computing_end(self, rows: Ints) -> int | None:
-        """Which of two members computes slowly, where nobody tells when what they exchange had ended.
+        """Which end of some sends and receives computes slowly, where nobody tells when these had ended.
 
-        What passes until the first of them goes on counts as their transfer, and may be what it computes. A slow
-        transfer keeps the other as long.
+        What passes until the first of both goes on counts as their transfer, and may be what it computes. A slow
+        transfer keeps the other as long. What is not known of both is left out.
         """
         delays, operators = self._delays, self._delays.operators
         if operators.ended[rows].any():
             return None
-        at = np.flatnonzero(np.isin(delays.meeting, delays.meeting[rows]))
+        keys = delays.meeting[rows]
+        at = np.flatnonzero(np.isin(delays.meeting, keys[keys != UNKNOWN]))
+        at = at[~np.isin(delays.meeting[at], delays.meeting[at[np.isnan(delays.after[at])]])]
         ranks, of = np.unique(operators.rank[at], return_inverse=True)
-        if len(ranks) != 2 or np.isnan(delays.after[at]).any():
+        if len(ranks) != 2:
             return None
         kept = np.bincount(of, weights=delays.after[at])
         late = int(kept.argmax())

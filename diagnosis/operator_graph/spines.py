@@ -7,7 +7,7 @@ them all. Where none were, all spines of an ECMP set are alike.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from diagnosis.job import Job
 from diagnosis.operator_graph.leaf import Leaf
@@ -22,10 +22,10 @@ def culprit_spines(
 ) -> dict[Leaf, tuple[Device, ...]]:
     """The spines, one of which is slow, of each channel that is slow because of one.
 
-    It is one that most of the leaves have in common; and of the channels that it carries (``slow_of``: those that were
-    looked at, and whether they are slow) most are slow. What several spines may carry speaks for each of them as much
-    less. Spines that come near to the first in both, to a part of ``comparable``, cannot be told from it. Leaves that
-    have nothing in common with these are another spine's.
+    It is one that most of the leaves have in common, and of whose channels (``slow_of``: those that were looked at, and
+    whether they are slow) the largest part is slow. What several spines may carry speaks for each of them as much less.
+    Spines that come near to the first in both, to a part of ``comparable``, cannot be told from it, if they carry the
+    same leaves. Leaves that have nothing in common with these are another spine's.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
     looked_at = _carried(map(job.spines_between, slow_of))
@@ -35,17 +35,24 @@ def culprit_spines(
     while left:
         carried = _carried(over[leaf] for leaf in left)
         most = comparable * max(carried.values())
-        shares = {
-            spine: slow.get(spine, 0.0) / looked_at[spine] if spine in looked_at else 1.0
-            for spine, channels in carried.items()
-            if channels >= most
-        }
-        least = comparable * max(shares.values())
-        common = tuple(sorted((spine for spine, share in shares.items() if share >= least), key=lambda d: d.device))
-        of_it = [leaf for leaf in left if not set(common).isdisjoint(over[leaf])]
-        named |= dict.fromkeys(of_it, common)
+        likely = [spine for spine, channels in carried.items() if channels >= most]
+        shares = {spine: slow.get(spine, 0.0) / looked_at[spine] for spine in likely if spine in looked_at}
+        largest = max(shares.values(), default=1.0)  # of what nobody looked at too: that is no evidence for it
+        common = {spine for spine in likely if shares.get(spine, largest) >= comparable * largest}
+        alike = _alike(common, [over[leaf] for leaf in left])
+        of_it = [leaf for leaf in left if not alike.isdisjoint(over[leaf])]
+        named |= dict.fromkeys(of_it, tuple(sorted(alike, key=lambda spine: spine.device)))
         left = [leaf for leaf in left if leaf not in named]
     return named
+
+
+def _alike(common: Set[Device], over: Iterable[Sequence[Device]]) -> frozenset[Device]:
+    """Those spines that the first channel over any of them may take, and that others which it shares with may."""
+    sets = [own for spines in over if (own := common & {*spines})]
+    alike = frozenset(sets[0])
+    for _ in sets:
+        alike = alike.union(*(own for own in sets if own & alike))
+    return alike
 
 
 def _carried(channels: Iterable[Sequence[Device]]) -> Mapping[Device, float]:

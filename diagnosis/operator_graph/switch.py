@@ -8,7 +8,6 @@ where several channels are slow that have nothing in common but spines, it is on
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -55,7 +54,7 @@ class SwitchSettings:
     """Spines are named if most channels that stay below the suspects' own ToRs are fine, and all that stay on a host:
     slowed, chance included, by less than this part of what the slow channel is, each in proportion to its usual
     time."""
-    comparable_spines: float = 0.75
+    comparable_spines: float = field(default=0.75, metadata={"most": 1})
     """Part of the slow channels that the likeliest spine carries, and of the share of its channels that are slow, that
     another spine must have to be named beside it; a lower value names more of them."""
     fine_at_most: float = 1.0
@@ -119,15 +118,23 @@ def _with_spines_alone_in_common(job: Job, leaves: Sequence[Leaf], settings: Swi
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
     leaves = [leaf for leaf in leaves if over[leaf] and all(map(job.tors, leaf.members))]
-    below, apart = set[Device](), []
+    common = {
+        spine
+        for spine in {spine for leaf in leaves for spine in over[leaf]}
+        if _apart(job, [leaf for leaf in leaves if spine in over[leaf]]) >= settings.least_apart
+    }
+    return [leaf for leaf in leaves if not common.isdisjoint(over[leaf])]
+
+
+def _apart(job: Job, leaves: Iterable[Leaf]) -> int:
+    """How many channels there are no two of which share a NIC or a ToR."""
+    below, apart = set[Device](), 0
     for leaf in sorted(leaves, key=lambda leaf: len(leaf.members)):  # of small ones more are apart
         own = {device for rank in leaf.members for device in (*job.nics(rank), *job.tors(rank))}
         if below.isdisjoint(own):
             below |= own
-            apart.append(leaf)
-    carried = Counter(spine for leaf in apart for spine in over[leaf])
-    common = {spine for spine, channels in carried.items() if channels >= settings.least_apart}
-    return [leaf for leaf in leaves if not common.isdisjoint(over[leaf])]
+            apart += 1
+    return apart
 
 
 def _slow_channels(
@@ -138,15 +145,15 @@ def _slow_channels(
     settings: SwitchSettings,
     separation: SeparationSettings,
 ) -> dict[Members, bool]:
-    """Whether each channel that was looked at is slow; what is neither that nor certainly fine beside them is left
-    out.
+    """Whether each channel across hosts that was looked at is slow; what is neither that nor certainly fine beside the
+    leaves is left out.
     """
     found: dict[Members, list[bool]] = {}
     for iteration in {leaf.iteration for leaf in leaves}:
         slowdowns = [_slowdown(job, seen, leaf) for leaf in leaves if leaf.iteration == iteration]
         fine_by = settings.fine_share * min((by for by in slowdowns if by > 0), default=0.0)
         for rank in ranks:
-            for members, at in seen.of_rank(job, rank, iteration):
+            for members, at in seen.of_rank(job, rank, iteration, lambda members: not job.on_one_host(members)):
                 if at.amount > max(separation.sigmas * at.chance, separation.least_slowdown * at.usual):
                     found.setdefault(members, []).append(True)
                 elif at.amount + separation.sigmas * at.chance < fine_by * at.usual:

@@ -169,3 +169,12 @@ def test_a_pair_of_which_an_end_is_numbered_stays_as_it_is() -> None:
     ).to_numpy()
     assert pa.array(found, mask=found < 0).filter(of_pair).to_pylist() == own.filter(of_pair).to_pylist()
     assert (found[~of_pair] >= 0).any()
+
+
+def test_pairs_that_exchange_on_several_communicators_stay_as_they_are() -> None:
+    table = unnumbered(Training(pp=2).table())
+    at, own = table.schema.get_field_index("communicator"), table.column("communicator").cast(pa.string())
+    even = pa.array(np.arange(len(table)) % 2 == 0)
+    mixed = pc.if_else(even, own, "another").dictionary_encode().cast(table.schema.field(at).type)
+    several = table.set_column(at, table.schema.field(at), mixed)
+    assert (number_pairs(several) < 0).all()

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from diagnosis.job import Job, Place
-from diagnosis.topology import Device
+from diagnosis.topology import Device, Topology
 from schemas.catalogue import JOBS
 from schemas.message import decode, encode
 
@@ -200,10 +200,26 @@ def test_a_rank_below_a_tor_whose_neighbour_is_beyond_it_takes_what_both_ways_te
     assert spines(traced(routes=[*ROUTES, back]), (0, 2, 6), [2]) == {"spine:rail0"}
 
 
-@pytest.mark.parametrize("switches", [None, [], [tor(0), "unknown", tor(6)]])
+@pytest.mark.parametrize("switches", [None, [], [tor(0), "unknown", tor(6)], [tor(0), "", tor(6)]])
 def test_a_route_on_which_a_switch_did_not_answer_tells_nothing(switches: list[str] | None) -> None:
-    there = [{**ROUTES[0], "switches": switches}, *ROUTES[1:]]
-    assert spines(traced(routes=there), (0, 6)) == EITHER
+    silent = {**ROUTES[0], "switches": switches}
+    assert spines(traced(routes=[silent, *ROUTES[1:]]), (0, 6)) == EITHER
+    assert spines(traced(routes=[*ROUTES, silent]), (0, 6)) == EITHER, "another path between the two did answer"
+
+
+@pytest.mark.parametrize(("switches", "over"), [(["b"], set()), (["a", None, "c"], {"s"}), ([], {"s"}), (["a"], {"s"})])
+def test_nics_that_share_one_of_two_tors_may_still_take_spines(switches: list[str | None], over: set[str]) -> None:
+    kinds = {"m": "nic", "n": "nic", "a": "tor", "b": "tor", "c": "tor", "s": "spine"}
+    cables = [("m", "a"), ("m", "b"), ("n", "b"), ("n", "c")]
+    row = {
+        "devices": [{"device": name, "kind": kind} for name, kind in kinds.items()],
+        "links": [{"link": f"{low}-{up}", "a": low, "b": up} for low, up in cables],
+        "paths": [{"rail": 0, "tor": name, "spines": ["s"]} for name in "abc"],
+        "routes": [{"source": x, "destination": y, "switches": switches} for x, y in (("m", "n"), ("n", "m"))],
+    }
+    topology = Topology.of_row(row)
+    assert topology is not None
+    assert {device.device for device in topology.crossed(["m", "n"]) if device.kind == "spine"} == over
 
 
 def test_routes_survive_a_message() -> None:

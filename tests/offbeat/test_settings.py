@@ -125,13 +125,15 @@ BOUNDS = {
     "SEARCH__LOCATE__HOST__LEAST_MATES": "1 or more",
     "SEARCH__LOCATE__SWITCH__LEAST_HOSTS": "2 or more",
     "SEARCH__LOCATE__SWITCH__LEAST_APART": "1 or more",
+    "SEARCH__LOCATE__SWITCH__COMPARABLE_SPINES": "0 or more, at most 1",
 }
 
 
 @pytest.mark.parametrize("variable", NUMBERS_OF_ROOMS)
 def test_every_number_of_a_room_has_its_bound(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     bound = BOUNDS.get(variable, "0 or more")
-    least = int(bound.removeprefix("more than ").removesuffix(" or more"))
+    low, _, most = bound.partition(", at most ")
+    least = int(low.removeprefix("more than ").removesuffix(" or more"))
     below = least if bound.startswith("more") else least - 1
     monkeypatch.setenv(f"OFFBEAT_{variable}", str(below))
     with pytest.raises(SettingsError) as refused:
@@ -139,6 +141,10 @@ def test_every_number_of_a_room_has_its_bound(monkeypatch: pytest.MonkeyPatch, v
     assert re.fullmatch(rf"OFFBEAT_{variable} is {below}(\.0)?; give {bound}", str(refused.value))
     monkeypatch.setenv(f"OFFBEAT_{variable}", str(below + 1))
     Settings.load()
+    if most:
+        monkeypatch.setenv(f"OFFBEAT_{variable}", str(int(most) + 1))
+        with pytest.raises(SettingsError, match=f"give {bound}"):
+            Settings.load()
 
 
 def test_every_bound_is_tried_above() -> None:

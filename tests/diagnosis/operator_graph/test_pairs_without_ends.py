@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 from diagnosis.operator_graph.locate import locate
@@ -40,6 +43,15 @@ def named(run: SimulatedRun) -> list[tuple[str, tuple[int, ...]]]:
 @pytest.mark.parametrize("ends", [False, True])
 def test_what_a_slow_gpu_computes_after_it_sent_is_no_slow_transfer(rank: int, ends: bool) -> None:
     assert named(pipelines(Kind.GPU_SLOW, rank, ends=ends)) == [("compute_slow", (rank,))]
+
+
+@pytest.mark.parametrize("lost", range(8))
+def test_a_lost_line_hides_no_more_than_its_own_exchange(lost: int) -> None:
+    run = pipelines(Kind.GPU_SLOW, 4)
+    of_peer = pc.and_(pc.equal(run.table["rank"], 6), pc.equal(run.table["peer"], 4))
+    own = np.flatnonzero(pc.and_(of_peer, pc.equal(run.table["iteration"], FAULTY[0])).to_numpy(zero_copy_only=False))
+    rest = run.table.take(np.delete(np.arange(len(run.table)), own[lost]))
+    assert named(replace(run, table=rest)) == [("compute_slow", (4,))]
 
 
 @pytest.mark.parametrize("ends", [False, True])

@@ -75,6 +75,18 @@ def test_channels_with_nothing_in_common_have_spines_of_their_own() -> None:
     assert named(job(traced), [leaf(0, 1), leaf(2, 3), leaf(4, 5)]) == [{"spine:2"}] * 2 + [{"spine:1"}]
 
 
+def test_spines_that_carry_as_many_channels_but_none_together_are_told_apart() -> None:
+    assert named(job({(0, 1): 2, (4, 5): 1}), [leaf(0, 1), leaf(4, 5)]) == [{"spine:2"}, {"spine:1"}]
+    bridged = {(0, 1): 2, (4, 5): 1, (2, 3): 2, (3, 6): 1, (2, 6): 1}
+    assert named(job(bridged), [leaf(0, 1), leaf(4, 5), leaf(2, 3, 6)]) == [{"spine:1", "spine:2"}] * 3
+
+
+def test_that_nobody_looked_at_a_spine_is_no_evidence() -> None:
+    taken = {(0, 1): 0, (1, 4): 1, (0, 4): 0, (2, 3): 0, (5, 6): 0}
+    slow_of: dict[tuple[int, ...], bool] = {(2, 3): True, (5, 6): False}
+    assert named(job(taken), [leaf(0, 1, 4)], slow_of) == [{"spine:0", "spine:1"}]
+
+
 @pytest.mark.parametrize("leaves", [[], [leaf(0, 0)]])
 def test_what_crosses_no_spine_names_none(leaves: list[Leaf]) -> None:
     assert named(job(), leaves) == [set()] * len(leaves)
