@@ -148,7 +148,7 @@ def test_the_spellings_shown_are_those_that_are_read() -> None:
 
 
 def test_the_line_shown_is_read(tmp_path: Path) -> None:
-    [line, _] = [block for block in blocks(RECORDINGS) if block.startswith("{")]
+    line, *_ = [block for block in blocks(RECORDINGS) if block.startswith("{")]
     (tmp_path / "log.jsonl").write_text(line)
     [row] = JsonLines().read([tmp_path / "log.jsonl"], Limits()).to_pylist()
     assert (row["communicator"], row["phase"]) == ("dp1", "gradient")
@@ -157,11 +157,12 @@ def test_the_line_shown_is_read(tmp_path: Path) -> None:
 
 
 def test_the_job_file_shown_is_read(tmp_path: Path) -> None:
-    [_, text] = [block for block in blocks(RECORDINGS) if block.startswith("{")]
-    (tmp_path / "job.json").write_text(text)
+    _, text, routes = [block for block in blocks(RECORDINGS) if block.startswith("{")]
+    (tmp_path / "job.json").write_text(json.dumps(json.loads(text) | json.loads(routes)))
     job = read_job_file(tmp_path, "run")
     assert job is not None
     assert [job.gpu(rank).device for rank in job.ranks] == ["gpu:node17/0", "gpu:node17/1"]
+    assert job.row["routes"][0]["switches"] == ["tor:pod0/rail0", "spine:3", "tor:pod2/rail0"]
 
 
 def test_the_incident_shown_is_that_of_the_recording() -> None:
