@@ -122,31 +122,32 @@ class Transfers:
         return [transferred for _, transferred in self.of_rank(job, rank, iteration, tells)]
 
     def of_rank(
-        self, job: Job, rank: int, iteration: int, tells: Tells = lambda _: True
+        self, job: Job, rank: int, iteration: int, tells: Tells
     ) -> Iterator[tuple[tuple[int, ...], Transferred]]:
         """The members of each channel of the rank that tell, with what it transferred there as far as that is known."""
         delays = self.delays
-        for channel, rows in self._telling(job, rank, iteration, tells):
+        for channel, members, rows in self._telling(job, rank, iteration, tells):
             known = rows[~np.isnan(delays.transfer[rows])]
             if len(known):
                 amount, usual = float(delays.transfer[known].sum()), float(delays.transfer_usual[known].sum())
-                transferred = Transferred(amount, usual, self.chance.get((rank, channel), np.inf))
-                yield delays.members(int(rows[0]), job), transferred
+                yield members, Transferred(amount, usual, self.chance.get((rank, channel), np.inf))
 
     def knows(self, job: Job, rank: int, iteration: int, tells: Tells) -> bool:
         """Whether the rank has channels whose members tell, and what it transferred is known of each of them."""
         telling = list(self._telling(job, rank, iteration, tells))
         return 0 < len(telling) == len(self.on_channels(job, rank, iteration, tells))
 
-    def _telling(self, job: Job, rank: int, iteration: int, tells: Tells) -> Iterator[tuple[int, Ints]]:
-        """The channels of a rank whose members tell, with its rows there."""
+    def _telling(
+        self, job: Job, rank: int, iteration: int, tells: Tells
+    ) -> Iterator[tuple[int, tuple[int, ...], Ints]]:
+        """The channels of a rank whose members tell, with these and its rows there."""
         rows = self.delays.rows(rank, [iteration])
         of_row = self.delays.channel[rows]
         for channel in np.unique(of_row).tolist():
             own = rows[of_row == channel]
             members = self.delays.members(int(own[0]), job)
             if len(members) >= 2 and tells(members):
-                yield channel, own
+                yield channel, members, own
 
 
 def transfers(

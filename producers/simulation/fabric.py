@@ -85,7 +85,7 @@ class Fabric:
         if kind == "gpu":
             return self.gpu_name(fault.rank)
         if kind == "cpu":
-            return f"cpu:h{fault.rank // self.cluster.scenario.gpus_per_host}"
+            return f"cpu:{self.host(fault.rank)}"
         return self.name(kind, self._index(kind, fault.rank))
 
     def gpu_name(self, rank: int) -> str:

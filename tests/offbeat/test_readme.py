@@ -148,7 +148,7 @@ def test_the_spellings_shown_are_those_that_are_read() -> None:
 
 
 def test_the_line_shown_is_read(tmp_path: Path) -> None:
-    line, *_ = [block for block in blocks(RECORDINGS) if block.startswith("{")]
+    line, _, _ = [block for block in blocks(RECORDINGS) if block.startswith("{")]
     (tmp_path / "log.jsonl").write_text(line)
     [row] = JsonLines().read([tmp_path / "log.jsonl"], Limits()).to_pylist()
     assert (row["communicator"], row["phase"]) == ("dp1", "gradient")
