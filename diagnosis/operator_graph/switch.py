@@ -3,7 +3,8 @@
 A slow switch slows whatever crosses it, so the walk ends at whichever of the NICs below it was awaited last, and the
 channel between these cannot tell. Other channels can. Where those of other hosts' ranks below the same ToR are slow as
 well, it is the ToR; where those of the suspects are not that stay below their ToRs, it is a spine between these. And
-where several channels are slow that have nothing in common but spines, it is one of these (``spines`` tells which).
+where several channels are slow that have nothing in common but spines, it is one of these (``spines`` tells which);
+what was traced over one spine counts there too, though nobody waited for it long enough for the walk to end there.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ class SwitchSettings:
     ToR to be named."""
     slow_share: float = 0.6
     """Part of all channels looked at below a ToR that must be slow for it to be named; a lower value takes a slow
-    spine, which slows some of them, for a ToR."""
+    spine, which slows some of them, for a ToR. The same part of those traced over a spine, for them to tell of it."""
     least_apart: int = field(default=3, metadata={"least": 1})
     """Number of slow channels over the same spines, no two of which share a NIC or a ToR, from which on these spines
     are named."""
     fine_share: float = 0.5
     """Spines are named if most channels that stay below the suspects' own ToRs are fine, and all that stay on a host:
     slowed, chance included, by less than this part of what the slow channel is, each in proportion to its usual
-    time."""
+    time. Of channels over spines those slowed by more than this part of it are slow as well."""
     comparable_spines: float = field(default=0.75, metadata={"most": 1})
     """Part of the slow channels that the likeliest spine carries, and of the share of its channels that are slow, that
     another spine must have to be named beside it; a lower value names more of them."""
@@ -107,30 +108,40 @@ def slow_switches(
             slow[channel.leaf] = (channel.tor,)
         else:
             others.append(channel.leaf)
-    over_spines += _with_spines_alone_in_common(job, others, settings)
-    slow_of = _slow_channels(job, seen, ranks, over_spines, settings, separation)
+    slow_of = _slow_channels(job, seen, ranks, [*over_spines, *others], settings, separation)
+    over_spines += _with_spines_alone_in_common(job, others, slow_of, settings)
     return slow | culprit_spines(job, over_spines, slow_of, settings.comparable_spines)
 
 
-def _with_spines_alone_in_common(job: Job, leaves: Sequence[Leaf], settings: SwitchSettings) -> list[Leaf]:
+def _with_spines_alone_in_common(
+    job: Job, leaves: Sequence[Leaf], slow_of: Mapping[Members, bool], settings: SwitchSettings
+) -> list[Leaf]:
     """Slow channels all over the fabric that have a spine in common, where enough of them share nothing else: it is
-    likelier that this one is slow than that several NICs are at once.
+    likelier that this one is slow than that several NICs are at once. Beside the leaves count those that were traced
+    over this spine alone, if most of these are slow.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
     leaves = [leaf for leaf in leaves if over[leaf] and all(map(job.tors, leaf.members))]
-    common = {
-        spine
-        for spine in {spine for leaf in leaves for spine in over[leaf]}
-        if _apart(job, [leaf for leaf in leaves if spine in over[leaf]]) >= settings.least_apart
-    }
+    traced: dict[Device, list[Members]] = {}
+    for members in slow_of:
+        if len(spines := job.spines_between(members)) == 1:
+            traced.setdefault(spines[0], []).append(members)
+    common = set[Device]()
+    for spine in {spine for leaf in leaves for spine in over[leaf]}:
+        channels = [leaf.members for leaf in leaves if spine in over[leaf]]
+        slow = [members for members in traced.get(spine, ()) if slow_of[members]]
+        if len(slow) >= settings.slow_share * len(traced.get(spine, ())):
+            channels += slow
+        if _apart(job, channels) >= settings.least_apart:
+            common.add(spine)
     return [leaf for leaf in leaves if not common.isdisjoint(over[leaf])]
 
 
-def _apart(job: Job, leaves: Iterable[Leaf]) -> int:
+def _apart(job: Job, channels: Iterable[Members]) -> int:
     """How many channels there are no two of which share a NIC or a ToR."""
     below, apart = set[Device](), 0
-    for leaf in sorted(leaves, key=lambda leaf: len(leaf.members)):  # of small ones more are apart
-        own = {device for rank in leaf.members for device in (*job.nics(rank), *job.tors(rank))}
+    for members in sorted(channels, key=len):  # of small ones more are apart
+        own = {device for rank in members for device in (*job.nics(rank), *job.tors(rank))}
         if below.isdisjoint(own):
             below |= own
             apart += 1
@@ -145,18 +156,21 @@ def _slow_channels(
     settings: SwitchSettings,
     separation: SeparationSettings,
 ) -> dict[Members, bool]:
-    """Whether each channel across hosts that was looked at is slow; what is neither that nor certainly fine beside the
-    leaves is left out.
+    """Whether each channel across hosts that was looked at is slow as the leaves are, beyond chance; what is neither
+    that nor certainly fine is left out.
     """
     found: dict[Members, list[bool]] = {}
     for iteration in {leaf.iteration for leaf in leaves}:
         slowdowns = [_slowdown(job, seen, leaf) for leaf in leaves if leaf.iteration == iteration]
-        fine_by = settings.fine_share * min((by for by in slowdowns if by > 0), default=0.0)
+        if not (known := [by for by in slowdowns if by > 0]):
+            continue
+        bound = settings.fine_share * min(known)
         for rank in ranks:
             for members, at in seen.of_rank(job, rank, iteration, lambda members: not job.on_one_host(members)):
-                if at.amount > max(separation.sigmas * at.chance, separation.least_slowdown * at.usual):
+                by_chance, least = separation.sigmas * at.chance, bound * at.usual
+                if at.amount > max(by_chance, least):
                     found.setdefault(members, []).append(True)
-                elif at.amount + separation.sigmas * at.chance < fine_by * at.usual:
+                elif at.amount + by_chance < least:
                     found.setdefault(members, []).append(False)
     return {members: 2 * sum(slow) > len(slow) for members, slow in found.items()}
 

@@ -9,6 +9,7 @@ import pytest
 from diagnosis.job import Job, Place
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef
 from diagnosis.operator_graph.spines import culprit_spines
+from diagnosis.operator_graph.switch import SwitchSettings, _with_spines_alone_in_common
 
 NICS = 8
 """Ranks, each below a ToR of its own, all of which reach four spines."""
@@ -85,6 +86,29 @@ def test_that_nobody_looked_at_a_spine_is_no_evidence() -> None:
     taken = {(0, 1): 0, (1, 4): 1, (0, 4): 0, (2, 3): 0, (5, 6): 0}
     slow_of: dict[tuple[int, ...], bool] = {(2, 3): True, (5, 6): False}
     assert named(job(taken), [leaf(0, 1, 4)], slow_of) == [{"spine:0", "spine:1"}]
+
+
+@pytest.mark.parametrize(
+    ("slow_of", "is_spine"),
+    [
+        ({(2, 3): True, (4, 5): True}, True),
+        ({(2, 3): True, (4, 5): True, (6, 7): False}, True),  # two in three are slow
+        ({(2, 3): True, (4, 5): False, (6, 7): False}, False),
+        ({(2, 3): True}, False),  # two channels apart are not enough
+        ({(1, 2): True, (1, 3): True}, False),  # they share a NIC with the leaf
+        ({(2, 4): True, (4, 6): True}, False),  # of another spine
+        ({(3, 5): True, (5, 7): True}, False),  # nobody traced them: any spine may have carried them
+        ({}, False),
+    ],
+)
+def test_beside_a_leaf_count_slow_channels_traced_over_its_spine(
+    slow_of: Mapping[tuple[int, ...], bool], is_spine: bool
+) -> None:
+    over_2 = [(0, 1), (2, 3), (4, 5), (6, 7), (1, 2), (1, 3)]
+    taken = job(dict.fromkeys(over_2, 2) | {(2, 4): 1, (4, 6): 1})
+    on_it, elsewhere = leaf(0, 1), leaf(2, 4)
+    found = _with_spines_alone_in_common(taken, [on_it, elsewhere], slow_of, SwitchSettings())
+    assert found == ([on_it] if is_spine else [])
 
 
 @pytest.mark.parametrize("leaves", [[], [leaf(0, 0)]])
