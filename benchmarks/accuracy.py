@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # heavy: loaded when runs begin
 _Case = TypeVar("_Case", bound=Hashable)
 _Score = TypeVar("_Score", bound="Score")
 
-REPORTED_SEEDS = {"operator_graph": 8000, "like_ranks": 270_000, "holmes": 350_000, "pulse": 230_000}
+REPORTED_SEEDS = {"operator_graph": 8000, "like_ranks": 270_000, "holmes": 360_000, "pulse": 230_000}
 """Seeds from here on are for reported figures alone; whoever develops takes others."""
 
 _HEALTHY = {"operator_graph": 20, "like_ranks": 20, "holmes": 20, "pulse": 51}
