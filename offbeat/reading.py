@@ -12,6 +12,7 @@ from diagnosis.job import Job, Layout, Place
 from diagnosis.partial_logs import PartialLog, partial_logs
 from offbeat import terminal
 from producers.importers import kept, traffic, traffic_job
+from producers.importers.fabric_names import unlisted
 from producers.importers.files import expand
 from producers.importers.formats import FORMATS
 from producers.importers.job_of_rows import described_folder, recorded_job, recording_name
@@ -104,7 +105,7 @@ def read_all(paths: Sequence[Path], reading: Reading, *, noting: bool = True) ->
         job, placed = traffic_job.complete(sent, name, described, reading.layout)
     not_read = (f"{told}; those of hosts are named host=NAME" for path in paths if (told := _not_read(path)))
     untold = (*placed.gone, *traffic_job.untold(job, placed), *not_read)
-    for line in untold:
+    for line in (*untold, *(unlisted(job) if recording is None else ())):
         terminal.note(line)
     return Recorded(job, recording, placed, untold)
 
@@ -156,8 +157,9 @@ def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Rec
     end, layout = reading.iteration_end, reading.layout
     with terminal.progress("reading"):
         recording = load(paths, format_name=reading.format_name, layout=layout, iteration_end=end)
-    for line in recording.gone if noting else ():
-        terminal.note(f"gone: {line}")
+    if noting:
+        for line in (*(f"gone: {line}" for line in recording.gone), *unlisted(recording.job)):
+            terminal.note(line)
     return recording
 
 

@@ -23,8 +23,10 @@ def agent(
     health_port: HealthPort = None,
 ) -> None:
     """Tell Kafka of this host's training processes until SIGTERM."""
+    from offbeat import terminal
     from offbeat.agent import run_agent
     from offbeat.signals import until_signalled
+    from producers.importers.fabric_names import unlisted
     from producers.importers.job_of_rows import JOB_FILE, read_job_file
     from schemas.errors import SettingsError
 
@@ -32,5 +34,7 @@ def agent(
     given = None if job is None else read_job_file(job)
     if job is not None and given is None:
         raise SettingsError(f"{job} holds no {JOB_FILE}")
+    for line in () if given is None else unlisted(given):
+        terminal.note(line)
     with until_signalled() as stopped:
         run_agent(settings, given, stopped=stopped, until_ended=until_ended)

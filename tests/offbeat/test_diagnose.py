@@ -54,6 +54,16 @@ def test_who_is_slow_in_a_real_run_is_named_and_in_a_healthy_one_nobody(
     assert told == named
 
 
+def test_what_tells_nothing_of_the_fabric_is_said(healthy: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(healthy, tmp_path / "run")
+    described = json.loads((run / "job.json").read_text())
+    route = {"source": "nic:h0/n", "destination": "nic:h1/n", "switches": ["spine:7"]}
+    (run / "job.json").write_text(json.dumps(described | {"routes": [route]}))
+    result = offbeat("diagnose", run)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == ["job.json: routes tell nothing without links"]
+
+
 def test_the_answer_is_whole(answer: dict[str, Any]) -> None:
     assert list(answer) == ["job", "layout", "iterations", "coverage", "incidents", "notes"]
     assert answer["job"] == "a1_compute_persist_3d"
