@@ -19,7 +19,7 @@ from benchmarks.pages import OnCall
 from local.clickhouse import LocalClickHouse
 from local.kafka import LocalKafka
 from local.service import LocalService, LocalServiceError, free_ports
-from offbeat.settings import KafkaSettings
+from offbeat.setting_groups import KafkaSettings
 from sinks.clickhouse.driver import DriverStore, ServerAddress
 from sinks.clickhouse.store import Store
 

@@ -17,7 +17,7 @@ import typer
 from offbeat import terminal
 
 if TYPE_CHECKING:  # heavy: loaded when it begins
-    from offbeat.settings import KafkaSettings, StoreSettings
+    from offbeat.setting_groups import KafkaSettings, StoreSettings
     from sinks.clickhouse.driver import ServerAddress
     from streams.bus import Bus
 

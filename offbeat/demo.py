@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from diagnosis.ranking.devices import RankingSettings
 from offbeat import report, tables, terminal, wiring
 from offbeat.answer import Gathered, Row, Verdicts, as_json, incident_json
-from offbeat.settings import Settings, WebhookSettings
+from offbeat.setting_groups import WebhookSettings
+from offbeat.settings import Settings
 from producers.importers.tidy import tidy
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from schemas.catalogue import INCIDENTS

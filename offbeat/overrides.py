@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from offbeat.settings import DECISIVE, DELIMITER, PREFIX, Settings
+from offbeat.setting_groups import DELIMITER, PREFIX
+from offbeat.settings import DECISIVE, Settings
 from schemas.errors import SettingsError
 
 GROUPS = (*DECISIVE, "model", "pivots")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from diagnosis.job import Job
 from offbeat import wiring
-from offbeat.settings import KafkaSettings, WebhookSettings
+from offbeat.setting_groups import KafkaSettings, WebhookSettings
 from schemas import catalogue
 from schemas.errors import SettingsError
 

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from offbeat import wiring
-from offbeat.settings import StoreSettings
+from offbeat.setting_groups import StoreSettings
 from schemas.errors import SettingsError
 from sinks.clickhouse import folder_lock
 from sinks.clickhouse.store import Store

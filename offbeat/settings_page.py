@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, SecretStr
 
 from offbeat.field_docs import field_docs
-from offbeat.settings import DATA_DIR, DELIMITER, PREFIX, Settings
+from offbeat.setting_groups import DATA_DIR, DELIMITER, PREFIX, variable_name
+from offbeat.settings import Settings
 
 _INTRODUCTION = f"""\
 # Settings
@@ -50,10 +51,11 @@ def _groups(group: Any, path: tuple[str, ...]) -> Iterator[str]:
     hints = get_type_hints(type(group), include_extras=True)
     meanings = {name: _in_a_cell(docs) for name, docs in field_docs(type(group)).items()}
     rows = [
-        f"| `{_variable(*path, name)}` | {_default(values[name])} | {_takes(hints[name])} | {meanings.get(name, '')} |"
+        f"| `{variable_name(*path, name)}` | {_default(values[name])} | {_takes(hints[name])} "
+        f"| {meanings.get(name, '')} |"
         for name in plain
     ]
-    heading = f"`{_variable(*path)}{DELIMITER}...`" if path else "Of no group"
+    heading = f"`{variable_name(*path)}{DELIMITER}...`" if path else "Of no group"
     text = (inspect.getdoc(type(group)) or "").replace("``", "`")
     header = ["| variable | default | takes | meaning |", "|---|---|---|---|"]
     yield "\n".join([f"## {heading}", "", text, "", *header, *rows])
@@ -68,10 +70,6 @@ def _names(group: Any) -> list[str]:
 
 def _is_group(value: Any) -> bool:
     return is_dataclass(value) or isinstance(value, BaseModel)
-
-
-def _variable(*path: str) -> str:
-    return PREFIX + DELIMITER.join(path).upper()
 
 
 def _default(value: Any) -> str:

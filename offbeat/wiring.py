@@ -11,7 +11,8 @@ import pyarrow as pa
 from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.job import Job, pivots
 from offbeat import terminal
-from offbeat.settings import KafkaSettings, Settings, StoreSettings
+from offbeat.setting_groups import KafkaSettings, StoreSettings
+from offbeat.settings import Settings
 from producers.job_source import JobSource, job_message
 from producers.log_agent import LogAgent, agents
 from schemas.errors import StoreError

@@ -14,7 +14,7 @@ from offbeat.commands.parameters import Bootstrap, Json, settings_with
 from offbeat.errors import ExitCode
 
 if TYPE_CHECKING:
-    from offbeat.settings import KafkaSettings
+    from offbeat.setting_groups import KafkaSettings
     from streams.redelivery import Letter, Redelivered, Wanted
 
 dead_letters = typer.Typer(name="dead-letters", help="Messages that could not be processed.", rich_markup_mode=None)

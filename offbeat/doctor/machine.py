@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from offbeat.doctor.checked import Checked, failed, ok, refused, skipped, warning
 from offbeat.secret_files import SECRETS, SUFFIX
-from offbeat.settings import LiveSettings, Settings
+from offbeat.setting_groups import LiveSettings
+from offbeat.settings import Settings
 from offbeat.terminal import counted
 from offbeat.tuning import tuned
 from producers.live.registration import folders, is_ours

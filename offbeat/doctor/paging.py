@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from offbeat.doctor.checked import Checked, ok, refused, skipped, warning
-from offbeat.settings import WebhookSettings
+from offbeat.setting_groups import WebhookSettings
 from schemas.errors import MessageError, SettingsError
 from schemas.message import Message
 

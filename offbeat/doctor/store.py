@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from offbeat.doctor.checked import CLOCK_WITHIN_S, Checked, failed, ok, refused, skipped
-from offbeat.settings import StoreSettings
+from offbeat.setting_groups import StoreSettings
 from schemas.errors import StoreError
 from sinks.clickhouse.folder_lock import FolderHeld
 from sinks.clickhouse.store import Store

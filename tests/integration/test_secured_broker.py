@@ -23,7 +23,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 from local.certificates import make_certificates
 from local.kafka import SecuredKafka
 from offbeat import wiring
-from offbeat.settings import KafkaSettings
+from offbeat.setting_groups import KafkaSettings
 from producers.publisher import Publisher
 from schemas.catalogue import COMM_OPS, DEAD_LETTERS, INCIDENTS, ITERATIONS, LOG_REQUESTS, SILENCES, STATE, TOPICS
 from schemas.errors import BusError, DeliveryError

@@ -10,7 +10,8 @@ import pytest
 
 from diagnosis.job import Job, Place
 from offbeat.collecting import Collecting
-from offbeat.settings import CollectSettings, LiveSettings, Settings
+from offbeat.setting_groups import CollectSettings, LiveSettings
+from offbeat.settings import Settings
 from producers.collectors.call_log import MEMBER
 from producers.importers.traffic import load
 from producers.job_source import job_message

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from typer.testing import Result
 
 from offbeat.demo import ITERATIONS, LASTS, _paging, demo_scenario
-from offbeat.settings import WebhookSettings
+from offbeat.setting_groups import WebhookSettings
 from producers.simulation import Kind, Scenario, simulate
 from tests.offbeat.command_line import offbeat, refusal
 from tests.sinks.webhook.local_receiver import LocalReceiver

@@ -20,7 +20,8 @@ from local.kafka import LocalKafka
 from offbeat.doctor import bus, examine, machine, paging, store
 from offbeat.doctor.checked import Checked, State, refused
 from offbeat.doctor.settled import settle
-from offbeat.settings import LiveSettings, Settings, StoreSettings, WebhookSettings
+from offbeat.setting_groups import LiveSettings, StoreSettings, WebhookSettings
+from offbeat.settings import Settings
 from schemas import catalogue
 from schemas.errors import BusError, StoreError
 from streams.compare import Compare

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
 from offbeat.paging import paging
-from offbeat.settings import WebhookSettings
+from offbeat.setting_groups import WebhookSettings
 from schemas.errors import SettingsError
 from schemas.message import Message
 from sinks.webhook.delivery import Delivery, PageRefused

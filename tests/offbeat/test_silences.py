@@ -6,7 +6,7 @@ import time
 import pytest
 
 from offbeat.paging import following
-from offbeat.settings import KafkaSettings
+from offbeat.setting_groups import KafkaSettings
 from producers.publisher import Publisher
 from schemas.catalogue import SILENCES
 from sinks.webhook.silences import Silence

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from diagnosis.irregularity.monitor import MonitorSettings
-from offbeat.settings import Settings, WorkerGroup
+from offbeat.setting_groups import WorkerGroup
+from offbeat.settings import Settings
 from offbeat.tuning import Tuning
 from schemas.errors import SettingsError
 from streams.monitor import Monitor

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from offbeat import wiring
-from offbeat.settings import KafkaSettings
+from offbeat.setting_groups import KafkaSettings
 from producers.job_source import job_message
 from schemas import catalogue
 from schemas.message import Message, encode

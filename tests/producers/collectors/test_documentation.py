@@ -4,7 +4,7 @@ import re
 from itertools import accumulate
 from pathlib import Path
 
-from offbeat.settings import CollectSettings
+from offbeat.setting_groups import CollectSettings
 from producers.collectors import call_log, epoch_dump, poll
 from producers.collectors.preload import SOURCES
 
