@@ -79,7 +79,7 @@ class Missing:
         return (*self._told, *(f"{count} more records of {topic} cannot be read" for topic, count in more.items()))
 
 
-class Logs(Mapping[str, KeptLogs]):
+class LogsOfJobs(Mapping[str, KeptLogs]):
     """The logs of each job that is described, made when they are first asked for; iterated over are those that were.
 
     All share ``room``; ``folders`` are what agents keep of jobs.
@@ -117,7 +117,7 @@ class Past:
 
     jobs: Jobs
     summaries: Iterable[Message]
-    logs: Logs
+    logs: LogsOfJobs
     then: Said
     since_ns: int
     missing: Missing
@@ -184,7 +184,7 @@ def past_of(
     ``logs`` are requests for logs, each before its answers, and rows.
     """
     missing = missing or Missing()
-    kept_logs, then = Logs(jobs, room or Room(), folders or {}), Said()
+    kept_logs, then = LogsOfJobs(jobs, room or Room(), folders or {}), Said()
     for message in logs:
         try:
             if message.job in kept_logs:  # of others the summaries tell

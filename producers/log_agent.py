@@ -17,7 +17,7 @@ from producers.iteration_summaries import summarise
 from producers.labels import label
 from producers.log_answers import answers
 from producers.log_index import LogIndex
-from producers.log_store import Logs, LogStore, RecordingStore, all_rows
+from producers.log_store import LogSource, LogStore, RecordingStore, all_rows
 from producers.parts import encode_parts
 from producers.row_query import RowQuery
 from schemas import catalogue
@@ -64,7 +64,7 @@ class LogAgent:
     reads: tuple[Topic, ...] = (catalogue.LOG_REQUESTS,)
     writes: tuple[Topic, ...] = (catalogue.ITERATION_SUMMARIES, catalogue.COMM_OPS, catalogue.OPERATOR_WINDOWS)
 
-    def __init__(self, store: LogStore, host: str, pivots: Collection[int], *, logs: Logs | None = None) -> None:
+    def __init__(self, store: LogStore, host: str, pivots: Collection[int], *, logs: LogSource | None = None) -> None:
         self.name = f"log-agent-{host}"
         self.host = host
         self.ranks = store.ranks

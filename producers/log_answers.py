@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from producers import operator_windows
-from producers.log_store import Logs, Rows, all_rows
+from producers.log_store import LogSource, Rows, all_rows
 from producers.row_query import RowQuery
 from schemas import catalogue
 from schemas.log_answers import PARTIAL
@@ -35,7 +35,7 @@ class LogAnswer:
     rows: pa.Table
 
 
-def answers(logs: Logs, request: Sequence[Asked]) -> Iterator[LogAnswer]:
+def answers(logs: LogSource, request: Sequence[Asked]) -> Iterator[LogAnswer]:
     """What logs tell of a request's rows; every rank that is kept is answered once a topic.
 
     Ranks differ in how far their logs are complete, so there is an answer for each outcome.
@@ -62,7 +62,7 @@ def _query(asked: Asked) -> RowQuery:
     return RowQuery(*(asked[field.name] for field in fields(RowQuery)))
 
 
-def _looked_up(logs: Logs, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False) -> Iterator[Rows]:
+def _looked_up(logs: LogSource, asked: Asked, ranks: Sequence[int], *, next_calls: bool = False) -> Iterator[Rows]:
     for found in all_rows(logs, ranks, _query(asked), next_calls=next_calls):
         if asked["positions"]:
             positions = pa.array(asked["positions"], found.table.schema.field("position").type)
@@ -71,7 +71,7 @@ def _looked_up(logs: Logs, asked: Asked, ranks: Sequence[int], *, next_calls: bo
             yield found
 
 
-def _windows(logs: Logs, request: Sequence[Asked]) -> Iterator[Rows]:
+def _windows(logs: LogSource, request: Sequence[Asked]) -> Iterator[Rows]:
     """Statistics and series; what is asked of several stretches of iterations is one window."""
     stretches: dict[Hashable, list[Asked]] = defaultdict(list)
     for asked in request:
@@ -94,7 +94,7 @@ def _windows(logs: Logs, request: Sequence[Asked]) -> Iterator[Rows]:
             yield Rows(empty, dict.fromkeys(sorted(set(window[0]["ranks"]) & set(logs.ranks)), PARTIAL))
 
 
-def _each_rank(logs: Logs, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[Rows]:
+def _each_rank(logs: LogSource, window: Sequence[Asked], made: Callable[[pa.Table], pa.RecordBatch]) -> Iterator[Rows]:
     """Rank by rank: a window of all ranks of a host at once would take gigabytes."""
     for rank in sorted(set(window[0]["ranks"] or ()) & set(logs.ranks)):
         found = [rows for asked in window for rows in _looked_up(logs, asked, [rank])]

@@ -55,7 +55,7 @@ class Rows(NamedTuple):
         return cls(table.take(pa.array(np.arange(ends[fit - 1] if fit else most))), kept)  # a slice would keep all
 
 
-class Logs(Protocol):
+class LogSource(Protocol):
     """The logs of some ranks, as far as they are kept: what requests are answered from."""
 
     @property
@@ -77,7 +77,7 @@ class Logs(Protocol):
         ...
 
 
-class LogStore(Logs, Protocol):
+class LogStore(LogSource, Protocol):
     """The logs of some ranks of a job, iteration by iteration."""
 
     @property
@@ -105,8 +105,8 @@ class LogStore(Logs, Protocol):
         ...
 
 
-def all_rows(logs: Logs, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Iterator[Rows]:
-    """What ``Logs.rows`` gives of all of the ranks that are kept, as many at a time as there is room for."""
+def all_rows(logs: LogSource, ranks: Iterable[int], query: RowQuery, *, next_calls: bool = False) -> Iterator[Rows]:
+    """What ``LogSource.rows`` gives of all of the ranks that are kept, as many at a time as there is room for."""
     left = sorted(set(ranks) & set(logs.ranks))
     at_once = len(left)
     while left:

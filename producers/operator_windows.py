@@ -14,7 +14,7 @@ import pyarrow as pa
 from diagnosis.arrays import Floats, Ints
 from diagnosis.columns import codes, integers
 from diagnosis.irregularity.window import WindowStatistics
-from producers.log_store import Logs
+from producers.log_store import LogSource
 from schemas.catalogue import OPERATOR_WINDOWS
 
 COLUMNS = ("rank", "communicator", "position", "iteration", "call_ns", "end_ns")
@@ -39,7 +39,7 @@ def statistics(rows: pa.Table) -> pa.RecordBatch:
     )
 
 
-def series(logs: Logs, rows: pa.Table, communicator: str, position: int) -> pa.RecordBatch:
+def series(logs: LogSource, rows: pa.Table, communicator: str, position: int) -> pa.RecordBatch:
     """Records of telemetry.operator_windows: of each rank how long one operator and its iterations took.
 
     ``rows`` are that operator's. Iterations of which either is not known are left out, and so are ranks without any.
@@ -75,7 +75,7 @@ def durations(rows: pa.Table) -> Floats:
     return np.where(end < 0, np.nan, end - integers(rows, "call_ns"))
 
 
-def _lengths(logs: Logs, rank: int, iterations: Iterable[int]) -> list[int | None]:
+def _lengths(logs: LogSource, rank: int, iterations: Iterable[int]) -> list[int | None]:
     """How long a rank's iterations took, in ns; None: not known."""
     lengths = []
     for iteration in iterations:

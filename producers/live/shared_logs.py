@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from producers.live.turns import Turns
-from producers.log_store import Logs, Rows, Spans
+from producers.log_store import LogSource, Rows, Spans
 from producers.row_query import RowQuery
 
 
@@ -16,7 +16,7 @@ class SharedLogs:
     rank's rows are looked up at once, each rank has an outcome of its own, and what is asked for is closed already.
     """
 
-    def __init__(self, logs: Logs, turns: Turns) -> None:
+    def __init__(self, logs: LogSource, turns: Turns) -> None:
         self.ranks = logs.ranks
         self._logs, self._turns = logs, turns
 
