@@ -9,7 +9,7 @@ is no cycle: the communicators of the optimizer step stand still in it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +32,12 @@ _PAUSES = (0, 3, 10, 30)
 
 _CYCLES_A_PAUSE = 4
 """So many cycles at least there must be for each of these: in each of a few there is a longest time, which is none."""
+
+SILENCE = 3
+"""Cycles without a call after which nothing tells how much was lost meanwhile."""
+
+FEW_ANCHORS = 2
+"""So few at the beginning of a log are not enough to tell how many were lost before the next one."""
 
 _LOST_SHARE = 0.02
 """Operators of a cycle that may be missing where they can only be counted."""
@@ -75,6 +81,11 @@ class RankLog:
         """When the rank went on from each operator, as far as that is known."""
         return left_ns(np.zeros_like(self.call_ns), self.call_ns, self.end_ns)
 
+    def since(self, row: int) -> RankLog:
+        """The log from a row on."""
+        columns = ("communicator", "seq", "token", "call_ns", "end_ns")
+        return replace(self, **{name: getattr(self, name)[row:] for name in columns})
+
     def seq_at(self, communicator: int, rows: Ints) -> Ints:
         """Number of the communicator's last operator up to each row (the row itself included)."""
         own = self.rows[communicator]
@@ -96,6 +107,25 @@ class Anchors:
     rows: Ints
     number: Ints
     last: int
+
+    def since(self, row: int) -> Anchors:
+        """Those from a row on, in a log that begins with it."""
+        left = self.rows >= row
+        return replace(self, rows=self.rows[left] - row, number=self.number[left])
+
+
+def counted_from(log: RankLog, anchors: Anchors) -> int:
+    """The row from which on iterations of a log without sequence numbers can be counted: the one after the last silence
+    of several cycles that comes before all but the first few anchors, or 0.
+
+    Nothing tells how much was lost in it: neither how many iterations lie between these anchors and the others, nor
+    that what precedes it belongs to the iteration that follows.
+    """
+    if not set(log.rows) <= set(log.counted) or len(anchors.rows) < FEW_ANCHORS + LEAST_REPEATS:
+        return 0
+    cycle_ns = np.median(np.diff(log.call_ns[anchors.rows]) / np.diff(anchors.number))
+    silent = np.flatnonzero(np.diff(log.call_ns[: anchors.rows[FEW_ANCHORS] + 1]) > SILENCE * cycle_ns)
+    return int(silent[-1]) + 1 if len(silent) else 0
 
 
 def find_anchors(log: RankLog, hints: Collection[int] = ()) -> Anchors | None:

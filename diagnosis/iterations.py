@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.anchors import LIGHT_SHARE, Anchors, RankLog, find_anchors, marked_anchors
+from diagnosis.anchors import LIGHT_SHARE, Anchors, RankLog, counted_from, find_anchors, marked_anchors
 from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import codes, integers, joint_codes, sizes
 from diagnosis.cycle import cycle_of
@@ -90,6 +90,9 @@ def infer_iterations(table: pa.Table, ends_with: OperatorPattern | None = None) 
         raise ValueError(f"cannot tell where the iterations of rank {rank} begin; {_BY_HAND}")
     if marked is None:
         anchors = _alike(by_rank, anchors)
+    for rank, own in anchors.items():
+        if first := counted_from(by_rank[rank], own):
+            by_rank[rank], anchors[rank] = by_rank[rank].since(first), own.since(first)
     whole = recounted(by_rank, anchors)
     cycles = {rank: cycle_of(by_rank[rank], own, ends=marked is not None) for rank, own in whole.items()}
     return _numbered(logs, by_rank, number(cycles, logs.meetings()))
@@ -124,7 +127,7 @@ def _numbered(logs: _Logs, by_rank: Mapping[int, RankLog], boundaries: Boundarie
     iteration = np.full(len(logs.seq), -1, dtype=np.int64)
     for rank, log in by_rank.items():
         known = np.zeros(len(log.seq), dtype=np.bool_)
-        of_rank = iteration[logs.rows[rank]]  # a view: rows is a slice
+        of_rank = iteration[logs.rows[rank]][-len(known) :]  # a view: rows is a slice
         for d, own in log.rows.items():
             found = boundaries.iterations(rank, d, log.seq[own])
             if found is not None:

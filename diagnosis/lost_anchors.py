@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from diagnosis.anchor_clocks import far_ahead
-from diagnosis.anchors import Anchors, RankLog
+from diagnosis.anchors import FEW_ANCHORS, Anchors, RankLog
 from diagnosis.arrays import Floats, Ints
 from diagnosis.robust import running_median
 
@@ -26,8 +26,8 @@ _AGREEING = 0.6
 _BLUR = 0.25
 """How far from a whole number of iterations that may be: less moves where another part of the iteration is slow."""
 
-_FILTER = 5
-"""Anchors over which a difference must last."""
+_FILTER = 2 * FEW_ANCHORS + 1
+"""Anchors over whose median a difference must show."""
 
 _BEYOND = 2
 """Iterations by which a log's beginning and end are drawn out."""

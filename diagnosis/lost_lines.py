@@ -33,12 +33,14 @@ class Member:
     """The collectives of one communicator in one rank's log: an entry an operator, in call order.
 
     ``iteration`` is as counting tells it, never falling; ``call_ns`` is when the rank called it and ``left_ns`` when it
-    went on, by its own clock.
+    went on, by its own clock. ``after_hole``: what precedes is lost, so that what its first iteration lacks is its
+    beginning.
     """
 
     iteration: Ints
     call_ns: Ints
     left_ns: Ints
+    after_hole: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,16 @@ class _Log:
     def of(cls, member: Member, usual: int, ordinal: Ints, begin: Ints, more: Bools, *, counted: bool) -> _Log:
         lacking = (np.diff(begin) != usual) & ~more
         lacking[: ordinal[0]] = lacking[ordinal[-1] + 1 :] = False
+        position = np.arange(len(ordinal)) - begin[ordinal]
+        if member.after_hole and begin[ordinal[0] + 1] < usual:
+            position[: begin[ordinal[0] + 1]] += usual - begin[ordinal[0] + 1]
+            lacking[ordinal[0]] = False
         unsure = lacking.copy()
         if counted:
             unsure[:-1] |= lacking[1:]
             early = slice(ordinal[0], ordinal[0] + _BEGINNING)
             unsure[early][1:] |= lacking[early][:-1]
         unsure[: ordinal[0]] = unsure[ordinal[-1] + 1 :] = False
-        position = np.arange(len(ordinal)) - begin[ordinal]
         return cls(member, usual, ordinal, begin, lacking, unsure, position, ~(unsure | more)[ordinal])
 
     def times(self, at: int) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.anchors import SILENCE
 from diagnosis.arrays import Bools, Ints
 from diagnosis.columns import codes, integers, joint_codes, left_ns, nullable
 from diagnosis.lost_lines import Member, place
@@ -76,6 +77,16 @@ class _Rows:
         parts = [part[self.iteration[part] >= 0] for part in np.split(order, heads[1:])]
         return [part for part in parts if len(part) and (self.seq[part] < 0).all()]
 
+    def _after_hole(self, rank: int) -> bool:
+        """Whether a rank's first iteration follows a silence in which anything may have been lost."""
+        low, high = np.searchsorted(self.rank, [rank, rank + 1])
+        iteration, call_ns = self.iteration[low:high], self.call_ns[low:high]
+        first = int((iteration >= 0).argmax())
+        if not first:
+            return False
+        begins_ns = call_ns[first:][np.flatnonzero(np.diff(iteration[first:], prepend=-1) > 0)]
+        return bool(call_ns[first] - call_ns[first - 1] > SILENCE * np.median(np.diff(begins_ns)))
+
     def number(self, rows: Ints, *, inferred: bool) -> int:
         """Number the operators of one communicator as far as that can be told; returns how many lines are missing."""
         groups = joint_codes(self.rank[rows], self.iteration[rows])
@@ -96,7 +107,8 @@ class _Rows:
     def _placed(self, logs: Mapping[int, Ints], usual: int, *, inferred: bool) -> Iterator[Ints]:
         """Correct what counting says of operators around holes; yields the rows of each rank that are known then."""
         members = {
-            rank: Member(self.iteration[own], self.call_ns[own], self.left_ns[own]) for rank, own in logs.items()
+            rank: Member(self.iteration[own], self.call_ns[own], self.left_ns[own], inferred and self._after_hole(rank))
+            for rank, own in logs.items()
         }
         for rank, places in place(members, usual, counted=inferred).items():
             own = logs[rank]

@@ -1,5 +1,7 @@
 """Which operators a log without sequence numbers lacks, told by the times of others."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,6 +121,16 @@ def test_an_iteration_in_which_all_do_more_leaves_the_others_as_they_are() -> No
         own.iteration[3 * USUAL : 4 * USUAL] = 4  # an evaluation, counted with the next
     for found in place(members, USUAL).values():
         assert set(found.iteration[~found.known].tolist()) == {4}
+
+
+def test_what_the_first_iteration_after_a_hole_lacks_is_its_beginning() -> None:
+    lost = set(range(5))
+    places = place({rank: replace(member(rank, lost), after_hole=True) for rank in range(2)}, USUAL)
+    for found in places.values():
+        assert found.known.all()
+        assert slots(found).tolist() == [*range(5, USUAL * ITERATIONS)]
+    elsewhere = place({rank: member(rank, lost) for rank in range(2)}, USUAL)
+    assert set(elsewhere[0].iteration[~elsewhere[0].known].tolist()) == {0, 1}
 
 
 def test_where_iterations_were_logged_those_before_a_hole_are_known() -> None:

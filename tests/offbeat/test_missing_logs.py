@@ -129,8 +129,10 @@ GIVEN = ("--layout", "tp=2,pp=4,dp=1")
         ([0, 4], [2], COUNTED, ()),
         ([2], [], COUNTED, ()),
         ([2], [], COUNTED, GIVEN),
-        ([5], [], PLAIN, ()),  # without numbers, what the logger lost leaves too little even of all logs
-        ([7], [], PLAIN, GIVEN),
+        ([], [2], PLAIN, ()),  # neither are numbers to be had, nor half a minute that the logger lost
+        ([5], [2], PLAIN, ()),
+        ([7], [2], PLAIN, GIVEN),
+        ([2], [], PLAIN, ()),
     ],
 )
 def test_the_slow_one_of_eight_gpus_or_nobody(

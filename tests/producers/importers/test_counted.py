@@ -59,13 +59,19 @@ def test_where_most_iterations_lack_a_line_no_two_operators_are_taken_for_one(op
     assert (iteration == np.array(true) // operators).all()
 
 
-def lossy(shape: dict[str, Any], lost: float, *, ends: bool) -> tuple[pa.Table, pa.Table]:
-    """A simulated log of which one rank's ring lost so many iterations' lines, whole and with nothing but calls."""
+def lossy(
+    shape: dict[str, Any], lost: float, *, ends: bool, ranks: tuple[int, ...] = (1,), after: float = ITERATIONS / 3
+) -> tuple[pa.Table, pa.Table]:
+    """A simulated log of which the ring of some ranks lost so many iterations' lines, whole and with nothing but calls.
+
+    ``after`` is how many iterations they have before that.
+    """
     whole = simulate(Scenario(seed=901, iterations=ITERATIONS, layers=4, **shape)).table
-    mine = np.flatnonzero(integers(whole, "rank") == 1)
-    begin = len(mine) // 3
     keep = np.ones(len(whole), dtype=np.bool_)
-    keep[mine[begin : begin + int(lost * len(mine) / ITERATIONS)]] = False
+    for rank in ranks:
+        mine = np.flatnonzero(integers(whole, "rank") == rank)
+        begin = int(after * len(mine) / ITERATIONS)
+        keep[mine[begin : begin + int(lost * len(mine) / ITERATIONS)]] = False
     whole = whole.filter(pa.array(keep))
     bare = whole
     for name in NOT_LOGGED if ends else (*NOT_LOGGED, "end_ns"):
@@ -98,6 +104,36 @@ def test_a_ring_that_was_overwritten_shifts_nothing(shape: dict[str, Any], lost:
         by_communicator[name] = differing(seq[own], integers(whole, "seq")[own])
     assert sum(by_communicator.values()) <= len(whole) / 1000
     assert numbered.sum() >= 0.85 * collective.sum()
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "calls alone"])
+@pytest.mark.parametrize("after", [0.3, 1.4])
+@pytest.mark.parametrize("lost", [6.3, 9.8])
+def test_what_precedes_a_long_hole_is_in_no_iteration_and_what_follows_is_known(
+    lost: float, after: float, ends: bool
+) -> None:
+    """Both members of a tensor group lost the same, so that neither tells of the other."""
+    both = (2, 3)
+    whole, bare = lossy({"tp": 2, "pp": 2, "dp": 2}, lost, ends=ends, ranks=both, after=after)
+    completed = complete(bare, None, None)
+    found = completed.labelled.table
+    iteration, true = integers(found, "iteration"), integers(whole, "iteration")
+    own, later = np.isin(integers(whole, "rank"), both), true > after
+    assert (iteration[own & ~later] == -1).all()
+    assert (iteration[later] >= 0).all()
+    assert differing(iteration[later], true[later]) <= 2
+    tensor, tensors = codes(whole, "communicator")
+    in_pair = own & (tensor == tensors.index(next(name for name in tensors if whole_group(whole, name) == set(both))))
+    first = in_pair & (true == true[in_pair & later].min())
+    seq = integers(found, "seq")
+    assert (seq[first] >= 0).all()
+    assert differing(seq[in_pair & later], integers(whole, "seq")[in_pair & later]) <= 2
+
+
+def whole_group(table: pa.Table, communicator: str) -> set[int]:
+    """The ranks that use a communicator for collectives."""
+    used = table.filter(pc.and_(pc.equal(table.column("communicator"), communicator), pc.is_null(table.column("peer"))))
+    return set(integers(used, "rank").tolist())
 
 
 def shifted(table: pa.Table, ahead_ns: NDArray[np.int64]) -> pa.Table:
