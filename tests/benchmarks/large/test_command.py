@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.accuracy import REPORTED_SEEDS
 from benchmarks.large import trial
 from benchmarks.large.plan import LargeCase
 from benchmarks.large.trial import LargeScore
@@ -30,14 +31,17 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[LargeCase]:
     return cases
 
 
+FIRST = REPORTED_SEEDS["holmes"]
+
+
 def test_a_series_is_taken_up_where_it_was_ended(done: list[LargeCase], tmp_path: Path) -> None:
     options = ("--system", "holmes", "--noise", "default", "--processes", 1, "--resume", tmp_path / "f.jsonl", "--json")
     offbeat("bench", "accuracy", "--runs", 3, "--healthy", 1, *options)
-    assert [case.seed for case in done] == [350_000, 350_001, 350_002, 350_004]
+    assert [case.seed for case in done] == [FIRST, FIRST + 1, FIRST + 2, FIRST + 4]
     assert {(case.ranks, case.iterations) for case in done} == {(2048, 160)}
     told = json.loads(offbeat("bench", "accuracy", "--runs", 4, "--healthy", 1, *options).stdout)
-    assert [case.seed for case in done[4:]] == [350_006]
-    assert (told["system"], told["seeds"]) == ("holmes", {"from": 350_000, "reported": True})
+    assert [case.seed for case in done[4:]] == [FIRST + 6]
+    assert (told["system"], told["seeds"]) == ("holmes", {"from": FIRST, "reported": True})
     assert told["noise"]["default"]["top_k"]["in_top_k"]["of"] == 4
 
 
