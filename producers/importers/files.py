@@ -20,6 +20,7 @@ _THREADS = min(4, os.cpu_count() or 1)
 
 _HEAD_BYTES = 4096
 _ROTATED = re.compile(r"([.-][0-9]+)+(?=(\.gz)?$)")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 Work = TypeVar("Work")
@@ -94,7 +95,7 @@ def first_lines(path: Path, limits: Limits | None = None) -> list[str]:
     limits = limits or Limits()
     try:
         with _open(path, limits) as file:
-            head = file.read(_HEAD_BYTES)
+            head = file.read(_HEAD_BYTES).removeprefix(_BYTE_ORDER_MARK)
     except InputError:
         return []
     return [line.strip() for line in head.decode(errors="replace").splitlines() if line.strip()]
@@ -104,6 +105,8 @@ def _blocks_of(path: Path, limits: Limits, cut: list[str]) -> Iterator[Block]:
     line, carried, before = 1, b"", b""
     with _open(path, limits) as file:
         while chunk := file.read(limits.line_bytes):
+            if line == 1 and not carried:
+                chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
             first = chunk.find(b"\n")
             if len(carried) + (first if first >= 0 else len(chunk)) > limits.line_bytes:
                 raise InputError(f"{path}:{line}: a line of more than {limits.line_bytes} bytes")

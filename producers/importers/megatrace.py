@@ -13,7 +13,7 @@ written over silently: what jumps in opCount and save_count show to be gone is c
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from producers.importers.about import About, described
 from producers.importers.columns import COLUMNS, SCHEMA, check, conform
 from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks, unrotated
 from producers.importers.megatrace_calls import number
-from producers.importers.megatrace_fault import CUT_TAILS, LINE, MOST_CHARACTERS, OPS, find_fault
+from producers.importers.megatrace_fault import CUT_TAILS, LINE, MOST_CHARACTERS, find_faults, operator
 from schemas.errors import ImpossibleValue, InputError
 from schemas.topic import ID
 
@@ -46,6 +46,9 @@ RAW = pa.schema(
 
 _NS_DIGITS = 9
 """Digits of a number of nanoseconds below a second."""
+
+_TORN_SHARE = 0.001
+"""Part of a block's lines that may be none: the logger copies them out of a ring that is written over meanwhile."""
 
 _BOUNDED = ("rank", "count", "call_ns")
 
@@ -72,7 +75,9 @@ class Megatrace:
         blocks, cut = list[_Lines](), list[str]()
         for block in in_order(_columns_of, line_blocks(files, limits, cut)):
             blocks.append(block)
-        partial = sum(block.ends_within for block in blocks)
+        partial = sum(block.ends_within + len(block.torn) for block in blocks)
+        if torn := [fault for block in blocks for fault in block.torn]:
+            cut.append(f"{torn[0]}{f' (and {len(torn) - 1} such lines more)' if len(torn) > 1 else ''}: passed over")
         tables = [RAW.empty_table(), *(block.table for block in blocks)]
         lines = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         lines = _in_ns(lines, frozenset().union(*(block.digits for block in blocks)))
@@ -89,12 +94,13 @@ class Megatrace:
 @dataclass(frozen=True, slots=True)
 class _Lines:
     """A block's lines, how many digits their times have after the point, and whether the block ends within a line: the
-    file was still written, or its writer died.
+    file was still written, or its writer died. ``torn``: what is wrong with lines that were passed over.
     """
 
     table: pa.Table
     digits: frozenset[int]
     ends_within: bool
+    torn: tuple[str, ...] = ()
 
 
 def _in_ns(table: pa.Table, digits: Collection[int]) -> pa.Table:
@@ -125,7 +131,12 @@ def _columns_of(block: Block) -> _Lines:
         table, digits = _parsed(trimmed.filter(held), long.filter(held))
         return _Lines(table, digits, ends_within)
     except (UnicodeDecodeError, pa.ArrowException, ImpossibleValue) as error:
-        raise InputError(find_fault(block) or f"{block.path}: near line {block.line}: {error}") from error
+        faults, written = find_faults(block), block.data.split(b"\n")
+        if not 0 < len(faults) <= _TORN_SHARE * len(written):
+            told = next(iter(faults.values()), f"{block.path}: near line {block.line}: {error}")
+            raise InputError(told) from error
+        whole = b"\n".join(line for at, line in enumerate(written) if at not in faults)
+        return replace(_columns_of(replace(block, data=whole)), torn=tuple(faults.values()))
 
 
 def _is_whole(last: str, before: str) -> bool:
@@ -149,8 +160,9 @@ def _parsed(lines: pa.Array, long: pa.Array) -> tuple[pa.Table, frozenset[int]]:
 
     functions = fields.field("function").dictionary_encode()
     names = functions.dictionary.to_pylist()
-    if unknown := [name for name in names if name not in OPS]:
-        raise ImpossibleValue(f"function {unknown[0]} is not known")
+    ops = [operator(name) for name in names]
+    if None in ops:
+        raise ImpossibleValue(f"function {names[ops.index(None)]} is not known")
     tail = fields.field("tail")
     ends = pc.equal(tail, "")
     if pc.any(pc.invert(pc.or_(ends, pc.and_(long, pc.is_in(tail, CUT_TAILS))))).as_py():
@@ -158,7 +170,7 @@ def _parsed(lines: pa.Array, long: pa.Array) -> tuple[pa.Table, frozenset[int]]:
     seconds, nanoseconds = fields.field("seconds").cast(pa.int64()), fields.field("nanoseconds").cast(pa.int64())
     columns = {
         "rank": fields.field("rank").cast(pa.int32()),
-        "op": pa.DictionaryArray.from_arrays(functions.indices, [OPS[name] for name in names]),
+        "op": pa.DictionaryArray.from_arrays(functions.indices, ops),
         "count": fields.field("count").cast(pa.int64()),
         "stream": fields.field("stream").dictionary_encode(),
         "call_ns": pc.add_checked(pc.multiply_checked(seconds, 10**_NS_DIGITS), nanoseconds),

@@ -16,6 +16,9 @@ Floats = NDArray[np.float64]
 
 _UNKNOWN = -1
 
+_STEADY = 0.7
+"""Share of the lines after one of another communicator that count on from it where counts are their stream's."""
+
 
 @dataclass(frozen=True)
 class Calls:
@@ -34,7 +37,8 @@ def number(lines: pa.Table) -> Calls:
 
     opCount counts on each communicator, and operators of one group call share it; on a communicator of one rank it
     stays 0, and means nothing. A row's ``seq`` is opCount where nothing shares one; each number that is skipped
-    is a lost line. Lines that were cut before their hash, on a stream that carries several communicators, are lost.
+    is a lost line. Where one counts on a stream that carries several communicators instead, ``seq`` is not known.
+    Lines that were cut before their hash, on a stream that carries several communicators, are lost.
 
     Raises ``ValueError`` where numbers go back.
     """
@@ -42,11 +46,12 @@ def number(lines: pa.Table) -> Calls:
     duplicates = len(lines) - int(first.sum())
     lines = lines.filter(pa.array(first)) if duplicates else lines
     rank, (stream, streams), (text, hashes) = integers(lines, "rank"), codes(lines, "stream"), codes(lines, "hash")
-    named, lost = bool(hashes), 0
-    counts = integers(lines, "op_count")
+    call_ns, counts = integers(lines, "call_ns"), integers(lines, "op_count")
+    cut = lines.column("cut").combine_chunks().to_numpy(zero_copy_only=False)
+    text = np.where(~cut & _names_nothing(rank, stream, text, hashes, counts, call_ns), _UNKNOWN, text)
+    named, lost = bool((text >= 0).any()), 0
     own = stream
     if named:
-        cut = lines.column("cut").combine_chunks().to_numpy(zero_copy_only=False)
         counts = np.where(cut & (text < 0), _UNKNOWN, counts)  # the line may end within the number
         own = _communicators(rank, stream, text, hashes)
         own, kept = _unnamed_streams(joint_codes(rank, stream), own, len(hashes))
@@ -54,13 +59,21 @@ def number(lines: pa.Table) -> Calls:
             lost = int((~kept).sum())
             lines = lines.filter(pa.array(kept))
             rank, stream, counts, own = rank[kept], stream[kept], counts[kept], own[kept]
-    call_ns = integers(lines, "call_ns")
-    seq, skipped = _numbered(joint_codes(rank, own), call_ns, counts, _Place(rank, stream, streams))
+            call_ns = call_ns[kept]
+    of_stream = _counted_by_stream(joint_codes(rank, stream), own, counts, call_ns)
+    pair = joint_codes(rank, np.where(of_stream, own.max(initial=-1) + 1 + stream, own))
+    seq, skipped, told = _numbered(pair, call_ns, counts, _Place(rank, stream, streams))
+    if named:
+        collective = ~np.isin(*_between(lines))
+        whole = collective & (seq >= 0) & (own < len(hashes)) & ~np.isin(own, own[~collective])
+        seq[whole] = _alike(own[whole], pair[whole], told[whole], seq[whole])
+    lost += int(skipped[of_stream].sum())
+    seq = np.where(np.isin(own, own[of_stream]), _UNKNOWN, seq)
     columns: dict[str, pa.Array] = {
         name: lines.column(name).combine_chunks() for name in ("rank", "op", "count", "stream", "call_ns", "host")
     }
     columns["seq"] = nullable(seq, seq >= 0, pa.int64())
-    columns["group_call"] = nullable(counts, (seq >= 0) & (counts >= 0), pa.int64())
+    columns["group_call"] = nullable(counts, ((seq >= 0) | of_stream) & (counts >= 0), pa.int64())
     if named:
         known = pa.array(own, pa.int32(), mask=own >= len(hashes))
         columns["communicator"] = pa.DictionaryArray.from_arrays(known, hashes)
@@ -78,6 +91,74 @@ def _first_copies(lines: pa.Table) -> NDArray[np.bool_]:
     again = np.zeros(len(lines), dtype=np.bool_)
     again[order[1:]] = np.logical_and.reduce([np.diff(column[order]) == 0 for column in told])
     return ~again
+
+
+def _between(lines: pa.Table) -> tuple[Ints, list[int]]:
+    """The codes of the lines' operators, and those of sends and receives."""
+    op, names = codes(lines, "op")
+    return op, [code for code, name in enumerate(names) if name in ("send", "recv")]
+
+
+def _names_nothing(
+    rank: Ints, stream: Ints, text: Ints, hashes: list[str], counts: Ints, call_ns: Ints
+) -> NDArray[np.bool_]:
+    """Which lines bear a hash that names no communicator: 0, which a logger writes that did not see it made, and one
+    under which streams of a rank count each by itself.
+    """
+    told = (text >= 0) & (counts >= 0)
+    back = _falls(joint_codes(rank, text), counts, call_ns) & told
+    several = np.unique(text[back & ~_has_fallen(joint_codes(rank, text, stream), counts, call_ns)])
+    none = [code for code, written in enumerate(hashes) if written and not written.strip("0x-")]
+    return (text >= 0) & np.isin(text, np.concatenate([several, none]).astype(np.int64))
+
+
+def _has_fallen(group: Ints, counts: Ints, call_ns: Ints) -> NDArray[np.bool_]:
+    """Which lines are of a group whose counts go back at some line."""
+    falls = _falls(group, counts, call_ns)
+    return np.isin(group, group[falls])
+
+
+def _falls(group: Ints, counts: Ints, call_ns: Ints) -> NDArray[np.bool_]:
+    """Which lines have a lower count than the line before them of their group, in the order of calls."""
+    falls = np.zeros(len(group), dtype=np.bool_)
+    order = np.lexsort((call_ns, group))
+    order = order[counts[order] >= 0]
+    falls[order[1:]] = (np.diff(group[order]) == 0) & (np.diff(counts[order]) < 0)
+    return falls
+
+
+def _counted_by_stream(place: Ints, own: Ints, counts: Ints, call_ns: Ints) -> NDArray[np.bool_]:
+    """Which lines are of a stream (``place``: a code a rank and stream) whose counts go on from line to line where the
+    next one is of another communicator: newer loggers count so.
+    """
+    order = np.lexsort((call_ns, place))
+    order = order[counts[order] >= 0]
+    step = np.diff(counts[order])
+    turns = (np.diff(place[order]) == 0) & (np.diff(own[order]) != 0)
+    at, most = place[order[1:]], int(place.max(initial=0)) + 1
+    goes_on = np.bincount(at[turns & (step >= 0) & (step <= 1)], minlength=most)
+    by_stream = goes_on > _STEADY * np.bincount(at[turns], minlength=most)
+    return by_stream[place] & (counts >= 0)
+
+
+def _alike(own: Ints, pair: Ints, counts: Ints, seq: Ints) -> Ints:
+    """Sequence numbers of collectives of which several share a count, alike on all members of a communicator: a count
+    has as many as any member's log has of it, whether that of a member lacks some or begins later.
+    """
+    order = np.lexsort((seq, pair, counts, own))
+    own, pair, counts = own[order], pair[order], counts[order]
+    of_count = np.diff(own, prepend=-1).astype(np.bool_) | np.diff(counts, prepend=-1).astype(np.bool_)
+    of_member = of_count | np.diff(pair, prepend=-1).astype(np.bool_)
+    heads = np.flatnonzero(of_member)
+    ordinal = np.arange(len(own)) - np.repeat(heads, np.diff(np.append(heads, len(own))))
+    first = np.flatnonzero(of_count)
+    most = np.maximum.reduceat(ordinal, first) if len(first) else first
+    beyond = np.cumsum(most) - most
+    new = np.diff(own[first], prepend=-1) != 0
+    beyond -= np.repeat(beyond[new], np.diff(np.append(np.flatnonzero(new), len(first))))
+    alike = np.empty_like(seq)
+    alike[order] = counts + beyond[np.cumsum(of_count) - 1] + ordinal
+    return alike
 
 
 def _communicators(rank: Ints, stream: Ints, text: Ints, hashes: list[str]) -> Ints:
@@ -147,8 +228,9 @@ class _Place:
         return f"rank {self.rank[row]}, stream {self.streams[self.stream[row]]}"
 
 
-def _numbered(pair: Ints, call_ns: Ints, counts: Ints, place: _Place) -> tuple[Ints, Floats]:
-    """Sequence number of each line (-1: not known), and how many are skipped right before it.
+def _numbered(pair: Ints, call_ns: Ints, counts: Ints, place: _Place) -> tuple[Ints, Floats, Ints]:
+    """Sequence number of each line (-1: not known), how many are skipped right before it, and its count, as it is told
+    or follows from others.
 
     ``pair`` is a code a rank and communicator; members count alike, as group calls are the same on all.
     """
@@ -173,7 +255,8 @@ def _numbered(pair: Ints, call_ns: Ints, counts: Ints, place: _Place) -> tuple[I
     unknown = still | (counts < 0)
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
-    return np.where(unknown, _UNKNOWN, seq)[back], np.where(unknown, 0, skipped)[back].astype(np.float64)
+    of_line = np.where(unknown, _UNKNOWN, seq)[back], np.where(unknown, 0, skipped)[back].astype(np.float64)
+    return *of_line, counts[back]
 
 
 def _filled(pair: Ints, counts: Ints) -> Ints:

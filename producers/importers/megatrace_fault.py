@@ -18,10 +18,19 @@ OPS: Mapping[str, str] = {
     "Bcast": "broadcast",
     "Reduce": "reduce",
     "AllToAll": "all_to_all",
+    "AllToAllv": "all_to_all",
     "Send": "send",
     "Recv": "recv",
 }
 """Operators by the functions' names."""
+
+_IN_LOWER_CASE = {function.lower(): op for function, op in OPS.items()}
+
+
+def operator(function: str) -> str | None:
+    """The operator of a function, however its name is capitalised (NCCL's is ``AlltoAll``); None: it is not known."""
+    return _IN_LOWER_CASE.get(function.lower())
+
 
 LINE = re.compile(
     r"^(?:\[[^\] ]*\] )*?(?:(?:\[(?P<host>[^\] ]+)\] )?\[save_count (?P<save_count>[0-9]{1,15})\] )?"
@@ -48,12 +57,13 @@ _PARTS = (
 )
 
 
-def find_fault(block: Block) -> str | None:
-    """What is wrong with the first bad line, with its file, line and field; None where all lines are good."""
-    for number, line in enumerate(block.data.split(b"\n"), start=block.line):
-        if line.strip() and (fault := _fault(line)):
-            return f"{block.path}:{number}: {fault}"
-    return None
+def find_faults(block: Block) -> dict[int, str]:
+    """What is wrong with each bad line, with its file, line and field, by its place among the block's lines."""
+    return {
+        at: f"{block.path}:{block.line + at}: {fault}"
+        for at, line in enumerate(block.data.split(b"\n"))
+        if line.strip() and (fault := _fault(line))
+    }
 
 
 def _fault(raw: bytes) -> str | None:
@@ -68,10 +78,11 @@ def _fault(raw: bytes) -> str | None:
         missing = next((says for part, says in _PARTS if not re.search(part, line)), "not a line of a Megatrace log")
         return f"{missing} in {shown(line)}"
     function = found["function"]
-    if function not in OPS:
+    op = operator(function)
+    if op is None:
         return f"function {shown(function)}; known are {', '.join(OPS)}"
     if found["tail"] and not (long and found["tail"] in _TAILS):
         return f"{shown(found['tail'])} after the last field"
     row = {name: int(found[name]) for name in ("rank", "count")}
     call_ns = int(found["seconds"]) * 1_000_000_000 + int(found["nanoseconds"])
-    return row_fault({**row, "op": OPS[function], "call_ns": call_ns}, unnamed=True)
+    return row_fault({**row, "op": op, "call_ns": call_ns}, unnamed=True)

@@ -93,6 +93,30 @@ def test_a_bad_line_is_refused_with_file_line_and_field(tmp_path: Path, reason: 
     assert refusal(path).startswith(f"{path}:4: {reason}")
 
 
+def test_a_torn_line_among_thousands_is_lost_and_said(tmp_path: Path) -> None:
+    lines = [line(i / 8, op_count=i) for i in range(4000)]
+    lines[100], lines[200] = lines[100][20:], lines[200][:30] + lines[201]
+    path = written(tmp_path, *lines)
+    assert [len(read(path)), lost(path)] == [3998, 2]
+    [said] = about(Megatrace().read([path], Limits()).schema).gone
+    assert said.startswith(f"{path}:101: no time as [1755590104.253968145] in ")
+    assert said.endswith(" (and 1 such lines more): passed over")
+    many = written(tmp_path, *(text[9:] if i % 500 == 9 else text for i, text in enumerate(lines)), name="many.log")
+    assert refusal(many).startswith(f"{many}:10: no time as")
+
+
+def test_a_byte_order_mark_is_none_of_the_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "rank_0.log"
+    path.write_bytes(b"\xef\xbb\xbf" + f"{line()}\n".encode())
+    assert len(read(path)) == 1
+    assert Megatrace().matches(path)
+
+
+@pytest.mark.parametrize("function", ["AlltoAll", "AllToAll", "ncclAlltoAllv"])
+def test_names_of_functions_may_be_capitalised_otherwise(tmp_path: Path, function: str) -> None:
+    assert read(written(tmp_path, line(op=function)))[0]["op"] == "all_to_all"
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rank_0.log"
     path.write_bytes(f"{line()}\n".encode() + b"\xff\xfe\n")
@@ -150,6 +174,35 @@ def test_a_group_call_has_one_number_and_its_operators_one_each(tmp_path: Path) 
     rows = read(written(tmp_path, *(line(i, op=op, op_count=n) for i, (op, n) in enumerate(ops))))
     assert [row["seq"] for row in rows] == [4, 5, 6, 9]  # two group calls are lost
     assert [row["group_call"] for row in rows] == [4, 4, 5, 8]
+
+
+def test_operators_that_share_a_number_are_told_apart_alike_on_all_ranks(tmp_path: Path) -> None:
+    def of(rank: int, *counts: int) -> list[str]:
+        return [line(i, rank, "ReduceScatter", op_count=n, group="77") for i, n in enumerate(counts)]
+
+    whole, late, hole = of(0, 0, 0, 1, 1, 2, 2, 2), of(1, 1, 2, 2, 2), of(2, 0, 0, 2, 2, 2)
+    rows = read(written(tmp_path, *whole, *late, *hole))
+    assert [row["seq"] for row in rows] == [0, 1, 2, 3, 4, 5, 6, 2, 4, 5, 6, 0, 1, 4, 5, 6]
+
+
+@pytest.mark.parametrize("group", ["0", "0x0", "-5951111"])
+def test_a_hash_that_is_none_leaves_the_streams(tmp_path: Path, group: str) -> None:
+    """One that was not caught, or the same for all communicators."""
+    lines = [line(2 * i + s, stream=f"0x{s}", op_count=i + 7 * s, group=group) for i in range(4) for s in range(2)]
+    rows = read(written(tmp_path, *lines))
+    assert {row.get("communicator") for row in rows} == {None}
+    assert [row["seq"] for row in rows] == [0, 7, 1, 8, 2, 9, 3, 10]
+
+
+def test_numbers_that_count_on_a_stream_of_several_communicators_are_none_of_theirs(tmp_path: Path) -> None:
+    groups = ["11", "11", "22", "11", "22", "22", "11"]
+    lines = [line(i, stream="(nil)", op_count=i + 1, group=g) for i, g in enumerate(groups)]
+    rows = read(written(tmp_path, *lines))
+    assert [row["communicator"] for row in rows] == groups
+    assert not any("seq" in row for row in rows)
+    assert [row["group_call"] for row in rows] == [1, 2, 3, 4, 5, 6, 7]
+    holed = written(tmp_path, *lines[:3], *lines[5:], name="holed.log")
+    assert lost(holed) == 2
 
 
 def test_a_number_that_stays_0_means_nothing(tmp_path: Path) -> None:
