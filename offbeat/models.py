@@ -124,11 +124,15 @@ def _read(path: Path, name: str) -> Model:
         settings = _settings(about["settings"])
         _check_features(about, settings.features, name)
         trees = _trees(content, len(settings.features))
-        levels = None if about["levels"] is None else Levels(**about["levels"])
+        levels = None if about["levels"] is None else _levels(about["levels"])
         detector = replace(ForestDetector(settings, levels=levels), trees=trees)
         return Model(detector, about["source"], about["figures"], about["versions"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"{name}: damaged: {error}; train it anew with offbeat train") from error
+
+
+def _levels(told: Mapping[str, Any]) -> Levels:
+    return Levels(**{**told, "ranks": tuple(told.get("ranks", ()))})
 
 
 def _content(path: Path, name: str) -> Mapping[str, Any]:

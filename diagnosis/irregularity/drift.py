@@ -8,7 +8,7 @@ scale-free features have nothing to tune: they are ratios to the very window tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -25,11 +25,14 @@ STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Where the features in ns stand, by name, in each of ``STATISTICS``; in ns."""
+    """Where the features in ns stand, by name, in each of ``STATISTICS``; in ns. ``ranks`` are those of the operators
+    that they are of: stages call other operators, so that levels of others tell of no drift. None: any.
+    """
 
     mean: Mapping[str, float]
     p75: Mapping[str, float]
     p99: Mapping[str, float]
+    ranks: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, samples: Samples) -> Levels:
@@ -57,7 +60,8 @@ class Levels:
             "iteration": iteration,
             "iteration_mean": iteration,
         }
-        return cls._of_columns(np.column_stack([columns[name] for name in IN_NS]))
+        of_columns = cls._of_columns(np.column_stack([columns[name] for name in IN_NS]))
+        return replace(of_columns, ranks=tuple(np.unique(usual.rank).tolist()))
 
     @classmethod
     def _of_columns(cls, known: npt.NDArray[np.float64]) -> Levels:

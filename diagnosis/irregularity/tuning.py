@@ -37,10 +37,13 @@ def is_tunable(detector: OperatorDetector) -> bool:
 def tuned_to(detector: OperatorDetector, usual: WindowStatistics, usual_iteration_ns: float) -> OperatorDetector:
     """The detector, tuned to what operators and iterations usually last now; one that is not tunable as it is.
 
-    ``usual`` is of the ranks that the forest's levels are of: the pivots. Where it is empty nothing is tuned.
+    ``usual`` is of the pivots. Where it is empty, or the forest's levels are of other ranks (another number of pivots,
+    or one that told nothing of the iteration), nothing is tuned.
     """
     if not is_tunable(detector) or not len(usual) or not np.isfinite(usual_iteration_ns):
         return detector
     assert isinstance(detector, ForestDetector)
+    assert detector.levels is not None
     assert detector.tuned_by is not None
-    return detector.tuned(Levels.of_usual(usual, usual_iteration_ns), detector.tuned_by)
+    now = Levels.of_usual(usual, usual_iteration_ns)
+    return detector.tuned(now, detector.tuned_by) if detector.levels.ranks in ((), now.ranks) else detector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -66,9 +66,11 @@ def named_by(
     usual_from: UsualFrom,
     tuning: Literal["mean", "p75", "p99", "none"] = "mean",
     missing: tuple[int, ...] = (),
+    unheard: int | None = None,
 ) -> set[tuple[str, str, tuple[int, ...]]]:
     run = small_jobs.run(small_jobs.gpu_slow(SLOW))
-    irregularity = replace(small_jobs.irregularity(run, 15), expected_ns=usual_ns())
+    starts = [pivot for pivot in pivots(run.job) if pivot != unheard]
+    irregularity = replace(small_jobs.irregularity(run, 15, starts), expected_ns=usual_ns())
     settings = LocateSettings(search="algorithm_1", usual_from=usual_from, tuning=tuning)
     return small_jobs.named(answered(locate(run.job, irregularity, settings, forest), run.table, missing)[0])
 
@@ -89,14 +91,19 @@ def test_what_some_of_the_pivots_last_is_no_drift_of_the_job() -> None:
     told = named_by(forest, "statistics", missing=(silent,))
     assert told == named_by(forest, "statistics", "none", missing=(silent,))
     assert told != named_by(forest, "statistics")
+    unheard = named_by(forest, "statistics", unheard=silent)  # it told nothing of the iteration
+    assert unheard == named_by(forest, "statistics", "none", unheard=silent)
+    assert forest.levels is not None
+    of_any = replace(forest, levels=replace(forest.levels, ranks=()))
+    assert unheard != named_by(of_any, "statistics", unheard=silent)
 
 
 @pytest.mark.parametrize("statistic", ["mean", "p75", "p99"])
 def test_it_is_tuned_by_the_statistic_that_is_set(statistic: Literal["mean", "p75", "p99"]) -> None:
     forest = learned(AS_PUBLISHED)
     assert forest.levels is not None
-    then = {name: 50 * value for name, value in getattr(forest.levels, statistic).items()}
-    before = forest.tuned(replace(forest.levels, **{statistic: then}), statistic)
+    then: dict[str, Any] = {statistic: {name: 50 * ns for name, ns in getattr(forest.levels, statistic).items()}}
+    before = forest.tuned(replace(forest.levels, **then), statistic)
     assert named_by(before, "statistics", statistic) == named_by(forest, "statistics", "none")
 
 
