@@ -63,7 +63,8 @@ class MonitorSettings:
     baseline."""
     reach: int = 100
     """Number of iterations that agents' logs are sure to reach back: a step found as long as that after the oldest
-    iteration that it would be compared with is compared with the iterations of its run below it instead."""
+    iteration that it would be compared with is compared with the iterations of its run below it instead; one of a run
+    that is no degradation with the latest regular ones."""
     pause_share: float = 0.5
     """Part of the expected duration by which a pause of all pivots after an iteration must exceed the usual one to be
     that of a checkpoint or an evaluation, which nobody is to blame for: what exceeds it is not judged then, unless the
@@ -301,8 +302,10 @@ class IterationMonitor:
             regular_since=0,
             degraded=run.degraded or in_a_row >= self.settings.degradation_after,
         )
-        if run.period is not None and not extended.degraded:  # between its peaks the job is as usual, and ranks drift
-            return replace(extended, baseline=self._plain_baseline(expected_ns + int(share * excess_ns)))
+        far_back = extended.last - min(extended.baseline, default=extended.last) >= self.settings.reach
+        if (run.period is not None or far_back) and not extended.degraded:
+            # Between its peaks the job is as usual, and ranks drift; agents may have overwritten what was before it.
+            extended = replace(extended, baseline=self._plain_baseline(expected_ns + int(share * excess_ns)))
         return replace(extended, below_step=extended.level.latest) if self._is_late(extended) else extended
 
     def _is_late(self, run: Run) -> bool:

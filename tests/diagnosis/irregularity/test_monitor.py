@@ -134,6 +134,18 @@ def test_a_spike_is_over_after_such_dips_but_they_are_not_learned() -> None:
     assert [j.run.excess_ns for j in judgements if j.run] == [12] * 3
 
 
+def test_a_run_with_regular_iterations_between_is_compared_with_the_latest_of_these() -> None:
+    """Agents are sure to keep 100 iterations alone."""
+    draws = np.random.default_rng(1)
+    apart = [100 + (int(draws.integers(50, 100)) if i % 2 else 0) for i in range(300)]  # no fluctuation of one height
+    judgements = [j for j in judged([*[100] * 30, *apart], MonitorSettings()) if j.irregular and j.run]
+    assert judgements[-1].run is not None
+    assert judgements[-1].run.first == 31
+    for judgement in judgements:
+        assert judgement.run is not None
+        assert judgement.iteration - min(judgement.run.compared_with) <= 100
+
+
 def test_a_drift_is_followed() -> None:
     """Slower by a percent each iteration, which a fixed baseline would call irregular after 40."""
     durations = [int(1e6 * 1.01**i) for i in range(200)]
