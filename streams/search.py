@@ -28,7 +28,6 @@ from streams.finding_rows import METHOD, located
 from streams.findings import cleared
 from streams.identity import identity
 from streams.log_fetch import ANSWERS, Fetch
-from streams.run_suspects import RunSuspects
 
 if TYPE_CHECKING:  # in process nobody asks for metrics
     from streams.search_metrics import SearchMetrics
@@ -36,7 +35,8 @@ if TYPE_CHECKING:  # in process nobody asks for metrics
 log = logging.getLogger(__name__)
 
 _EVERY = 16
-"""Of a run that lasts, every so many iterations are searched, so that whoever takes over from a culprit is found."""
+"""Of a run that lasts, every so many iterations two are searched: a culprit that takes over from another is found
+twice, as an incident needs."""
 
 _NOTHING = Location(culprits=(), waits=(), visited=(), coverage=0.0, clock_error_ns=0, last_record_ns=0)
 """What a failed search found: nobody, and nothing is known."""
@@ -54,23 +54,20 @@ class SearchSettings:
     agents' logs that reach back to its baseline for longer."""
     locate: LocateSettings = field(default_factory=LocateSettings)
 
-    def due(self, row: Mapping[str, Any], *, again: bool = False) -> bool:
-        """Whether a row of analysis.iterations is searched, by its place in its run and on the run's latest step, or
-        because it was asked for ``again``."""
-        ordinals = [n for n in (row["pattern_ordinal"] or 0, row["step_ordinal"] or 0) if n <= self.last_ordinal]
-        return bool(row["irregular"]) and any(_is_due(n) or (again and n > 0) for n in ordinals)
+    def due(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row of analysis.iterations is searched, by its place in its run and on the run's latest step."""
+        ordinals = (row["pattern_ordinal"] or 0, row["step_ordinal"] or 0)
+        return bool(row["irregular"]) and any(_is_due(n) and n <= self.last_ordinal for n in ordinals)
 
 
 @dataclass(frozen=True, slots=True)
 class _SearchTask:
-    """A search that an iterations record asks for. ``columns`` are its findings' that are the iteration's own;
-    ``is_extra``: the one before it named somebody new."""
+    """A search that an iterations record asks for. ``columns`` are its findings' that are the iteration's own."""
 
     offset: int
     watermark_ns: int
     irregularity: Irregularity
     columns: Mapping[str, Any]
-    is_extra: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +101,8 @@ class _JobSearches:
 
 
 class Search:
-    """Searches irregular iterations; of an open run of them the 1st, 2nd, 4th, 8th, and every 16th, and the one after a
-    search of these that named somebody new (``RunSuspects``; a restart forgets that).
+    """Searches irregular iterations; of an open run of them the 1st, 2nd, 4th, 8th, and every 16th with the
+    one after it.
 
     Iterations that are longer still than the others of their run are counted by themselves: something has come on top.
     """
@@ -127,7 +124,6 @@ class Search:
         self._detector = detector
         self._metrics = metrics
         self._searches: dict[str, _JobSearches] = {}
-        self._suspects: dict[str, RunSuspects] = {}
         self._next = 0
 
     def process(self, message: Message) -> Iterable[Message]:
@@ -182,11 +178,7 @@ class Search:
             "found_ns": message.timestamp_ns,
         }
         durations = [r["duration_ns"] for r in rows if r["duration_ns"] is not None]
-        suspects = self._suspects.get(message.job)
-        again = suspects is not None and suspects.has_new and suspects.run == row["pattern_from"]
-        if durations and self._settings.due(row, again=again):
-            if suspects is not None:
-                suspects.has_new = False
+        if durations and self._settings.due(row):
             duration = median_low(durations) - (row["pause_ns"] or 0)
             irregularity = Irregularity(
                 iteration=row["iteration"],
@@ -198,8 +190,7 @@ class Search:
                 pause_ns=row["pause_before_ns"] or 0,
             )
             columns_here = {**columns, "iteration_ns": duration}
-            is_extra = not self._settings.due(row)
-            yield _SearchTask(message.offset, message.watermark_ns, irregularity, columns_here, is_extra)
+            yield _SearchTask(message.offset, message.watermark_ns, irregularity, columns_here)
         over = list(_over(message.job, row, columns))
         if over:
             yield _ClearingTask(message.offset, message.watermark_ns, over)
@@ -221,7 +212,6 @@ class Search:
         while searches.running is None and searches.line:
             task = searches.line.popleft()
             if isinstance(task, _ClearingTask):
-                self._suspects.pop(searches.job.job, None)
                 yield _findings(searches.job, task.rows, task.watermark_ns)
                 continue
             search = locate(searches.job, task.irregularity, self._settings.locate, self._detector)
@@ -253,9 +243,6 @@ class Search:
         self, searches: _JobSearches, running: _Running, location: Location, now_ns: int, *, failed: bool
     ) -> Message:
         searches.running = None
-        suspects = self._suspects.setdefault(searches.job.job, RunSuspects())
-        suspects.found(running.task.columns["first_iteration"], location.culprits)
-        suspects.has_new &= not running.task.is_extra
         try:
             told = _found(searches.job, running, location)
         except (MessageTooLarge, *FAILURES):
@@ -283,8 +270,8 @@ def _findings(job: Job, rows: list[dict[str, Any]], watermark_ns: int) -> Messag
 
 
 def _is_due(ordinal: int) -> bool:
-    """Whether it is 1, 2, 4, 8 or a multiple of ``_EVERY``."""
-    return is_doubled(ordinal) or (ordinal > 0 and ordinal % _EVERY == 0)
+    """Whether it is 1, 2, 4, 8, a multiple of ``_EVERY``, or the one after such a multiple."""
+    return is_doubled(ordinal) or (ordinal >= _EVERY and ordinal % _EVERY <= 1)
 
 
 def _over(job: str, row: Mapping[str, Any], columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 from random import Random
 from typing import Any, Literal
 
@@ -382,7 +381,20 @@ def test_the_offset_of_the_slowest_job_is_held() -> None:
 
 @pytest.mark.parametrize(
     ("ordinal", "is_searched"),
-    [(1, True), (2, True), (3, False), (4, True), (6, False), (24, False), (48, True), (64, True), (128, False)],
+    [
+        (1, True),
+        (2, True),
+        (3, False),
+        (4, True),
+        (6, False),
+        (17, True),
+        (24, False),
+        (48, True),
+        (49, True),
+        (50, False),
+        (64, True),
+        (128, False),
+    ],
 )
 def test_of_a_run_the_first_second_fourth_and_so_on_are_searched(ordinal: int, is_searched: bool) -> None:
     search = step()
@@ -398,30 +410,6 @@ def test_what_comes_on_top_of_a_run_is_searched_anew(ordinal: int, step: int, is
     searching = Search({A.name: A.job})
     record = replace(A.irregular(ordinal, step_ordinal=step), offset=0)
     assert bool(list(searching.process(record))) == is_searched
-
-
-def test_the_iteration_after_one_that_names_somebody_new_is_searched_too() -> None:
-    bus, other, offset = Bus(step(A), A), SearchedJob("a", slow=1), count()
-
-    def found(ordinal: int, of: SearchedJob = A, **columns: Any) -> list[list[int]]:
-        bus.agents, before = of.agents, len(bus.findings)
-        bus.carry([replace(A.irregular(ordinal, **columns), offset=next(offset))])
-        return [ranks for _, ranks in culprits(bus.findings[before:])]
-
-    assert [found(1), found(2), found(3)] == [[[3]], [[3]], []]
-    assert [found(8, other), found(9, other), found(10, other)] == [[[1]], [[1]], []]
-    assert [found(16), found(17)] == [[[3]], []]  # it was named before
-    assert found(2, other, pattern_from=11, pattern_state="closed") == [[1]]
-    assert [found(4), found(5)] == [[[3]], []]  # what was named in another run is over
-
-
-def test_an_iteration_that_is_searched_anyway_is_no_extra_one() -> None:
-    bus = Bus(step(A), A)
-    bus.carry(offsets([A.irregular(1)]))
-    for ordinal, slow, searches in ((4, 1, 1), (8, 2, 1), (9, 0, 1), (10, 0, 0)):
-        bus.agents, before = SearchedJob("a", slow=slow).agents, len(bus.findings)
-        bus.carry([replace(A.irregular(ordinal), offset=ordinal)])
-        assert len(bus.findings) - before == searches
 
 
 RUN = {"pattern": "persistent_degradation", "pattern_from": 3, "pattern_to": 8, "excess_ns": 77}
