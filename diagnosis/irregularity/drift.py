@@ -26,7 +26,7 @@ STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 @dataclass(frozen=True, slots=True)
 class Levels:
     """Where the features in ns stand, by name, in each of ``STATISTICS``; in ns. ``ranks`` are those of the operators
-    that they are of: stages call other operators, so that levels of others tell of no drift. None: any.
+    that they are of: stages call other operators, so that levels of others tell of no drift. Empty: any.
     """
 
     mean: Mapping[str, float]

@@ -10,7 +10,7 @@ from producers.importers.job_of_rows import JOB_FILE
 
 def unlisted(job: Job) -> Iterator[str]:
     """What a job's description says of its fabric that tells nothing, a line a field."""
-    row = job.row or {}
+    row = job.row
     links, paths, routes = (row.get(field) or () for field in ("links", "paths", "routes"))
     if not links:
         yield from (

@@ -77,7 +77,7 @@ class Megatrace:
             blocks.append(block)
         partial = sum(block.ends_within + len(block.torn) for block in blocks)
         if torn := [fault for block in blocks for fault in block.torn]:
-            cut.append(f"{torn[0]}{f' (and {len(torn) - 1} such lines more)' if len(torn) > 1 else ''}: passed over")
+            cut.append(f"{torn[0]}{f' (and {len(torn) - 1} more)' if len(torn) > 1 else ''}: passed over")
         tables = [RAW.empty_table(), *(block.table for block in blocks)]
         lines = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         lines = _in_ns(lines, frozenset().union(*(block.digits for block in blocks)))

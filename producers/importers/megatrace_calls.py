@@ -109,7 +109,7 @@ def _counted_by_stream(place: Ints, own: Ints, counts: Ints, call_ns: Ints) -> N
     step = np.diff(counts[order])
     turns = (np.diff(place[order]) == 0) & (np.diff(own[order]) != 0)
     at, most = place[order[1:]], int(place.max(initial=0)) + 1
-    goes_on = np.bincount(at[turns & (step >= 0) & (step <= 1)], minlength=most)
+    goes_on = np.bincount(at[turns & (step == 1)], minlength=most)
     by_stream = goes_on > _STEADY * np.bincount(at[turns], minlength=most)
     return by_stream[place] & (counts >= 0)
 

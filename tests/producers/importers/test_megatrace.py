@@ -100,7 +100,7 @@ def test_a_torn_line_among_thousands_is_lost_and_said(tmp_path: Path) -> None:
     assert [len(read(path)), lost(path)] == [3998, 2]
     [said] = about(Megatrace().read([path], Limits()).schema).gone
     assert said.startswith(f"{path}:101: no time as [1755590104.253968145] in ")
-    assert said.endswith(" (and 1 such lines more): passed over")
+    assert said.endswith(" (and 1 more): passed over")
     many = written(tmp_path, *(text[9:] if i % 500 == 9 else text for i, text in enumerate(lines)), name="many.log")
     assert refusal(many).startswith(f"{many}:10: no time as")
 
@@ -203,6 +203,11 @@ def test_numbers_that_count_on_a_stream_of_several_communicators_are_none_of_the
     assert [row["group_call"] for row in rows] == [1, 2, 3, 4, 5, 6, 7]
     holed = written(tmp_path, *lines[:3], *lines[5:], name="holed.log")
     assert lost(holed) == 2
+
+
+def test_communicators_of_a_stream_that_take_turns_count_each_by_itself(tmp_path: Path) -> None:
+    lines = [line(i, stream="(nil)", op_count=i // 2, group=("11", "22")[i % 2]) for i in range(8)]
+    assert [row["seq"] for row in read(written(tmp_path, *lines))] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_a_number_that_stays_0_means_nothing(tmp_path: Path) -> None:
