@@ -40,9 +40,6 @@ FIRST_FAULTY = MONITOR.warm_up + MONITOR.window
 APART = 5
 """Iterations from one fault to the next: their windows differ, as they do over hours."""
 
-IRREGULAR_SHARE = 0.04
-"""Of iterations, where levels are taken: in the published trace 39 of 1,000 were irregular."""
-
 
 @dataclass(frozen=True, slots=True)
 class Period:
@@ -97,8 +94,7 @@ def labelled(period: Period) -> Labels:
         _irregular(LazyLog(run_with(period, fault)), before, some)
         for fault, some in zip(period.faults, ranks, strict=True)
     ]
-    samples = [part.samples for parts in of_faults for part in parts]
-    return Labels(of_faults, before.levels(samples, draws))
+    return Labels(of_faults, before.levels(period.faults[-1].iterations[0]))
 
 
 def run_with(period: Period, fault: Fault) -> LazyRun:
@@ -121,7 +117,6 @@ class _Before:
         iterations = range(healthy.run.scenario.iterations - 1)
         self._lengths = np.array([_length_ns(healthy, iteration) for iteration in iterations])
         self._usual: dict[tuple[int, int], WindowStatistics] = {}
-        self._regular: list[Samples] = []
 
     def look_at(self, rank: int, firsts: Sequence[int]) -> None:
         """Work out what a rank's operators usually last before each of some iterations."""
@@ -129,11 +124,7 @@ class _Before:
         took = _durations(operators)
         for first in firsts:
             past = (operators.iteration >= first - MONITOR.window) & (operators.iteration < first)
-            usual = WindowStatistics.of_operators(operators.take(past), took[past])
-            self._usual[rank, first] = usual
-            length = Length(float(self._lengths[first - 1]), self.usual_ns(first))
-            latest = operators.take(operators.iteration == first - 1)
-            self._regular.append(_beside(latest, usual, length, self._log.run.job))
+            self._usual[rank, first] = WindowStatistics.of_operators(operators.take(past), took[past])
 
     def usual(self, rank: int, first: int) -> WindowStatistics:
         """What operators of a rank that was looked at usually last before an iteration."""
@@ -143,15 +134,10 @@ class _Before:
         """How long iterations usually take before one."""
         return float(np.nanmean(self._lengths[first - MONITOR.window : first]))
 
-    def levels(self, irregular: Sequence[Samples], draws: np.random.Generator) -> Levels:
-        """Of operators as they come: those of regular iterations, and irregular ones as often as there usually are."""
-        regular = Samples.joined(self._regular)
-        count = int(len(regular) * IRREGULAR_SHARE / (1 - IRREGULAR_SHARE))
-        both = [regular]
-        if irregular:
-            others = Samples.joined(irregular)
-            both.append(others.take(draws.choice(len(others), min(count, len(others)), replace=False)))
-        return Levels.of(Samples.joined(both))
+    def levels(self, first: int) -> Levels:
+        """Of what the pivots' operators usually last before an iteration, by which a search tunes."""
+        of_pivots = [self._usual[pivot, first] for pivot in pivots(self._log.run.job)]
+        return Levels.of_usual(WindowStatistics.joined(of_pivots), self.usual_ns(first))
 
 
 def _irregular(log: LazyLog, before: _Before, ranks: Sequence[int]) -> list[Labelled]:
