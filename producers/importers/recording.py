@@ -106,7 +106,7 @@ def load(
         duplicates=said.duplicates + tidied.duplicates,
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
-        gone=(*said.gone, *([] if host_ends is None else [host_ends]), *unrecorded, *_left(recognised)),
+        gone=(*said.gone, *filter(None, (host_ends, tidied.numbered_on)), *unrecorded, *_left(recognised)),
     )
 
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from diagnosis.arrays import Ints
 from diagnosis.columns import codes, integers
+from producers.importers.restarts import numbered_on
 from producers.numbering import Numbering, numbering
 
 _DAY_NS = 86_400 * 10**9
@@ -21,13 +22,15 @@ _NO_ITERATION = np.iinfo(np.int64).max
 @dataclass(frozen=True, slots=True)
 class Tidied:
     """Rows sorted by rank and call order; ``duplicates`` were dropped, ``lost_lines`` are holes in the sequence
-    numbers, but for those of iterations that were not recorded. ``numbering`` is that of iterations.
+    numbers, but for those of iterations that were not recorded. ``numbering`` is that of iterations, of which
+    ``numbered_on`` says where their numbers start again (``restarts``); None: nowhere.
     """
 
     table: pa.Table
     duplicates: int
     lost_lines: int
     numbering: Numbering
+    numbered_on: str | None
 
 
 def tidy(table: pa.Table) -> Tidied:
@@ -44,6 +47,7 @@ def tidy(table: pa.Table) -> Tidied:
     seq = integers(table, "seq")
     order = np.argsort(pair, kind="stable")
     _refuse_later_run(table, pair, order)
+    table, restarted = numbered_on(table)
     iteration = integers(table, "iteration")
     numbered = numbering(pair, seq, iteration)
     order = order[seq[order] >= 0]
@@ -63,7 +67,7 @@ def tidy(table: pa.Table) -> Tidied:
     hole = same_pair & (step > 1)
     if numbered.sampled:
         hole &= np.diff(iteration[order]) == 0
-    return Tidied(table.combine_chunks(), duplicates, int((step[hole] - 1).sum()), numbered)
+    return Tidied(table.combine_chunks(), duplicates, int((step[hole] - 1).sum()), numbered, restarted)
 
 
 def _pairs(table: pa.Table) -> Ints:

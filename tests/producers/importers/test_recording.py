@@ -128,6 +128,16 @@ def test_a_job_that_was_resumed_from_a_checkpoint_is_one_run(tmp_path: Path) -> 
     assert table.num_rows == len(ROWS) + len(later(0, first=2))
 
 
+def test_iterations_that_start_again_are_numbered_on(tmp_path: Path) -> None:
+    whole = Training(iterations=8).table().to_pylist()
+    again = [{**row, "iteration": row["iteration"] % 4} for row in whole]
+    recording = load([written(tmp_path / "run", again)])
+    assert recording.table.equals(load([written(tmp_path / "whole", whole)]).table)
+    assert recording.gone == (
+        "iterations are numbered from 0 again after 3: those that follow are numbered on, from 4",
+    )
+
+
 TIMES = ("call_ns", "start_ns", "end_ns")
 
 
