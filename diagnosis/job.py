@@ -204,18 +204,19 @@ class Job:
     def carriers(self, members: Sequence[int], suspects: Sequence[int] | None = None) -> tuple[Device, ...]:
         """What carries the traffic between members, or (``suspects``) only what does so on the side of some of them.
 
-        Within a host its NVLinks; between hosts NICs and, where a fabric is described, cables and switches, and the
-        NVLinks of hosts with several members if nobody is suspected.
+        Within a host its NVLinks; between hosts NICs, where a fabric is described cables and switches, and the NVLinks
+        of hosts with several members if nobody is suspected.
         """
         suspects = members if suspects is None else suspects
         if self.on_one_host(members):
             return self._nvlinks(members[0])
         nics = tuple(dict.fromkeys(nic for rank in suspects for nic in self.nics(rank)))
+        links = self._local_nvlinks(members) if set(suspects) == set(members) else ()
         if self.topology is None:
-            return nics
+            return (*nics, *links)
         others = (nic.device for rank in members for nic in self.nics(rank))
         wires = self.topology.crossed([nic.device for nic in nics], others)
-        return (*wires, *(self._local_nvlinks(members) if set(suspects) == set(members) else ()))
+        return (*wires, *links)
 
     def _nvlinks(self, rank: int) -> tuple[Device, ...]:
         host = self.place[rank].host

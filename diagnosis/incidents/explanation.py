@@ -29,6 +29,7 @@ _NEXT = {
 
 
 _NVLINKS_NEXT = "Check their errors and states (nvidia-smi nvlink) and the NVSwitches'; else swap the host."
+_NVLINKS_TOO = "Slow NVLinks ({}) look alike: check their errors and states as well (nvidia-smi nvlink)."
 _SWITCH_NEXT = "Check its ports' rates, errors and discards; else move its ranks."
 _CPUS_TOO = "A busy CPU that launches late looks alike: check its load."
 
@@ -51,6 +52,9 @@ def explain(job: Job, incident: Incident) -> str:
         wrong = "hangs" if hangs(incident.cause) else "is slow"
         doubt = f" The evidence cannot tell these apart: as far as it goes they share every operator that {wrong}."
     advice = f" {_NEXT[incident.cause]}" if incident.cause in _NEXT else ""
+    links = [device.device for device in incident.devices if device.kind == "nvlink"]
+    if links and incident.cause == "communication_slow":
+        advice += f" {_NVLINKS_TOO.format(' or '.join(links[:4]))}"
     return f"{where} {what}{_during(incident)} {when}{_cost(incident)}.{doubt}{advice}"
 
 

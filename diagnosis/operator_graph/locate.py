@@ -2,8 +2,8 @@
 
 The chain is Holmes' (4.1, workflow 2 to 4); its search is either Algorithm 1 as published (``algorithm_1``) or
 the walk that follows amounts (``attribution``), which is the default, with what tells the members of a slow
-channel apart (``separation``), a switch from the NICs below it (``switch``) and a host from its GPUs (``host``).
-How much the culprits explain of the iterations' times comes last (``rating``).
+channel apart (``separation``), NVLinks from NICs (``nvlinks``), a switch from the NICs below it (``switch``) and a host
+from its GPUs (``host``). How much the culprits explain of the iterations' times comes last (``rating``).
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from diagnosis.operator_graph.host import HostSettings, slow_hosts
 from diagnosis.operator_graph.leaf import Wait, largest_waits
 from diagnosis.operator_graph.logs import MOST_ROWS, Logs
 from diagnosis.operator_graph.needs import Answer, Needs
+from diagnosis.operator_graph.nvlinks import slow_links
 from diagnosis.operator_graph.rating import Suspect, rated
-from diagnosis.operator_graph.separation import SeparationSettings, separate
+from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
 from diagnosis.operator_graph.switch import SwitchSettings, slow_switches
 
 
@@ -184,6 +185,9 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     separation_of = dict(zip(channels, separations, strict=True))
     between_hosts = [(leaf, of) for leaf, of in separation_of.items() if not logs.job.on_one_host(leaf.members)]
     switches_of = yield from slow_switches(logs, between_hosts, baseline, settings.switch, settings.separation)
+    untold = [(leaf, of) for leaf, of in between_hosts if leaf not in switches_of]
+    for leaf, mates in (yield from slow_links(logs, untold, baseline, settings.separation)).items():
+        separation_of[leaf] = Separation(mates, ())
     local = [leaf for leaf in leaves if leaf.communicator is None or logs.job.on_one_host(leaf.members)]
     blamed = yield from slow_hosts(logs, local, baseline, settings.host)
     whose_fault = dict(zip(local, blamed, strict=True))

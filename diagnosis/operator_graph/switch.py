@@ -18,6 +18,7 @@ from diagnosis.job import Job
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
+from diagnosis.operator_graph.nvlinks import at_home
 from diagnosis.operator_graph.separation import (
     Separation,
     SeparationSettings,
@@ -190,7 +191,7 @@ def _channel(job: Job, leaf: Leaf, apart: Separation, settings: SwitchSettings) 
     for rank in leaf.members:
         of_host.setdefault(job.clock(rank), []).append(rank)
     first = {own[0] for own in of_host.values() if len(own) > 1}
-    members = {rank: (*_abroad(job, rank), *(_at_home(job, rank) if rank in first else ())) for rank in leaf.members}
+    members = {rank: (*_abroad(job, rank), *(at_home(job, rank) if rank in first else ())) for rank in leaf.members}
     return _Channel(leaf, suspects, bool(apart.ranks), tor, members, mates)
 
 
@@ -211,12 +212,6 @@ def _mates(job: Job, tor: Device, leaf: Leaf, suspects: Sequence[int], settings:
 def _abroad(job: Job, rank: int) -> Names:
     """Communicators of a rank that cross NICs."""
     return tuple(name for name in job.communicators_of.get(rank, ()) if name not in job.within_hosts)
-
-
-def _at_home(job: Job, rank: int) -> Names:
-    """The smallest communicator of a rank that stays on its host."""
-    names = [name for name in job.communicators_of.get(rank, ()) if name in job.within_hosts]
-    return (min(names, key=lambda name: (len(job.members[name]), name)),) if names else ()
 
 
 def _is_fine_below(

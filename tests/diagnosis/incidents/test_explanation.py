@@ -39,6 +39,17 @@ def test_candidates_are_alternatives() -> None:
     assert text.endswith("Check the NIC's rate, errors, cable and PCIe link, and its switch port; else swap it.")
 
 
+def test_nvlinks_among_the_candidates_are_checked_too() -> None:
+    links = (Device("nvlink:h1", "nvlink", 0), Device("nvlink:h4", "nvlink", 0))
+    nics = incident(2, 9, cause="communication_slow")
+    text = explain(JOB, replace(nics, devices=(*nics.devices, *links)))
+    assert text.startswith("Rank 2 on h1 or rank 9 (nic:h2/0, nic:h9/0, nvlink:h1, nvlink:h4) transfers slowly")
+    assert text.endswith(
+        "else swap it. Slow NVLinks (nvlink:h1 or nvlink:h4) look alike: check their errors and states as well"
+        " (nvidia-smi nvlink)."
+    )
+
+
 def test_slow_nvlinks_are_those_of_a_host() -> None:
     nvlinks = replace(incident(2, 3, cause="communication_slow"), devices=(Device("nvlink:h1", "nvlink", 0),))
     text = explain(JOB, nvlinks)
