@@ -26,11 +26,13 @@ from diagnosis.operator_graph.witnesses import Witnesses
 class Walk:
     """What a walk found: the leaves, who waited for whom, the ranks it stood on, and how far their clocks may be off.
 
+    ``shared`` are channels that are slow as most others are.
     ``bounded``: it stopped at ``most_ranks`` or ``most_channels`` with waits left to follow, so that culprits may be
     missing.
     """
 
     leaves: list[Leaf] = field(default_factory=list)
+    shared: list[Leaf] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     visited: list[int] = field(default_factory=list)
     clock_error_ns: int = 0
@@ -80,7 +82,8 @@ def walk(
         wave = []
         for stand in stands:
             rows = ledger.rows(stand)
-            found.leaves.extend(ledger.leaves(stand, rows))
+            for leaf in ledger.leaves(stand, rows):
+                (found.shared if leaf.shared else found.leaves).append(leaf)
             for wait, until in ledger.waits(stand, rows):
                 found.waits.append(wait)
                 wave.append(Stand(wait.awaited_rank, until, wait.ns, (*stand.path, stand.rank)))

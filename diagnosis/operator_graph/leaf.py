@@ -41,7 +41,8 @@ class Leaf:
     """Where a walk ended: ``rank`` lost ``excess_ns`` itself, computing or (``communicator``) transferring.
 
     ``members`` share the transfers: the communicator's ranks, or the two ends of a point-to-point channel.
-    ``iteration`` is where most of it was lost: the one that is explained, or the one before.
+    ``iteration`` is where most of it was lost: the one that is explained, or the one before. ``shared``: most others
+    lost as much, so that it is nobody's fault, unless it is that of what they share.
     """
 
     rank: int
@@ -51,6 +52,7 @@ class Leaf:
     iteration: int
     operator: OperatorRef
     path: tuple[int, ...]
+    shared: bool = False
 
 
 def largest_waits(waits: Iterable[Wait]) -> tuple[Wait, ...]:

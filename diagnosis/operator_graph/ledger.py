@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -136,7 +136,10 @@ class Ledger:
         return {*self._view.job.members.get(operators.communicators[operators.communicator[rows[0]]], ())}
 
     def leaves(self, stand: Stand, rows: Ints) -> Iterator[Leaf]:
-        """Where the rank itself lost a material share: computing, or in a communicator's transfers."""
+        """Where the rank itself lost a material share: computing, or in a communicator's transfers.
+
+        Of a channel across hosts that lost it as most others did the leaf is ``shared``.
+        """
         delays, times = self._delays, weights(self._delays, rows)
         common = self._share_of_iteration("compute", stand, rows) * self._witnesses.computed(stand.rank)
         if self._materiality.is_material("compute", rows, common):
@@ -158,8 +161,9 @@ class Ledger:
                 if late is not None:
                     yield self._late_leaf(stand, chosen, late, common)
                     continue
-                name = delays.operators.communicators[delays.operators.communicator[chosen[0]]]
-                yield self._leaf(stand, delays.transfer, chosen, name, members, common, counts)
+                yield self._channel_leaf(stand, chosen, members, common, counts)
+            elif not within and self._materiality.is_material("transfer", chosen, times=counts):
+                yield replace(self._channel_leaf(stand, chosen, members, 0.0, counts), shared=True)
 
     def _share_of_iteration(self, kind: Literal["compute", "transfer"], stand: Stand, rows: Ints) -> float:
         """The part of what a rank usually computes or transfers in the iteration that its rows take: of what all lose
@@ -256,6 +260,12 @@ class Ledger:
         low, high = np.searchsorted(delays.operators.rank, [awaited, awaited + 1])
         same = low + np.flatnonzero(delays.meeting[low:high] == delays.meeting[row])
         return int(delays.operators.call_ns[same].max())
+
+    def _channel_leaf(self, stand: Stand, rows: Ints, members: tuple[int, ...], common: float, times: float) -> Leaf:
+        """The delay of a channel's transfers."""
+        operators = self._delays.operators
+        name = operators.communicators[operators.communicator[rows[0]]]
+        return self._leaf(stand, self._delays.transfer, rows, name, members, common, times)
 
     def _leaf(
         self,

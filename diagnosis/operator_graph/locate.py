@@ -35,7 +35,7 @@ from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.nvlinks import slow_links
 from diagnosis.operator_graph.rating import Suspect, rated
 from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
-from diagnosis.operator_graph.switch import SwitchSettings, slow_switches
+from diagnosis.operator_graph.switch import SwitchSettings, slow_spines, slow_switches
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +180,12 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     iteration, baseline, excess_ns = irregularity.iteration, irregularity.baseline, irregularity.excess_ns
     found = yield from walk(logs, iteration, baseline, irregularity.pivots, excess_ns, settings.attribution)
     leaves = largest_by_place(found.leaves)
+    if not leaves:
+        shared = largest_by_place(found.shared)
+        spines = yield from slow_spines(logs, shared, baseline, settings.switch, settings.separation)
+        return _counting(
+            [switch_culprit(logs.job, leaf, excess_ns, of) for leaf, of in spines.items()], settings
+        ), found
     channels = [leaf for leaf in leaves if leaf.communicator is not None]
     separations = yield from separate(logs, channels, baseline, settings.separation)
     separation_of = dict(zip(channels, separations, strict=True))
@@ -197,13 +203,16 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
         else culprit_of(logs.job, leaf, excess_ns, separation_of.get(leaf), whose_fault.get(leaf, "device"))
         for leaf in leaves
     ]
-    counting = decisive(
+    return _counting(culprits, settings), found
+
+
+def _counting(culprits: Sequence[Culprit], settings: LocateSettings) -> list[Culprit]:
+    return decisive(
         culprits,
         mixed_share=settings.mixed_share,
         comparable_share=settings.comparable_share,
         whole_share=settings.whole_share,
     )
-    return counting, found
 
 
 def _as_published(logs: Logs, irregularity: Irregularity, detector: OperatorDetector) -> Steps:

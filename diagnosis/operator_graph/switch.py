@@ -114,6 +114,34 @@ def slow_switches(
     return slow | culprit_spines(job, over_spines, slow_of, settings.comparable_spines)
 
 
+def slow_spines(
+    logs: Logs,
+    shared: Iterable[Leaf],
+    baseline: Sequence[int],
+    settings: SwitchSettings,
+    separation: SeparationSettings,
+) -> Generator[Needs, Answer, dict[Leaf, tuple[Device, ...]]]:
+    """The spines, one of which slows most of a job: of channels that are slow as most others are those over them.
+
+    Rings of many members cross every spine, and are slow all alike; between two ranks few spines carry what they send.
+    Where channels over other spines are slow as well nobody is named: that is a congested fabric.
+    """
+    job = logs.job
+    spines = {spine for leaf in shared for spine in job.spines_between(leaf.members)}
+    leaves = [leaf for leaf in shared if 0 < len(job.spines_between(leaf.members)) < len(spines)]
+    ranks = {rank for leaf in leaves for rank in leaf.members}
+    names = sorted({name for rank in ranks for name in _smallest_abroad(job, rank, settings)})
+    if not names:
+        return {}
+    seen = yield from transfers(logs, ranks, names, leaves[0].iteration, baseline, separation)
+    slow_of = _slow_channels(job, seen, ranks, leaves, settings, separation)
+    common = _with_spines_alone_in_common(job, leaves, slow_of, settings)
+    named = culprit_spines(job, common, slow_of, settings.comparable_spines)
+    culprits = {spine for of_leaf in named.values() for spine in of_leaf}
+    others = [slow for members, slow in slow_of.items() if culprits.isdisjoint(job.spines_between(members))]
+    return named if sum(others) < (1 - settings.slow_share) * len(others) else {}
+
+
 def _with_spines_alone_in_common(
     job: Job, leaves: Sequence[Leaf], slow_of: Mapping[Members, bool], settings: SwitchSettings
 ) -> list[Leaf]:
@@ -200,13 +228,18 @@ def _mates(job: Job, tor: Device, leaf: Leaf, suspects: Sequence[int], settings:
     clocks = {job.clock(rank) for rank in leaf.members}
     telling = {}
     for rank in job.ranks_below[tor.device]:
-        names = [name for name in _abroad(job, rank) if set(job.members[name]).isdisjoint(suspects)]
+        names = _smallest_abroad(job, rank, settings, suspects)
         if names and job.clock(rank) not in clocks:
-            smallest = sorted(names, key=lambda name: (len(job.members[name]), name))
-            telling[rank] = tuple(smallest[: settings.most_communicators])
+            telling[rank] = names
     ranks = list(telling)
     spread = np.unique(np.linspace(0, len(ranks) - 1, settings.most_mates).astype(int)) if ranks else ()
     return {ranks[i]: telling[ranks[i]] for i in spread}
+
+
+def _smallest_abroad(job: Job, rank: int, settings: SwitchSettings, without: Sequence[int] = ()) -> Names:
+    """The smallest communicators of a rank that cross NICs and have no member among some ranks."""
+    names = [name for name in _abroad(job, rank) if set(job.members[name]).isdisjoint(without)]
+    return tuple(sorted(names, key=lambda name: (len(job.members[name]), name))[: settings.most_communicators])
 
 
 def _abroad(job: Job, rank: int) -> Names:

@@ -224,3 +224,21 @@ def test_leaves_say_where_most_was_lost() -> None:
     [leaf] = found.leaves
     assert isinstance(leaf, Leaf)
     assert (leaf.operator.rank, leaf.operator.communicator, leaf.path) == (3, "pp", (3,))
+
+
+def test_what_most_channels_lose_is_shared_and_no_cause() -> None:
+    """Five pairs of hosts: one that is slow is a cause, five that are slow alike are what somebody above them does."""
+    groups = {f"pair{at}": (2 * at, 2 * at + 1) for at in range(5)}
+
+    def of(slow: Sequence[str]) -> Walk:
+        programs: dict[int, list[Step]] = {
+            rank: [Compute(), Collective(f"pair{rank // 2}", extra_ms=60 if f"pair{rank // 2}" in slow else 0)]
+            for rank in range(10)
+        }
+        return walked(Training(programs, groups), pivots=range(10), excess_ms=60)[0]
+
+    alone, together = of(["pair1"]), of([*groups])
+    assert {leaf.members for leaf in alone.leaves} == {(2, 3)}
+    assert not alone.shared
+    assert not together.leaves
+    assert {(leaf.members, leaf.shared) for leaf in together.shared} == {(pair, True) for pair in groups.values()}

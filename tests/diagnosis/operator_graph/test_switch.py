@@ -205,6 +205,49 @@ def above(job: Job, channels: Sequence[tuple[int, ...]]) -> list[set[str]]:
     return [{device.device for device in named.get(leaf, ())} for leaf in leaves]
 
 
+def over_one_spine(job: Job) -> dict[str, list[tuple[int, int]]]:
+    """Pairs of ranks of two stages, no two on a host, by the only spine that they were traced over."""
+    pairs: dict[str, list[tuple[int, int]]] = {}
+    for rank in (*range(0, 8, 2), *range(16, 24, 2)):
+        if len(spines := job.spines_between((rank, rank + 8))) == 1:
+            pairs.setdefault(spines[0].device, []).append((rank, rank + 8))
+    return pairs
+
+
+def slowing_most(job: Job, slow: Collection[str], pairs: dict[str, list[tuple[int, int]]]) -> list[set[str]]:
+    """The spines that pairs are put down to that are slow as most channels are; those over ``slow`` are."""
+    told_of = [
+        (of, Transferred(20.0 if spine in slow else 0.0, 10.0, 1.0)) for spine, each in pairs.items() for of in each
+    ]
+    leaves = [
+        Leaf(of[0], "pipeline", of, 20, 14, OperatorRef(of[0], "pipeline", 0, "send"), of[:1], shared=True)
+        for spine in slow
+        for of in pairs[spine]
+    ]
+    everybody = tuple(job.ranks)
+    leaves.append(Leaf(0, "data", everybody, 20, 14, OperatorRef(0, "data", 0, "reduce_scatter"), (0,), shared=True))
+    settings = LocateSettings(switch=SwitchSettings(least_apart=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(switch, "transfers", Seen(told_of).fetched)
+        asking = switch.slow_spines(Logs(job, (14,)), leaves, [13], settings.switch, settings.separation)
+        named, _ = answered(asking, pa.table({}))
+    return [{device.device for device in devices} for devices in named.values()]
+
+
+def test_a_spine_that_slows_most_of_a_job_is_told_by_those_who_do_not_cross_it() -> None:
+    job = job_with(Kind.SPINE_SLOW, 0, pp=4, hosts_per_pod=1, routes=True).job
+    pairs = over_one_spine(job)
+    assert len(pairs) > 2
+    for spine, own in pairs.items():
+        assert slowing_most(job, [spine], pairs) == [{spine}] * len(own)
+
+
+def test_of_a_congested_fabric_no_spine_is_named() -> None:
+    job = job_with(Kind.SPINE_SLOW, 0, pp=4, hosts_per_pod=1, routes=True).job
+    pairs = over_one_spine(job)
+    assert slowing_most(job, list(pairs), pairs) == []
+
+
 def test_what_is_not_known_of_others_names_no_switch() -> None:
     run = job_with(Kind.TOR_SLOW, RAIL[1])
     alone = located(run, missing=[rank for rank in RAIL if rank not in {0, 2}])
