@@ -4,7 +4,8 @@ A slow switch slows whatever crosses it, so the walk ends at whichever of the NI
 channel between these cannot tell. Other channels can. Where those of other hosts' ranks below the same ToR are slow as
 well, it is the ToR; where those of the suspects are not that stay below their ToRs, it is a spine between these. And
 where several channels are slow that have nothing in common but spines, it is one of these (``spines`` tells which);
-what was traced over one spine counts there too, though nobody waited for it long enough for the walk to end there.
+what was traced over one spine counts there too, though nobody waited for it long enough for the walk to end there. A
+spine that slows most channels of a job is told by those between two ranks that do not cross it.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def slow_spines(
     Where channels over other spines are slow as well nobody is named: that is a congested fabric.
     """
     job = logs.job
-    spines = {spine for leaf in shared for spine in job.spines_between(leaf.members)}
+    spines = frozenset[str]().union(*job.topology.spines.values()) if job.topology else ()
     leaves = [leaf for leaf in shared if 0 < len(job.spines_between(leaf.members)) < len(spines)]
     ranks = {rank for leaf in leaves for rank in leaf.members}
     names = sorted({name for rank in ranks for name in _smallest_abroad(job, rank, settings)})

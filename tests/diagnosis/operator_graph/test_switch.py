@@ -214,8 +214,12 @@ def over_one_spine(job: Job) -> dict[str, list[tuple[int, int]]]:
     return pairs
 
 
-def slowing_most(job: Job, slow: Collection[str], pairs: dict[str, list[tuple[int, int]]]) -> list[set[str]]:
-    """The spines that pairs are put down to that are slow as most channels are; those over ``slow`` are."""
+def slowing_most(
+    job: Job, slow: Collection[str], pairs: dict[str, list[tuple[int, int]]], *, ring: bool = True
+) -> list[set[str]]:
+    """The spines that pairs are put down to that are slow as most channels are; those over ``slow`` are, and (``ring``)
+    a ring of everybody.
+    """
     told_of = [
         (of, Transferred(20.0 if spine in slow else 0.0, 10.0, 1.0)) for spine, each in pairs.items() for of in each
     ]
@@ -225,7 +229,8 @@ def slowing_most(job: Job, slow: Collection[str], pairs: dict[str, list[tuple[in
         for of in pairs[spine]
     ]
     everybody = tuple(job.ranks)
-    leaves.append(Leaf(0, "data", everybody, 20, 14, OperatorRef(0, "data", 0, "reduce_scatter"), (0,), shared=True))
+    around = Leaf(0, "data", everybody, 20, 14, OperatorRef(0, "data", 0, "reduce_scatter"), (0,), shared=True)
+    leaves += [around] * ring
     settings = LocateSettings(switch=SwitchSettings(least_apart=1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(switch, "transfers", Seen(told_of).fetched)
@@ -240,6 +245,7 @@ def test_a_spine_that_slows_most_of_a_job_is_told_by_those_who_do_not_cross_it()
     assert len(pairs) > 2
     for spine, own in pairs.items():
         assert slowing_most(job, [spine], pairs) == [{spine}] * len(own)
+        assert slowing_most(job, [spine], pairs, ring=False) == [{spine}] * len(own)
 
 
 def test_of_a_congested_fabric_no_spine_is_named() -> None:
