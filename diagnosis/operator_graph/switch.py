@@ -117,7 +117,7 @@ def slow_switches(
 
 def slow_spines(
     logs: Logs,
-    shared: Iterable[Leaf],
+    shared: Sequence[Leaf],
     baseline: Sequence[int],
     settings: SwitchSettings,
     separation: SeparationSettings,
@@ -125,6 +125,7 @@ def slow_spines(
     """The spines, one of which slows most of a job: of channels that are slow as most others are those over them.
 
     Rings of many members cross every spine, and are slow all alike; between two ranks few spines carry what they send.
+    Whatever crosses those that are named lost by them.
     Where channels over other spines are slow as well nobody is named: that is a congested fabric.
     """
     job = logs.job
@@ -140,7 +141,12 @@ def slow_spines(
     named = culprit_spines(job, common, slow_of, settings.comparable_spines)
     culprits = {spine for of_leaf in named.values() for spine in of_leaf}
     others = [slow for members, slow in slow_of.items() if culprits.isdisjoint(job.spines_between(members))]
-    return named if sum(others) < (1 - settings.slow_share) * len(others) else {}
+    if not sum(others) < (1 - settings.slow_share) * len(others):
+        return {}
+    found = tuple(sorted(culprits, key=lambda spine: spine.device))
+    return {
+        leaf: named.get(leaf, found) for leaf in shared if not culprits.isdisjoint(job.spines_between(leaf.members))
+    }
 
 
 def _with_spines_alone_in_common(
