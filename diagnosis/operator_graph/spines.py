@@ -28,14 +28,14 @@ def culprit_spines(
     same leaves. Leaves that have nothing in common with these are another spine's.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
-    looked_at = _carried(map(job.spines_between, slow_of))
-    slow = _carried(job.spines_between(members) for members, is_slow in slow_of.items() if is_slow)
+    looked_at = carried(map(job.spines_between, slow_of))
+    slow = carried(job.spines_between(members) for members, is_slow in slow_of.items() if is_slow)
     named: dict[Leaf, tuple[Device, ...]] = {}
     left = [leaf for leaf in leaves if over[leaf]]
     while left:
-        carried = _carried(over[leaf] for leaf in left)
-        most = comparable * max(carried.values())
-        likely = [spine for spine, channels in carried.items() if channels >= most]
+        shared = carried(over[leaf] for leaf in left)
+        most = comparable * max(shared.values())
+        likely = [spine for spine, channels in shared.items() if channels >= most]
         shares = {spine: slow.get(spine, 0.0) / looked_at[spine] for spine in likely if spine in looked_at}
         largest = max(shares.values(), default=1.0)  # of what nobody looked at too: that is no evidence for it
         common = {spine for spine in likely if shares.get(spine, largest) >= comparable * largest}
@@ -55,10 +55,10 @@ def _alike(common: Set[Device], over: Iterable[Sequence[Device]]) -> frozenset[D
     return alike
 
 
-def _carried(channels: Iterable[Sequence[Device]]) -> Mapping[Device, float]:
-    """How many channels each spine carries; of one that several may carry an equal part."""
-    carried: dict[Device, float] = defaultdict(float)
+def carried(channels: Iterable[Sequence[Device]]) -> Mapping[Device, float]:
+    """How many channels each switch carries; of one that several may carry an equal part."""
+    total: dict[Device, float] = defaultdict(float)
     for over in channels:
-        for spine in over:
-            carried[spine] += 1 / len(over)
-    return carried
+        for switch in over:
+            total[switch] += 1 / len(over)
+    return total

@@ -10,7 +10,7 @@ spine that slows most channels of a job is told by those between two ranks that 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +28,7 @@ from diagnosis.operator_graph.separation import (
     mostly_slow,
     transfers,
 )
-from diagnosis.operator_graph.spines import Members, culprit_spines
+from diagnosis.operator_graph.spines import Members, carried, culprit_spines
 from diagnosis.topology import Device
 
 
@@ -51,8 +51,8 @@ class SwitchSettings:
     """Part of all channels looked at below a ToR that must be slow for it to be named; a lower value takes a slow
     spine, which slows some of them, for a ToR. The same part of those traced over a spine, for them to tell of it."""
     least_apart: int = field(default=3, metadata={"least": 1})
-    """Number of slow channels over the same spines, no two of which share a NIC or a ToR, from which on these spines
-    are named."""
+    """Number of slow channels over the same spines, no two of which share a NIC, or a ToR that may be slow as well,
+    from which on these spines are named."""
     fine_share: float = 0.5
     """Spines are named if most channels that stay below the suspects' own ToRs are fine, and all that stay on a host:
     slowed, chance included, by less than this part of what the slow channel is, each in proportion to its usual
@@ -60,6 +60,9 @@ class SwitchSettings:
     comparable_spines: float = field(default=0.75, metadata={"most": 1})
     """Part of the slow channels that the likeliest spine carries, and of the share of its channels that are slow, that
     another spine must have to be named beside it; a lower value names more of them."""
+    least_usual: float = field(default=0.1, metadata={"most": 1})
+    """Part of the usual time of the slow channel that has least to transfer, that another one must usually take for it
+    to count as fine: where little passes, a slow switch does not show."""
     fine_at_most: float = 1.0
     """A fine channel takes longer by less than this times its usual time as well, however slow the slow channel is."""
 
@@ -153,31 +156,51 @@ def _with_spines_alone_in_common(
     job: Job, leaves: Sequence[Leaf], slow_of: Mapping[Members, bool], settings: SwitchSettings
 ) -> list[Leaf]:
     """Slow channels all over the fabric that have a spine in common, where enough of them share nothing else: it is
-    likelier that this one is slow than that several NICs are at once. Beside the leaves count those that were traced
-    over this spine alone, if most of these are slow.
+    likelier that this one is slow than that several NICs are at once. Beside the leaves count slow channels that no
+    other spine can have slowed.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
     leaves = [leaf for leaf in leaves if over[leaf] and all(map(job.tors, leaf.members))]
-    traced: dict[Device, list[Members]] = {}
-    for members in slow_of:
-        if len(spines := job.spines_between(members)) == 1:
-            traced.setdefault(spines[0], []).append(members)
+    cleared = _cleared(job, slow_of, settings)
+    slowed_by: dict[Device, list[Members]] = {}
+    for members in (members for members, slow in slow_of.items() if slow):
+        if len(spines := {*job.spines_between(members)} - cleared) == 1:
+            slowed_by.setdefault(spines.pop(), []).append(members)
     common = set[Device]()
     for spine in {spine for leaf in leaves for spine in over[leaf]}:
-        channels = [leaf.members for leaf in leaves if spine in over[leaf]]
-        slow = [members for members in traced.get(spine, ()) if slow_of[members]]
-        if len(slow) >= settings.slow_share * len(traced.get(spine, ())):
-            channels += slow
-        if _apart(job, channels) >= settings.least_apart:
+        channels = [leaf.members for leaf in leaves if spine in over[leaf]] + slowed_by.get(spine, [])
+        if _apart(job, channels, cleared) >= settings.least_apart:
             common.add(spine)
     return [leaf for leaf in leaves if not common.isdisjoint(over[leaf])]
 
 
-def _apart(job: Job, channels: Iterable[Members]) -> int:
-    """How many channels there are no two of which share a NIC or a ToR."""
+def _cleared(job: Job, slow_of: Mapping[Members, bool], settings: SwitchSettings) -> set[Device]:
+    """The ToRs, and the spines that channels were traced over, too few of whose channels are slow for it to be slow.
+
+    What crosses several ToRs tells of each of them as much less.
+    """
+
+    def crossed(channels: Iterable[Members]) -> Mapping[Device, float]:
+        above = ((_tors(job, members), job.spines_between(members)) for members in channels)
+        return carried(part for tors, spines in above for part in (tors, spines if len(spines) == 1 else ()))
+
+    slow = crossed(members for members, is_slow in slow_of.items() if is_slow)
+    return {
+        device
+        for device, looked_at in crossed(slow_of).items()
+        if slow.get(device, 0.0) < settings.slow_share * looked_at
+    }
+
+
+def _tors(job: Job, members: Members) -> tuple[Device, ...]:
+    return tuple({tor for rank in members for tor in job.tors(rank)})
+
+
+def _apart(job: Job, channels: Iterable[Members], cleared: Set[Device]) -> int:
+    """How many channels there are no two of which share a NIC, or a ToR that may be slow."""
     below, apart = set[Device](), 0
     for members in sorted(channels, key=len):  # of small ones more are apart
-        own = {device for rank in members for device in (*job.nics(rank), *job.tors(rank))}
+        own = {device for rank in members for device in (*job.nics(rank), *job.tors(rank))} - cleared
         if below.isdisjoint(own):
             below |= own
             apart += 1
@@ -193,9 +216,9 @@ def _slow_channels(
     separation: SeparationSettings,
 ) -> dict[Members, bool]:
     """Whether each channel across hosts that was looked at is slow as the leaves are, beyond chance; what is neither
-    that nor certainly fine is left out.
+    that nor certainly fine is left out, and what is fine because hardly anything passes.
     """
-    found: dict[Members, list[bool]] = {}
+    judged: list[tuple[Members, bool, float]] = []
     for iteration in {leaf.iteration for leaf in leaves}:
         slowdowns = [_slowdown(job, seen, leaf) for leaf in leaves if leaf.iteration == iteration]
         if not (known := [by for by in slowdowns if by > 0]):
@@ -204,10 +227,13 @@ def _slow_channels(
         for rank in ranks:
             for members, at in seen.of_rank(job, rank, iteration, lambda members: not job.on_one_host(members)):
                 by_chance, least = separation.sigmas * at.chance, bound * at.usual
-                if at.amount > max(by_chance, least):
-                    found.setdefault(members, []).append(True)
-                elif at.amount + by_chance < least:
-                    found.setdefault(members, []).append(False)
+                if at.amount > max(by_chance, least) or at.amount + by_chance < least:
+                    judged.append((members, at.amount > least, at.usual))
+    telling = settings.least_usual * min((usual for _, slow, usual in judged if slow), default=0.0)
+    found: dict[Members, list[bool]] = {}
+    for members, slow, usual in judged:
+        if slow or usual >= telling:
+            found.setdefault(members, []).append(slow)
     return {members: 2 * sum(slow) > len(slow) for members, slow in found.items()}
 
 

@@ -40,16 +40,16 @@ SPINES = ("spine:0", "spine:1", "spine:2", "spine:3")
 
 @cache
 def job_with(
-    kind: Kind, at: int, *, ends: bool = True, pp: int = 2, hosts_per_pod: int = 4, routes: bool = False
+    kind: Kind, at: int, *, ends: bool = True, pp: int = 2, dp: int = 4, hosts_per_pod: int = 4, routes: bool = False
 ) -> SimulatedRun:
-    """Stages of four replicas on four hosts each, those of a pod, with a slow device from iteration 14 on; ``routes``:
-    it is known which spines its traffic takes."""
+    """Stages of ``dp`` replicas, each on a host of its own, with a slow device from iteration 14 on; a pod holds a
+    stage of four. ``routes``: it is known which spines its traffic takes."""
     return simulate(
         Scenario(
             5,
             tp=2,
             pp=pp,
-            dp=4,
+            dp=dp,
             microbatches=4,
             layers=4,
             hidden=4096,
@@ -109,10 +109,10 @@ def test_a_slow_spine_is_told_by_channels_that_have_nothing_else_in_common(ends:
     assert not any(devices == SPINES for _, devices in told(located(run, settings=many)))
 
 
-@pytest.mark.parametrize("spine", [0, 3])
-@pytest.mark.parametrize(("pp", "hosts_per_pod"), [(2, 4), (4, 1)])
-def test_where_routes_are_known_the_slow_spine_is_named(spine: int, pp: int, hosts_per_pod: int) -> None:
-    location = located(job_with(Kind.SPINE_SLOW, spine, pp=pp, hosts_per_pod=hosts_per_pod, routes=True))
+@pytest.mark.parametrize("spine", [0, 2, 3])
+@pytest.mark.parametrize(("pp", "dp", "hosts_per_pod"), [(2, 4, 4), (4, 4, 1), (2, 16, 4)])
+def test_where_routes_are_known_the_slow_spine_is_named(spine: int, pp: int, dp: int, hosts_per_pod: int) -> None:
+    location = located(job_with(Kind.SPINE_SLOW, spine, pp=pp, dp=dp, hosts_per_pod=hosts_per_pod, routes=True))
     assert [{d.device for d in culprit.devices} for culprit in location.culprits] == [{SPINES[spine]}]
     assert {(culprit.cause, culprit.level) for culprit in location.culprits} == {("communication_slow", "device")}
 
@@ -157,6 +157,18 @@ def test_channels_two_of_which_share_a_tor_prove_no_spine(
     monkeypatch.setattr(switch, "transfers", Seen([]).fetched)
     named = above(job_with(Kind.SPINE_SLOW, 0, hosts_per_pod=hosts_per_pod).job, [(0, 8), (2, 10), (1, 9)])
     assert named == [set(SPINES) if is_spine else set()] * 3
+
+
+@pytest.mark.parametrize(("as_fast_as_ever", "is_spine"), [([(4, 12), (6, 14)], True), ([(4, 12)], False)])
+def test_a_tor_that_is_fine_does_not_count_as_shared(
+    monkeypatch: pytest.MonkeyPatch, as_fast_as_ever: Sequence[tuple[int, int]], is_spine: bool
+) -> None:
+    """Two slow channels are below one ToR, half of whose channels are fine, or a third."""
+    slow = [(0, 8), (2, 10), (1, 9)]
+    told_of = [(of, Transferred(20.0, 10.0, 1.0)) for of in slow]
+    told_of += [(of, Transferred(0.0, 10.0, 1.0)) for of in as_fast_as_ever]
+    monkeypatch.setattr(switch, "transfers", Seen(told_of).fetched)
+    assert above(job_with(Kind.SPINE_SLOW, 0).job, slow) == [set(SPINES) if is_spine else set()] * 3
 
 
 @pytest.mark.parametrize(("dual_homed", "is_spine"), [(False, True), (True, False)])
