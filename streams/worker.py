@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import re
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -88,14 +90,17 @@ def run_worker(
     whatever stopped the processor.
     """
     settings = WorkerSettings() if settings is None else settings
-    topics.check(bus, writes, (catalogue.JOBS, catalogue.STATE, catalogue.DEAD_LETTERS), read_together=reads)
-    _check_session(bus, settings.pace.session_timeout_s)
-    metrics = Metrics(name, registry)
-    progress = Progress(within_s=settings.stuck_after_s)
-    metrics.stuck.set_function(lambda: float(progress.stuck() is not None))
     known_as = command or f"worker {name}"
     ending = _Ending(known_as, settings.stop_within_s)
-    with Follower(bus, catalogue.JOBS.name) as jobs_follower, Follower(bus, catalogue.STATE.name) as states_follower:
+    with ExitStack() as stack:
+        stack.enter_context(ending.on_signals())
+        topics.check(bus, writes, (catalogue.JOBS, catalogue.STATE, catalogue.DEAD_LETTERS), read_together=reads)
+        _check_session(bus, settings.pace.session_timeout_s)
+        metrics = Metrics(name, registry)
+        progress = Progress(within_s=settings.stuck_after_s)
+        metrics.stuck.set_function(lambda: float(progress.stuck() is not None))
+        jobs_follower = stack.enter_context(Follower(bus, catalogue.JOBS.name))
+        states_follower = stack.enter_context(Follower(bus, catalogue.STATE.name))
         jobs = FollowedJobs(jobs_follower)
         jobs.catch_up()
         group = f"{settings.group_prefix}.{name}"
@@ -187,6 +192,17 @@ class _Ending:
             self._within_s,
         )
         _exit(_FAILED)
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Until Faust meets them itself, SIGTERM and SIGINT end the worker as they do once it runs: with code 0."""
+        of_worker = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, lambda *_: self.before_its_start()) for number in of_worker}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def before_its_start(self) -> None:
         """End at once: nothing has been taken yet, and Faust may wait for ever when stopped as it joins its group."""

@@ -221,6 +221,12 @@ def test_a_worker_that_is_stopped_while_it_joins_its_group_ends_at_once(stage: S
     assert worker.ended() == 0
 
 
+@pytest.mark.kafka
+def test_a_worker_that_is_stopped_before_it_joins_its_group_ends_in_order(stage: Stage) -> None:
+    [port] = free_ports(1)
+    assert stage.start(health_port=port, sigterm_at_page=True).ended() == 0
+
+
 def logged_by_faust(message: str) -> logging.LogRecord:
     """As a service's thread logs it: behind where it is in the tree of services."""
     handler = BufferingHandler(capacity=10)

@@ -10,10 +10,13 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from producers.publisher import Publisher
 from schemas.errors import OffbeatError
 from schemas.processor import Processor
+from streams import health
 from streams.bus import Bus
 from streams.control_view import Jobs
 from streams.faust_loop import Pace
@@ -27,7 +30,7 @@ class Plan:
     """What the worker is and what befalls it.
 
     ``die_at_flush`` kills it, once in its lives (``folder`` remembers), when that flush is done: the n-th of those
-    that had something to send.
+    that had something to send. ``sigterm_at_page``: it is told to end as soon as its page is there.
     """
 
     servers: str
@@ -41,6 +44,7 @@ class Plan:
     stop_within_s: float = 20.0
     stuck_after_s: float = 300.0
     health_port: int | None = None
+    sigterm_at_page: bool = False
     partitions: int = 3
 
 
@@ -63,7 +67,15 @@ class MortalPublisher(Publisher):
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+def serve_and_be_told_to_end(*arguments: Any, **options: Any) -> int:
+    port = health.serve(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return port
+
+
 def main(plan: Plan) -> int:
+    if plan.sigterm_at_page:
+        patch("streams.worker.serve", serve_and_be_told_to_end).start()
     topics, folder = Topics.named(plan.prefix, plan.partitions), Path(plan.folder)
     name = f"{plan.prefix}.{plan.processor}"
 
