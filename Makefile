@@ -3,6 +3,8 @@ PYTHON ?= python3
 KAFKA_PORT ?= 9092
 CLICKHOUSE_PORT ?= 9000
 VENV := .venv
+# Whatever the environment says, byte code is kept: each role is a process of its own and would compile all anew.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
@@ -17,8 +19,9 @@ demo: setup ## a simulated 64-GPU job with two faults, through the whole pipelin
 
 # Each process starts a broker and a server of its own, so there are few: one more than processors, since some wait for
 # others to start or to give up. A file's tests share what it sets up. One that dies ends the run: the rest of its file
-# would be waited for without end.
+# would be waited for without end. More threads than processors would wait for each other.
 PROCESSES = $(shell $(BIN)/python -c "import os; print(min((os.cpu_count() or 1) + 1, 4))")
+test: export OMP_NUM_THREADS = 1
 test: setup ## every test, those with a real Kafka and a real ClickHouse included
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 

@@ -79,9 +79,9 @@ Answer = set[tuple[str, frozenset[int], frozenset[str]]]
 @cache
 def _slowed(kind: Kind) -> SimulatedRun:
     """A job on four hosts in two pods."""
-    fault = Fault(kind, FAULTS[kind], tuple(range(20, 40)), slowdown=1.5)
+    fault = Fault(kind, FAULTS[kind], tuple(range(14, 22)), slowdown=1.5)
     shape = FabricShape(hosts_per_pod=2, spines=2)
-    return simulate(replace(SCENARIO, dp=8, gpus_per_host=8, fabric=shape, faults=(fault,)))
+    return simulate(replace(SCENARIO, iterations=22, dp=8, gpus_per_host=8, fabric=shape, faults=(fault,)))
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from producers.simulation.schedule import programs
 from producers.simulation.truth import Truth
 from schemas.errors import SettingsError
 
-MANY = [large_scenario(seed, (Trouble(),), ranks=2048) for seed in range(40)]
+
+@cache
+def many() -> list[Scenario]:
+    return [large_scenario(seed, (Trouble(),), ranks=2048) for seed in range(40)]
 
 
 def truth_of(scenario: Scenario) -> Truth:
@@ -22,24 +26,24 @@ def truth_of(scenario: Scenario) -> Truth:
 
 
 def test_a_scenario_is_a_function_of_its_seed() -> None:
-    assert [large_scenario(seed, (Trouble(),), ranks=2048) for seed in range(5)] == MANY[:5]
+    assert [large_scenario(seed, (Trouble(),), ranks=2048) for seed in range(5)] == many()[:5]
     healthy = large_scenario(3, ranks=2048)
-    assert replace(MANY[3], faults=()) == healthy
+    assert replace(many()[3], faults=()) == healthy
 
 
 def test_ranks_log_thousands_of_operators() -> None:
-    for scenario in MANY[:2]:
+    for scenario in many()[:2]:
         counts = {len(program.operators) for program in programs(scenario)}
         assert OPERATORS[0] * 0.9 <= min(counts) <= max(counts) <= OPERATORS[1]
 
 
 def test_jobs_differ() -> None:
-    assert {scenario.world for scenario in MANY} == {2048}
-    assert 0.3 < np.mean([scenario.ep > 1 for scenario in MANY]) < 0.7
-    assert len({(s.tp, s.pp, s.cp, s.dp, s.ep) for s in MANY}) > 12
-    assert 0.15 < np.mean([s.omissions.labels for s in MANY]) < 0.5
-    assert {scenario.faults[0].kind for scenario in MANY} == set(Kind)
-    assert {scenario.faults[0].pattern for scenario in MANY} == set(Pattern)
+    assert {scenario.world for scenario in many()} == {2048}
+    assert 0.3 < np.mean([scenario.ep > 1 for scenario in many()]) < 0.7
+    assert len({(s.tp, s.pp, s.cp, s.dp, s.ep) for s in many()}) > 12
+    assert 0.15 < np.mean([s.omissions.labels for s in many()]) < 0.5
+    assert {scenario.faults[0].kind for scenario in many()} == set(Kind)
+    assert {scenario.faults[0].pattern for scenario in many()} == set(Pattern)
 
 
 @pytest.mark.parametrize("dimensions", [3, 4, 6])

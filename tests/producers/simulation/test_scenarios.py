@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
-from producers.simulation import HARD, Kind, Part, Pattern, simulate
+from producers.simulation import HARD, Kind, Part, Pattern, Scenario, simulate
 from producers.simulation.scenarios import FIRST_FAULTY, Story, random_scenario
 
-MANY = [random_scenario(seed, Story.ONE) for seed in range(400)]
+
+@cache
+def many() -> list[Scenario]:
+    return [random_scenario(seed, Story.ONE) for seed in range(400)]
 
 
 def share(hits: list[bool]) -> float:
@@ -16,13 +21,13 @@ def share(hits: list[bool]) -> float:
 
 
 def test_a_scenario_is_a_function_of_its_seed() -> None:
-    assert [random_scenario(seed, Story.ONE) for seed in range(20)] == MANY[:20]
-    assert len({scenario.faults for scenario in MANY}) == len(MANY)
+    assert [random_scenario(seed, Story.ONE) for seed in range(20)] == many()[:20]
+    assert len({scenario.faults for scenario in many()}) == len(many())
 
 
 def test_faults_are_placed_fairly() -> None:
-    faults = [scenario.faults[0] for scenario in MANY]
-    relative = [f.rank / s.world for f, s in zip(faults, MANY, strict=True)]
+    faults = [scenario.faults[0] for scenario in many()]
+    relative = [f.rank / s.world for f, s in zip(faults, many(), strict=True)]
     assert np.histogram(relative, 4, (0, 1))[0] == pytest.approx([100] * 4, abs=40)
     assert share([f.kind is Kind.GPU_SLOW for f in faults]) == pytest.approx(0.5, abs=0.1)
     assert share([f.pattern is Pattern.PERSISTENT for f in faults]) == pytest.approx(0.5, abs=0.1)
@@ -40,12 +45,12 @@ def test_faults_are_placed_fairly() -> None:
 
 
 def test_jobs_differ() -> None:
-    assert {s.world for s in MANY} == {32, 64, 128}
-    assert len({(s.tp, s.pp, s.dp) for s in MANY}) > 15
-    assert share([s.omissions.labels for s in MANY]) == pytest.approx(1 / 3, abs=0.1)
-    assert share([s.omissions.ends for s in MANY]) == pytest.approx(1 / 3, abs=0.1)
-    assert share([s.ep > 1 for s in MANY]) == pytest.approx(1 / 2, abs=0.1)
-    assert share([len(set(s.layers_of_stage)) > 1 for s in MANY]) > 0.5
+    assert {s.world for s in many()} == {32, 64, 128}
+    assert len({(s.tp, s.pp, s.dp) for s in many()}) > 15
+    assert share([s.omissions.labels for s in many()]) == pytest.approx(1 / 3, abs=0.1)
+    assert share([s.omissions.ends for s in many()]) == pytest.approx(1 / 3, abs=0.1)
+    assert share([s.ep > 1 for s in many()]) == pytest.approx(1 / 2, abs=0.1)
+    assert share([len(set(s.layers_of_stage)) > 1 for s in many()]) > 0.5
 
 
 def test_what_is_given_is_kept() -> None:
