@@ -31,19 +31,12 @@ def numbered_on(table: pa.Table) -> tuple[pa.Table, str | None]:
     if not len(steps):
         return table, None
     step = int(np.gcd.reduce(steps))
-    rank_at = np.unique(rank[heads], return_inverse=True)[1]
-    again = _starts_again(rank_at, number[heads] // step)
-    often = np.bincount(rank_at, weights=again).astype(np.int64)
-    times = int(np.bincount(often).argmax())
-    agree = often == times
-    if not times or 2 * np.count_nonzero(agree) < len(agree):
+    counts = _counts(np.unique(rank[heads], return_inverse=True)[1], number[heads] // step, call_ns[heads])
+    if counts is None:
         return table, None
-    told = agree[rank_at]
-    when_ns = np.median(call_ns[heads[again & told]].reshape(-1, times), axis=0)
-    nth = np.cumsum(again) - (np.cumsum(often) - often)[rank_at]
-    nth = np.where(told, nth, np.searchsorted(when_ns, call_ns[heads], side="right"))
-    low = [number[heads[told & (nth == at)]].min() for at in range(times + 1)]
-    high = [number[heads[told & (nth == at)]].max() for at in range(times + 1)]
+    nth, tells = counts
+    of_count = [number[heads[tells & (nth == at)]] for at in range(int(nth.max()) + 1)]
+    low, high = [int(of.min()) for of in of_count], [int(of.max()) for of in of_count]
     further = np.cumsum([0, *(before + step - after for before, after in zip(high[:-1], low[1:], strict=True))])
     numbers = iteration.copy()
     numbers[rows] += np.repeat(further[nth], np.diff(heads, append=len(rows)))
@@ -51,10 +44,31 @@ def numbered_on(table: pa.Table) -> tuple[pa.Table, str | None]:
         return table, None
     at = table.schema.get_field_index("iteration")
     field = table.schema.field(at)
-    said = f"iterations are numbered from {low[1]} again after {high[0]}"
-    more = f", and {times - 1} more times" if times > 1 else ""
     table = table.set_column(at, field, nullable(numbers, numbers >= 0, field.type))
-    return table, f"{said}{more}: those that follow are numbered on, from {high[0] + step}"
+    more = f", and {len(of_count) - 2} more times" if len(of_count) > 2 else ""
+    return table, (
+        f"iterations are numbered from {low[1]} again after {high[0]}{more}: "
+        f"those that follow are numbered on, from {high[0] + step}"
+    )
+
+
+def _counts(rank: Ints, number: Ints, call_ns: Ints) -> tuple[Ints, Bools] | None:
+    """Of the iterations that ranks (0, 1, ...) went through, one after the other: in which count from the start, from
+    0 on, each is, and whether its rank tells. That of a rank whose numbers start again more or less often than those
+    of most is told by when it called.
+
+    None where numbers do not start again, or most ranks do not agree on how often.
+    """
+    again = _starts_again(rank, number)
+    often = np.bincount(rank, weights=again).astype(np.int64)
+    times = int(np.bincount(often).argmax())
+    agree = often == times
+    if not times or 2 * np.count_nonzero(agree) < len(agree):
+        return None
+    tells = agree[rank]
+    own = np.cumsum(again) - (np.cumsum(often) - often)[rank]
+    when_ns = np.median(call_ns[again & tells].reshape(-1, times), axis=0)
+    return np.where(tells, own, np.searchsorted(when_ns, call_ns, side="right")), tells
 
 
 def _starts_again(rank: Ints, number: Ints) -> Bools:
