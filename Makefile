@@ -21,9 +21,8 @@ demo: setup ## a simulated 64-GPU job with two faults, through the whole pipelin
 # others to start or to give up. A file's tests share what it sets up. One that dies ends the run: the rest of its file
 # would be waited for without end. More threads than processors would wait for each other.
 PROCESSES = $(shell $(BIN)/python -c "import os; print(min((os.cpu_count() or 1) + 1, 4))")
-test: export OMP_NUM_THREADS = 1
 test: setup ## every test, those with a real Kafka and a real ClickHouse included
-	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 
 faults: setup ## everything that may befall the deployed pipeline, on a real Kafka and ClickHouse: over half an hour
 	$(BIN)/python -m tests.faults --json

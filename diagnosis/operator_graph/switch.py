@@ -60,7 +60,7 @@ class SwitchSettings:
     comparable_spines: float = field(default=0.75, metadata={"most": 1})
     """Part of the slow channels that the likeliest spine carries, and of the share of its channels that are slow, that
     another spine must have to be named beside it; a lower value names more of them."""
-    least_usual: float = field(default=0.1, metadata={"most": 1})
+    least_usual: float = 0.1
     """Part of the usual time of the slow channel that has least to transfer, that another one must usually take for it
     to count as fine: where little passes, a slow switch does not show."""
     fine_at_most: float = 1.0

@@ -14,7 +14,7 @@ from offbeat.reading import Reading
 from offbeat.settings import Settings
 from producers.importers.recording import load
 from producers.simulation import Fault, Kind, Scenario, simulate
-from tests.offbeat.command_line import EXAMPLE, offbeat, refusal, run_offbeat
+from tests.offbeat.command_line import EXAMPLE, offbeat, refusal
 from tests.producers.importers.megatrace_log import COUNTED, HASHED, PLAIN, write
 from tests.recordings import sample
 
@@ -28,8 +28,7 @@ def test_the_slow_rank_or_nobody(tmp_path: Path, missing: tuple[int, ...], named
     shutil.copytree(EXAMPLE, tmp_path / "run")
     for rank in missing:
         (tmp_path / "run" / f"rank{rank}.jsonl.gz").unlink()
-    done = run_offbeat("diagnose", tmp_path / "run", "--json")
-    answer = json.loads(done.stdout)
+    answer = told_of(tmp_path / "run")
     assert [rank for incident in answer["incidents"] for rank in incident["ranks"]] == named
     assert answer["coverage"]["ranks_seen"] == 8 - len(missing)
     assert answer["coverage"]["ranks_expected"] == 8

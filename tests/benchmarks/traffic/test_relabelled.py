@@ -19,7 +19,7 @@ def test_other_names_of_ranks_and_hosts_give_the_same_answer_by_other_names(what
     """Without the layout, which is of ranks in the order of their names."""
     scenario = replace(Case(30_042, what, "default").scenario(), describe_layout=False)
     named, rest = set(), []
-    for relabel in (None, 3):
+    for relabel in (None, 4):
         run = simulate_nics(replace(scenario, relabel=relabel))
         (found,) = detect(run.job, list(run.messages()), Settings.load())
         (fault,) = run.truth.faults
