@@ -35,7 +35,8 @@ from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.nvlinks import slow_links
 from diagnosis.operator_graph.rating import Suspect, rated
 from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
-from diagnosis.operator_graph.switch import SwitchSettings, slow_spines, slow_switches
+from diagnosis.operator_graph.switch import slow_spines, slow_switches
+from diagnosis.operator_graph.switch_settings import SwitchSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which of the spines that slow channels' traffic may take is slow (a step beyond Holmes 4.3.2).
+"""Whether slow channels have nothing but spines in common, and which of these is slow (a step beyond Holmes 4.3.2).
 
 Where routes were traced, few spines carry a channel, and others' channels over each of them tell: a slow one slows
 them all. Where none were, all spines of an ECMP set are alike.
@@ -11,10 +11,66 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from diagnosis.job import Job
 from diagnosis.operator_graph.leaf import Leaf
+from diagnosis.operator_graph.switch_settings import SwitchSettings
 from diagnosis.topology import Device
 
 Members = tuple[int, ...]
 """Ranks that share a channel."""
+
+
+def with_spines_alone_in_common(
+    job: Job, leaves: Sequence[Leaf], slow_of: Mapping[Members, bool], settings: SwitchSettings
+) -> list[Leaf]:
+    """Slow channels all over the fabric that have a spine in common, where enough of them share nothing else: it is
+    likelier that this one is slow than that several NICs are at once. Beside the leaves count slow channels that no
+    other spine can have slowed.
+    """
+    over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
+    leaves = [leaf for leaf in leaves if over[leaf] and all(map(job.tors, leaf.members))]
+    cleared = _cleared(job, slow_of, settings)
+    slowed_by: dict[Device, list[Members]] = {}
+    for members in (members for members, slow in slow_of.items() if slow):
+        if len(spines := {*job.spines_between(members)} - cleared) == 1:
+            slowed_by.setdefault(spines.pop(), []).append(members)
+    common = set[Device]()
+    for spine in {spine for leaf in leaves for spine in over[leaf]}:
+        channels = [leaf.members for leaf in leaves if spine in over[leaf]] + slowed_by.get(spine, [])
+        if _apart(job, channels, cleared) >= settings.least_apart:
+            common.add(spine)
+    return [leaf for leaf in leaves if not common.isdisjoint(over[leaf])]
+
+
+def _cleared(job: Job, slow_of: Mapping[Members, bool], settings: SwitchSettings) -> set[Device]:
+    """The ToRs, and the spines that channels were traced over, too few of whose channels are slow for it to be slow.
+
+    What crosses several ToRs tells of each of them as much less.
+    """
+
+    def crossed(channels: Iterable[Members]) -> Mapping[Device, float]:
+        above = ((_tors(job, members), job.spines_between(members)) for members in channels)
+        return _carried(part for tors, spines in above for part in (tors, spines if len(spines) == 1 else ()))
+
+    slow = crossed(members for members, is_slow in slow_of.items() if is_slow)
+    return {
+        device
+        for device, looked_at in crossed(slow_of).items()
+        if slow.get(device, 0.0) < settings.slow_share * looked_at
+    }
+
+
+def _tors(job: Job, members: Members) -> tuple[Device, ...]:
+    return tuple({tor for rank in members for tor in job.tors(rank)})
+
+
+def _apart(job: Job, channels: Iterable[Members], cleared: Set[Device]) -> int:
+    """How many channels there are no two of which share a NIC, or a ToR that may be slow."""
+    below, apart = set[Device](), 0
+    for members in sorted(channels, key=len):  # of small ones more are apart
+        own = {device for rank in members for device in (*job.nics(rank), *job.tors(rank))} - cleared
+        if below.isdisjoint(own):
+            below |= own
+            apart += 1
+    return apart
 
 
 def culprit_spines(
@@ -28,12 +84,12 @@ def culprit_spines(
     same leaves. Leaves that have nothing in common with these are another spine's.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
-    looked_at = carried(map(job.spines_between, slow_of))
-    slow = carried(job.spines_between(members) for members, is_slow in slow_of.items() if is_slow)
+    looked_at = _carried(map(job.spines_between, slow_of))
+    slow = _carried(job.spines_between(members) for members, is_slow in slow_of.items() if is_slow)
     named: dict[Leaf, tuple[Device, ...]] = {}
     left = [leaf for leaf in leaves if over[leaf]]
     while left:
-        shared = carried(over[leaf] for leaf in left)
+        shared = _carried(over[leaf] for leaf in left)
         most = comparable * max(shared.values())
         likely = [spine for spine, channels in shared.items() if channels >= most]
         shares = {spine: slow.get(spine, 0.0) / looked_at[spine] for spine in likely if spine in looked_at}
@@ -55,7 +111,7 @@ def _alike(common: Set[Device], over: Iterable[Sequence[Device]]) -> frozenset[D
     return alike
 
 
-def carried(channels: Iterable[Sequence[Device]]) -> Mapping[Device, float]:
+def _carried(channels: Iterable[Sequence[Device]]) -> Mapping[Device, float]:
     """How many channels each switch carries; of one that several may carry an equal part."""
     total: dict[Device, float] = defaultdict(float)
     for over in channels:

@@ -10,8 +10,8 @@ spine that slows most channels of a job is told by those between two ranks that 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,44 +28,9 @@ from diagnosis.operator_graph.separation import (
     mostly_slow,
     transfers,
 )
-from diagnosis.operator_graph.spines import Members, carried, culprit_spines
+from diagnosis.operator_graph.spines import Members, culprit_spines, with_spines_alone_in_common
+from diagnosis.operator_graph.switch_settings import SwitchSettings
 from diagnosis.topology import Device
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchSettings:
-    """When a ToR or a spine is slow, and not the NICs below it (a step beyond Holmes 4.3.2).
-
-    It is told by channels of other ranks below the suspects' ToR, by those that stay below the ToR, and by those that
-    stay on a host, whose NVLinks and CPU serve the slow channel as well.
-    """
-
-    most_mates: int = 3
-    """Number of ranks of other hosts below the suspects' ToR whose channels are looked at, spread over them."""
-    most_communicators: int = 2
-    """Number of communicators that are looked at of each of these ranks, the smallest ones."""
-    least_hosts: int = field(default=3, metadata={"least": 2})
-    """Number of hosts below a ToR, the suspects' own included, that must be heard of, each with slow channels, for the
-    ToR to be named."""
-    slow_share: float = 0.6
-    """Part of all channels looked at below a ToR that must be slow for it to be named; a lower value takes a slow
-    spine, which slows some of them, for a ToR. The same part of those traced over a spine, for them to tell of it."""
-    least_apart: int = field(default=3, metadata={"least": 1})
-    """Number of slow channels over the same spines, no two of which share a NIC, or a ToR that may be slow as well,
-    from which on these spines are named."""
-    fine_share: float = 0.5
-    """Spines are named if most channels that stay below the suspects' own ToRs are fine, and all that stay on a host:
-    slowed, chance included, by less than this part of what the slow channel is, each in proportion to its usual
-    time. Of channels over spines those slowed by more than this part of it are slow as well."""
-    comparable_spines: float = field(default=0.75, metadata={"most": 1})
-    """Part of the slow channels that the likeliest spine carries, and of the share of its channels that are slow, that
-    another spine must have to be named beside it; a lower value names more of them."""
-    least_usual: float = 0.1
-    """Part of the usual time of the slow channel that has least to transfer, that another one must usually take for it
-    to count as fine: where little passes, a slow switch does not show."""
-    fine_at_most: float = 1.0
-    """A fine channel takes longer by less than this times its usual time as well, however slow the slow channel is."""
-
 
 Names = tuple[str, ...]
 """Communicators."""
@@ -114,7 +79,7 @@ def slow_switches(
         else:
             others.append(channel.leaf)
     slow_of = _slow_channels(job, seen, ranks, [*over_spines, *others], settings, separation)
-    over_spines += _with_spines_alone_in_common(job, others, slow_of, settings)
+    over_spines += with_spines_alone_in_common(job, others, slow_of, settings)
     return slow | culprit_spines(job, over_spines, slow_of, settings.comparable_spines)
 
 
@@ -140,7 +105,7 @@ def slow_spines(
         return {}
     seen = yield from transfers(logs, ranks, names, leaves[0].iteration, baseline, separation)
     slow_of = _slow_channels(job, seen, ranks, leaves, settings, separation)
-    common = _with_spines_alone_in_common(job, leaves, slow_of, settings)
+    common = with_spines_alone_in_common(job, leaves, slow_of, settings)
     named = culprit_spines(job, common, slow_of, settings.comparable_spines)
     culprits = {spine for of_leaf in named.values() for spine in of_leaf}
     others = [slow for members, slow in slow_of.items() if culprits.isdisjoint(job.spines_between(members))]
@@ -150,61 +115,6 @@ def slow_spines(
     return {
         leaf: named.get(leaf, found) for leaf in shared if not culprits.isdisjoint(job.spines_between(leaf.members))
     }
-
-
-def _with_spines_alone_in_common(
-    job: Job, leaves: Sequence[Leaf], slow_of: Mapping[Members, bool], settings: SwitchSettings
-) -> list[Leaf]:
-    """Slow channels all over the fabric that have a spine in common, where enough of them share nothing else: it is
-    likelier that this one is slow than that several NICs are at once. Beside the leaves count slow channels that no
-    other spine can have slowed.
-    """
-    over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
-    leaves = [leaf for leaf in leaves if over[leaf] and all(map(job.tors, leaf.members))]
-    cleared = _cleared(job, slow_of, settings)
-    slowed_by: dict[Device, list[Members]] = {}
-    for members in (members for members, slow in slow_of.items() if slow):
-        if len(spines := {*job.spines_between(members)} - cleared) == 1:
-            slowed_by.setdefault(spines.pop(), []).append(members)
-    common = set[Device]()
-    for spine in {spine for leaf in leaves for spine in over[leaf]}:
-        channels = [leaf.members for leaf in leaves if spine in over[leaf]] + slowed_by.get(spine, [])
-        if _apart(job, channels, cleared) >= settings.least_apart:
-            common.add(spine)
-    return [leaf for leaf in leaves if not common.isdisjoint(over[leaf])]
-
-
-def _cleared(job: Job, slow_of: Mapping[Members, bool], settings: SwitchSettings) -> set[Device]:
-    """The ToRs, and the spines that channels were traced over, too few of whose channels are slow for it to be slow.
-
-    What crosses several ToRs tells of each of them as much less.
-    """
-
-    def crossed(channels: Iterable[Members]) -> Mapping[Device, float]:
-        above = ((_tors(job, members), job.spines_between(members)) for members in channels)
-        return carried(part for tors, spines in above for part in (tors, spines if len(spines) == 1 else ()))
-
-    slow = crossed(members for members, is_slow in slow_of.items() if is_slow)
-    return {
-        device
-        for device, looked_at in crossed(slow_of).items()
-        if slow.get(device, 0.0) < settings.slow_share * looked_at
-    }
-
-
-def _tors(job: Job, members: Members) -> tuple[Device, ...]:
-    return tuple({tor for rank in members for tor in job.tors(rank)})
-
-
-def _apart(job: Job, channels: Iterable[Members], cleared: Set[Device]) -> int:
-    """How many channels there are no two of which share a NIC, or a ToR that may be slow."""
-    below, apart = set[Device](), 0
-    for members in sorted(channels, key=len):  # of small ones more are apart
-        own = {device for rank in members for device in (*job.nics(rank), *job.tors(rank))} - cleared
-        if below.isdisjoint(own):
-            below |= own
-            apart += 1
-    return apart
 
 
 def _slow_channels(

@@ -8,8 +8,8 @@ import pytest
 
 from diagnosis.job import Job, Place
 from diagnosis.operator_graph.leaf import Leaf, OperatorRef
-from diagnosis.operator_graph.spines import culprit_spines
-from diagnosis.operator_graph.switch import SwitchSettings, _with_spines_alone_in_common
+from diagnosis.operator_graph.spines import culprit_spines, with_spines_alone_in_common
+from diagnosis.operator_graph.switch_settings import SwitchSettings
 
 NICS = 8
 """Ranks, each below a ToR of its own, all of which reach four spines."""
@@ -107,7 +107,7 @@ def test_beside_a_leaf_count_slow_channels_traced_over_its_spine(
     over_2 = [(0, 1), (2, 3), (4, 5), (6, 7), (1, 2), (1, 3)]
     taken = job(dict.fromkeys(over_2, 2) | {(2, 4): 1, (4, 6): 1})
     on_it, elsewhere = leaf(0, 1), leaf(2, 4)
-    found = _with_spines_alone_in_common(taken, [on_it, elsewhere], slow_of, SwitchSettings())
+    found = with_spines_alone_in_common(taken, [on_it, elsewhere], slow_of, SwitchSettings())
     assert found == ([on_it] if is_spine else [])
 
 

@@ -25,7 +25,7 @@ from diagnosis.operator_graph.locate import (
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operator_graph.separation import Separation, Tells, Transferred
-from diagnosis.operator_graph.switch import SwitchSettings
+from diagnosis.operator_graph.switch_settings import SwitchSettings
 from diagnosis.topology import Device
 from producers.simulation import Fault, Kind, Omissions, Scenario, SimulatedRun, simulate
 from producers.simulation.scenario import FabricShape
