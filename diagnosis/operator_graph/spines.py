@@ -47,7 +47,7 @@ def _cleared(job: Job, slow_of: Mapping[Members, bool], settings: SwitchSettings
     """
 
     def crossed(channels: Iterable[Members]) -> Mapping[Device, float]:
-        above = ((_tors(job, members), job.spines_between(members)) for members in channels)
+        above = (([*_tors(job, members)], job.spines_between(members)) for members in channels)
         return _carried(part for tors, spines in above for part in (tors, spines if len(spines) == 1 else ()))
 
     slow = crossed(members for members, is_slow in slow_of.items() if is_slow)
@@ -58,15 +58,15 @@ def _cleared(job: Job, slow_of: Mapping[Members, bool], settings: SwitchSettings
     }
 
 
-def _tors(job: Job, members: Members) -> tuple[Device, ...]:
-    return tuple({tor for rank in members for tor in job.tors(rank)})
+def _tors(job: Job, members: Members) -> set[Device]:
+    return {tor for rank in members for tor in job.tors(rank)}
 
 
 def _apart(job: Job, channels: Iterable[Members], cleared: Set[Device]) -> int:
     """How many channels there are no two of which share a NIC, or a ToR that may be slow."""
     below, apart = set[Device](), 0
     for members in sorted(channels, key=len):  # of small ones more are apart
-        own = {device for rank in members for device in (*job.nics(rank), *job.tors(rank))} - cleared
+        own = {nic for rank in members for nic in job.nics(rank)} | _tors(job, members) - cleared
         if below.isdisjoint(own):
             below |= own
             apart += 1

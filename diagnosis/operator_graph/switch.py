@@ -4,8 +4,8 @@ A slow switch slows whatever crosses it, so the walk ends at whichever of the NI
 channel between these cannot tell. Other channels can. Where those of other hosts' ranks below the same ToR are slow as
 well, it is the ToR; where those of the suspects are not that stay below their ToRs, it is a spine between these. And
 where several channels are slow that have nothing in common but spines, it is one of these (``spines`` tells which);
-what was traced over one spine counts there too, though nobody waited for it long enough for the walk to end there. A
-spine that slows most channels of a job is told by those between two ranks that do not cross it.
+what no other spine can have slowed counts there too, though nobody waited for it long enough for the walk to end there.
+A spine that slows most channels of a job is told by those between two ranks that do not cross it.
 """
 
 from __future__ import annotations

@@ -161,8 +161,11 @@ def test_a_role_without_a_broker_ends_with_a_line_that_says_so(image: Image) -> 
     }
     roles = (
         ("topics", "apply"),
+        ("worker", "monitor"),
         ("worker", "search"),
         ("worker", "segment"),
+        ("worker", "compare"),
+        ("worker", "incidents"),
         ("alert",),
         ("store", "migrate"),
         ("produce", "--simulate", "tp=2,pp=1,dp=1,layers=1,microbatches=1,iterations=2"),

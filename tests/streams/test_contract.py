@@ -62,7 +62,7 @@ def test_its_outputs_are_records_of_the_topics_it_declares(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in SLOW])
-@settings(max_examples=20)
+@settings(max_examples=30)
 @given(lives=lives)
 def test_kills_at_any_point_change_nothing(name: str, lives: list[tuple[int, Killed]]) -> None:
     assert _disturbed(name, lives) == _undisturbed(name)

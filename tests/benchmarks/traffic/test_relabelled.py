@@ -19,7 +19,7 @@ def test_other_names_of_ranks_and_hosts_give_the_same_answer_by_other_names(what
     """Without the layout, which is of ranks in the order of their names."""
     scenario = replace(Case(30_042, what, "default").scenario(), describe_layout=False)
     named, rest = set(), []
-    for relabel in (None, 4):
+    for relabel in (None, 3, 4) if "neighbours" in what else (None, 3):
         run = simulate_nics(replace(scenario, relabel=relabel))
         (found,) = detect(run.job, list(run.messages()), Settings.load())
         (fault,) = run.truth.faults
@@ -28,4 +28,4 @@ def test_other_names_of_ranks_and_hosts_give_the_same_answer_by_other_names(what
         named.add(tuple(found["ranks"]))
         rest.append([found[name] for name in ("cause", "level", "pattern", "first_iteration", "last_iteration")])
     assert len(named) > 1
-    assert rest[0] == rest[1]
+    assert rest[1:] == rest[:-1]

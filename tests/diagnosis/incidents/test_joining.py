@@ -608,7 +608,7 @@ def test_who_took_over_is_known_however_long_the_run_goes_on() -> None:
 
 
 def test_what_is_remembered_of_a_run_without_end_is_bounded() -> None:
-    steps = [on_step(i, 10, i, 100 + i % 50, share=0.3) for i in range(20, 4500, 7)]
+    steps = [on_step(i, 10, i, 100 + i % 50, share=0.3) for i in range(20, 9000, 7)]
     joiner, _ = joined([*(in_run(i, 10, 3) for i in (10, 11, 13)), *steps])
     still_open = [incident for incident in joiner.incidents.values() if incident.state == "open"]
     assert any(known.ranks == (3,) for known in joiner.memory.findings)

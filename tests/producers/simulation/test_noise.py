@@ -124,7 +124,7 @@ def test_iterations_of_a_healthy_job_vary_as_recorded_ones(default_run: Simulate
     assert 0.01 < figures[0] < 0.02
 
 
-@pytest.mark.parametrize("layout", [(8, 4, 2), (2, 4, 4)])
+@pytest.mark.parametrize("layout", [(8, 4, 2), (2, 4, 4), (4, 2, 8)])
 def test_profiles_keep_their_promise(layout: tuple[int, int, int]) -> None:
     """Iterations of healthy jobs: 1-2 % under the default profile, 5-7 % under the hard one."""
     tp, pp, dp = layout
