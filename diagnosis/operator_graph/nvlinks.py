@@ -35,7 +35,7 @@ def slow_links(
     seen = yield from transfers(logs, ranks, names, next(iter(mates_of)).iteration, baseline, settings)
     found = {}
     for leaf, hosts in mates_of.items():
-        slow = [mates for mates in hosts if _are_slow(seen, job, leaf, mates, settings)]
+        slow = [mates for mates in hosts if all(lost_at_home(seen, job, leaf, rank, settings) for rank in mates)]
         if len(slow) == 1:
             found[leaf] = slow[0]
     return found
@@ -55,14 +55,11 @@ def _mates(job: Job, members: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(mates) for mates in of_host.values() if len(mates) > 1]
 
 
-def _are_slow(seen: Transfers, job: Job, leaf: Leaf, mates: Sequence[int], settings: SeparationSettings) -> bool:
-    """Whether each of some ranks of a host lost a part of what the leaf did, beyond chance, within the host.
+def lost_at_home(seen: Transfers, job: Job, leaf: Leaf, rank: int, settings: SeparationSettings) -> bool:
+    """Whether a rank lost a part of what the leaf did, beyond chance, within its host.
 
-    On all its channels together: what is small takes as long over slow NVLinks.
+    On all its channels there together: what is small takes as long over slow NVLinks.
     """
-    for rank in mates:
-        at_home = seen.on_channels(job, rank, leaf.iteration, job.on_one_host)
-        lost, chance = sum(one.amount for one in at_home), sum(one.chance for one in at_home)
-        if lost <= max(settings.sigmas * chance, settings.alone_share * leaf.excess_ns):
-            return False
-    return True
+    within = seen.on_channels(job, rank, leaf.iteration, job.on_one_host)
+    lost, chance = sum(one.amount for one in within), sum(one.chance for one in within)
+    return lost > max(settings.sigmas * chance, settings.alone_share * leaf.excess_ns)

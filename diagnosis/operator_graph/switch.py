@@ -19,7 +19,7 @@ from diagnosis.job import Job
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operator_graph.nvlinks import at_home
+from diagnosis.operator_graph.nvlinks import at_home, lost_at_home
 from diagnosis.operator_graph.separation import (
     Separation,
     SeparationSettings,
@@ -60,7 +60,8 @@ def slow_switches(
 ) -> Generator[Needs, Answer, dict[Leaf, tuple[Device, ...]]]:
     """The switch that each slow channel is due to, or the spines one of which it is due to.
 
-    Channels whose NICs or cables may be at fault are left out, as are all where the fabric is not described.
+    Channels whose NICs or cables may be at fault are left out, as are all where the fabric is not described, and those
+    with a member that lost time on its host, where no switch is.
     """
     job = logs.job
     suspected = [_channel(job, leaf, apart, settings) for leaf, apart in channels if job.topology]
@@ -72,6 +73,8 @@ def slow_switches(
     slow: dict[Leaf, tuple[Device, ...]] = {}
     over_spines, others = list[Leaf](), list[Leaf]()
     for channel in suspected:
+        if any(lost_at_home(seen, job, channel.leaf, rank, separation) for rank in channel.members):
+            continue
         if _is_fine_below(job, seen, channel, settings, separation):
             over_spines.append(channel.leaf)
         elif channel.tor is not None and _is_slow_elsewhere(job, seen, channel, settings, separation):

@@ -171,6 +171,16 @@ def test_a_tor_that_is_fine_does_not_count_as_shared(
     assert above(job_with(Kind.SPINE_SLOW, 0).job, slow) == [set(SPINES) if is_spine else set()] * 3
 
 
+@pytest.mark.parametrize(("at_home_ns", "is_spine"), [(2.0, True), (20.0, False)])
+def test_what_is_slow_on_a_host_is_no_switch(
+    monkeypatch: pytest.MonkeyPatch, at_home_ns: float, is_spine: bool
+) -> None:
+    """Two ranks of a host lose little beside the slow channels, or as much: its NVLinks are slow then, or its CPU."""
+    monkeypatch.setattr(switch, "transfers", Seen([((0, 1), Transferred(at_home_ns, 100.0, 1.0))]).fetched)
+    named = above(job_with(Kind.SPINE_SLOW, 0, hosts_per_pod=1).job, [(0, 8), (2, 10), (1, 9)])
+    assert named == [set(SPINES) if is_spine else set()] * 3
+
+
 @pytest.mark.parametrize(("dual_homed", "is_spine"), [(False, True), (True, False)])
 def test_channels_that_share_a_tor_of_two_prove_no_spine(
     monkeypatch: pytest.MonkeyPatch, dual_homed: bool, is_spine: bool
