@@ -61,6 +61,9 @@ class MonitorSettings:
     run's mean excess it is not learned and does not end a degradation, beyond this part of a searched iteration's
     excess it is not compared with where enough others are; 1 comes closest to Holmes, who compares with all of the
     baseline."""
+    close_by: int = 5
+    """Two irregular iterations at most this far apart make those between them suspect of the same fault, so that they
+    are not compared with where enough others are, unless it is a fluctuation, which pauses; 1 suspects none."""
     reach: int = 100
     """Number of iterations that agents' logs are sure to reach back: a step found as long as that after the oldest
     iteration that it would be compared with is compared with the iterations of its run below it instead; one of a run
@@ -111,6 +114,8 @@ class IterationMonitor:
     pauses: deque[int] = field(default_factory=deque)
     paused_ns: int = 0
     long_pauses: int = 0
+    latest_irregular: int | None = None
+    suspect: frozenset[int] = frozenset()
 
     @property
     def expected_ns(self) -> int | None:
@@ -147,6 +152,7 @@ class IterationMonitor:
         if duration_ns > max(delta * expected, expected + self.settings.least_excess_ns):
             scatter_ns = None if self._learns_all else self._scatter_ns(expected)
             period, since = (None, None) if recurs is None else recurs
+            self._suspect_before(iteration)
             run = self._extended(iteration, duration_ns, expected)
             if self._learns_all:
                 self._learn(iteration, duration_ns)
@@ -184,6 +190,8 @@ class IterationMonitor:
             "pauses": list(self.pauses),
             "paused_ns": self.paused_ns,
             "long_pauses": self.long_pauses,
+            "latest_irregular": self.latest_irregular,
+            "suspect": sorted(self.suspect),
         }
 
     @classmethod
@@ -201,6 +209,8 @@ class IterationMonitor:
             pauses=deque(state["pauses"]),
             paused_ns=state["paused_ns"],
             long_pauses=state["long_pauses"],
+            latest_irregular=state["latest_irregular"],
+            suspect=frozenset(state["suspect"]),
         )
 
     @property
@@ -273,6 +283,14 @@ class IterationMonitor:
         usual_excess_ns = run.level.excess_ns / run.level.length
         return run if duration_ns > expected_ns + self.settings.plain_share * usual_excess_ns else None
 
+    def _suspect_before(self, iteration: int) -> None:
+        """Suspect what passed for regular between the last two irregular iterations, where these are close."""
+        known = {learned for learned, _ in self.baseline}
+        if self.latest_irregular is not None and iteration - self.latest_irregular <= self.settings.close_by:
+            self.suspect |= {learned for learned in known if learned > self.latest_irregular}
+        self.suspect &= known
+        self.latest_irregular = iteration
+
     def _forget_outliers(self) -> None:
         """Drop what was learned before anything could be judged and is too long beside the rest of it; of three nothing
         tells which that is.
@@ -291,7 +309,8 @@ class IterationMonitor:
     def _extended(self, iteration: int, duration_ns: int, expected_ns: int) -> Run:
         run, excess_ns, share = self.run, duration_ns - expected_ns, self.settings.plain_share
         if run is None:
-            return Run.begun(iteration, excess_ns, self._plain_baseline(expected_ns + int(share * excess_ns)))
+            plain = self._plain_baseline(iteration, expected_ns + int(share * excess_ns))
+            return Run.begun(iteration, excess_ns, plain)
         in_a_row = run.in_a_row + 1
         extended = replace(
             self._on_its_plateau(run, iteration, duration_ns, expected_ns),
@@ -305,7 +324,9 @@ class IterationMonitor:
         far_back = extended.last - min(extended.baseline, default=extended.last) >= self.settings.reach
         if (run.period is not None or far_back) and not extended.degraded:
             # Between its peaks the job is as usual, and ranks drift; agents may have overwritten what was before it.
-            extended = replace(extended, baseline=self._plain_baseline(expected_ns + int(share * excess_ns)))
+            longest_ns = expected_ns + int(share * excess_ns)
+            plain = self._plain_baseline(iteration, longest_ns, with_suspect=run.period is not None)
+            extended = replace(extended, baseline=plain)
         return replace(extended, below_step=extended.level.latest) if self._is_late(extended) else extended
 
     def _is_late(self, run: Run) -> bool:
@@ -313,13 +334,17 @@ class IterationMonitor:
         oldest = min(run.compared_with, default=run.last)
         return run.on_step and run.last - oldest >= self.settings.reach and len(run.level.latest) >= self._enough
 
-    def _plain_baseline(self, longest_ns: int) -> tuple[int, ...]:
-        """The iterations of the baseline that lasted no longer: of a fault just around delta some pass for regular, and
-        nothing is unusual beside these. All of them where that leaves too few.
+    def _plain_baseline(self, now: int, longest_ns: int, *, with_suspect: bool = False) -> tuple[int, ...]:
+        """The iterations of the baseline that lasted no longer, and are not suspect: of a fault just around delta some
+        pass for regular, and nothing is unusual beside these. More of them where that leaves too few.
         """
+        everything = tuple(iteration for iteration, _ in self.baseline)
         plain = tuple(iteration for iteration, duration_ns in self.baseline if duration_ns <= longest_ns)
-        enough = len(plain) >= min(self.settings.least_baseline, len(self.baseline))
-        return plain if enough else tuple(iteration for iteration, _ in self.baseline)
+        apart = tuple(iteration for iteration in plain if iteration not in self.suspect)
+        apart = tuple(iteration for iteration in apart if now - iteration < self.settings.reach)
+        enough = min(self.settings.least_baseline, len(everything))
+        offered = (plain, everything) if with_suspect else (apart, plain, everything)
+        return next((kept for kept in offered if len(kept) >= enough), everything)
 
     def _on_its_plateau(self, run: Run, iteration: int, duration_ns: int, expected_ns: int) -> Run:
         """A run with its next irregular iteration on the level, on the step above it, or on a new one above all.

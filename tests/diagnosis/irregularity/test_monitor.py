@@ -187,6 +187,21 @@ def test_what_passed_for_regular_just_below_delta_is_not_compared_with() -> None
     assert as_published.baseline == (4, 5, 6, 7)
 
 
+def test_what_passed_for_regular_between_close_irregular_iterations_is_not_compared_with() -> None:
+    """A slowdown around delta hides in iterations that happen to be short."""
+    durations = [*[100] * 10, 200, 110, 110, 200, *[110] * 6, 200]
+
+    def compared(settings: MonitorSettings) -> list[tuple[int, ...]]:
+        return [j.run.baseline for j in judged(durations, settings) if j.run and j.irregular]
+
+    settings = replace(SETTINGS, window=20)
+    before, after = tuple(range(2, 10)), tuple(range(14, 20))
+    assert compared(settings) == [before, before, before + after]
+    assert compared(replace(settings, close_by=2)) == [before, (*before, 11, 12), (*before, 11, 12, *after)]
+    assert compared(replace(settings, reach=8))[1] == (6, 7, 8, 9), "what was before may be overwritten"
+    assert compared(replace(settings, reach=6))[1] == (*before, 11, 12), "too few would be left"
+
+
 def steps(durations: Iterable[int | None]) -> list[int]:
     """The step ordinals of irregular iterations."""
     settings = replace(SETTINGS, step_delta=1.5)
