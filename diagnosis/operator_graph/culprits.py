@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -125,8 +126,23 @@ def decisive(
     """The culprits that count: each once, without what is slow with another, and without what explains little beside
     another. The shares are those of ``LocateSettings``.
     """
-    named = _without_their_parts(_merged(culprits, mixed_share), comparable_share)
-    return _material(named, comparable_share, whole_share)
+    named = _merged(_beside_slow_hosts(culprits, comparable_share), mixed_share)
+    return _material(_without_their_parts(named, comparable_share), comparable_share, whole_share)
+
+
+def _beside_slow_hosts(culprits: Sequence[Culprit], comparable: float) -> list[Culprit]:
+    """Without what ranks of a slow host share with others over spines, unless it lost so much that the host explains
+    little of it; and without these spines, if that is most of what tells of them.
+    """
+    hosts = [culprit for culprit in culprits if culprit.cause == "host_slow"]
+    told, left = defaultdict[tuple[Device, ...], int](int), list[Culprit]()
+    for culprit in culprits:
+        over_spines = {device.kind for device in culprit.devices} == {"spine"}
+        near = [host for host in hosts if not {*host.ranks}.isdisjoint(culprit.ranks)]
+        by_host = over_spines and any(host.share >= comparable * culprit.share for host in near)
+        told[culprit.devices] += -1 if by_host else 1
+        left += [] if by_host else [culprit]
+    return [culprit for culprit in left if told[culprit.devices] >= 0]
 
 
 def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
@@ -169,15 +185,16 @@ def _with_its_links(one: Culprit, other: Culprit) -> Culprit:
 def _without_their_parts(culprits: Sequence[Culprit], comparable: float) -> list[Culprit]:
     """Without the GPUs and NVLinks of hosts that are slow, the NICs and cables below switches that are, and the groups
     that one of their ranks is in: they are slow with these, unless they lost so much that these explain little of it.
-    As little are spines told by what ranks of a slow host share with others.
     """
     wholes = [culprit for culprit in culprits if culprit.cause == "host_slow" or culprit.is_switch]
 
     def follows(culprit: Culprit, whole: Culprit) -> bool:
-        local = {device.kind for device in culprit.devices} <= _ON_A_HOST
-        if whole.is_switch and (local or culprit.cause != "communication_slow" or culprit.is_switch):
+        if culprit.is_switch:
             return False
-        if culprit.level == "group" or {device.kind for device in culprit.devices} == {"spine"}:
+        local = {device.kind for device in culprit.devices} <= _ON_A_HOST
+        if whole.is_switch and (local or culprit.cause != "communication_slow"):
+            return False
+        if culprit.level == "group":
             return not {*culprit.ranks}.isdisjoint(whole.ranks)
         return (local or whole.is_switch) and {*culprit.ranks} < {*whole.ranks}
 
