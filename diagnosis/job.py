@@ -185,6 +185,11 @@ class Job:
         """The ToRs above a rank's NICs, as far as they are known."""
         return () if self.topology is None else self.topology.tors(nic.device for nic in self.nics(rank))
 
+    @cached_property
+    def spines(self) -> frozenset[str]:
+        """All spines that traffic may take; none where the fabric is not described."""
+        return frozenset[str]().union(*self.topology.spines.values()) if self.topology else frozenset()
+
     def spines_between(self, ranks: Iterable[int]) -> tuple[Device, ...]:
         """The spines that traffic between ranks takes, or may take where nobody traced it."""
         if self.topology is None:

@@ -164,7 +164,7 @@ def as_json(
     coverage = {**seen, **lines, "partial": list(map(_partial, partial)), "untold": list(untold)}
     of_operators = verdicts.regular_before is not None
     missing = set(job.ranks).difference(ranks_seen)
-    notes = _notes(gathered, verdicts, world=len(job.ranks), missing=missing, partial=partial)
+    notes = _notes(job, gathered, verdicts, missing=missing, partial=partial)
     if silent_ns is not None and not gathered.incidents:
         notes.insert(0, _silence_note(silent_ns, untold))
     if stands is not None and not gathered.incidents:
@@ -211,16 +211,16 @@ def _partial(log: PartialLog) -> dict[str, Any]:
 
 
 def _notes(
-    gathered: Gathered, verdicts: Verdicts, *, world: int, missing: set[int], partial: Sequence[PartialLog]
+    job: Job, gathered: Gathered, verdicts: Verdicts, *, missing: set[int], partial: Sequence[PartialLog]
 ) -> list[str]:
     if gathered.incidents:
         return []
-    notes = [_few_iterations_note(gathered, verdicts.regular_before, nobody=len(missing) == world)]
+    notes = [_few_iterations_note(gathered, verdicts.regular_before, nobody=len(missing) == len(job.ranks))]
     irregular = gathered.irregular | gathered.slow
     if irregular and missing:
         notes.append(f"slow at times, and nobody could be named: there is no telemetry of {_of_ranks(missing)}")
     elif irregular:
-        rule = held_back(gathered.findings, verdicts.joining, world)
+        rule = held_back(gathered.findings, verdicts.joining, len(job.ranks), len(job.spines))
         why = _why_held_back(rule, verdicts.joining)
         if partial:
             of = _of_ranks([rank for log in partial for rank in log.ranks])

@@ -50,7 +50,7 @@ class Incidents:
         joiner = self._joiners.get(message.job)
         if joiner is None:
             joiner = self._joiners[message.job] = IncidentJoiner(_incident_id, self._settings)
-        joiner.world = len(job.ranks)
+        joiner.world, joiner.spines = len(job.ranks), len(job.spines)
         changed: dict[str, Incident] = {}
         for incident in joiner.take(*map(Evidence.from_row, rows)):
             changed[incident.id] = incident

@@ -61,13 +61,17 @@ class Rule(IntEnum):
 
 @dataclass
 class IncidentJoiner:
-    """Joins the findings of one job of ``world`` ranks. ``make_id`` names an incident after its opening finding."""
+    """Joins the findings of one job of ``world`` ranks, whose traffic may take so many ``spines`` (0: not known).
+
+    ``make_id`` names an incident after its opening finding.
+    """
 
     make_id: Callable[[Evidence], str]
     settings: JoiningSettings = field(default_factory=JoiningSettings)
     memory: Memory = field(default_factory=Memory)
     incidents: dict[str, Incident] = field(default_factory=dict)
     world: int | None = None
+    spines: int = 0
 
     @property
     def methods(self) -> set[str]:
@@ -94,7 +98,8 @@ class IncidentJoiner:
         return [incident for finding in (*freed, *told) for incident in self._joined(finding, now_ns)]
 
     def _moments(self) -> frozenset[str]:
-        return momentary(self.memory.findings, self.world, self.settings.moments, self.settings.comparable_share)
+        findings, settings = self.memory.findings, self.settings
+        return momentary(findings, self.world, settings.moments, settings.comparable_share, self.spines)
 
     def _remember(self, finding: Evidence) -> None:
         latest = {incident.findings[-1] for incident in self.incidents.values() if incident.state == "open"}
@@ -267,12 +272,14 @@ def of_searches(findings: Iterable[Evidence]) -> Iterator[list[Evidence]]:
         yield list(search)
 
 
-def held_back(findings: Iterable[Evidence], settings: JoiningSettings, world: int | None = None) -> Rule | None:
+def held_back(
+    findings: Iterable[Evidence], settings: JoiningSettings, world: int | None = None, spines: int = 0
+) -> Rule | None:
     """The rule that kept a job's findings, in their order, from opening an incident: the last one that any came to.
 
     None where no finding names a rank, or an incident opened.
     """
-    joiner, furthest = IncidentJoiner(lambda opening: opening.id, settings, world=world), None
+    joiner, furthest = IncidentJoiner(lambda opening: opening.id, settings, world=world, spines=spines), None
     for search in of_searches(findings):
         if joiner.take(*search):
             return None

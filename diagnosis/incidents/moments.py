@@ -10,17 +10,41 @@ is no chance.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from diagnosis.incidents.agreement import compatible
 from diagnosis.incidents.evidence import Evidence, Ranks, Run, hangs
 from diagnosis.incidents.spans import run_of
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
-from diagnosis.topology import Device
+from diagnosis.topology import Device, are_switches
 
 _Culprit = tuple[str, str | None, str | None, Ranks, tuple[Device, ...]]
 """Whom a method names, and for what: findings that are alike in this are about the same."""
+
+
+@dataclass(slots=True)
+class _Named:
+    """Who was named in a run of spikes: ranks by themselves, switches, and ranks with these."""
+
+    ranks: set[int] = field(default_factory=set)
+    switches: set[tuple[Device, ...]] = field(default_factory=set)
+    below: set[int] = field(default_factory=set)
+
+    def add(self, finding: Evidence) -> None:
+        if _is_switch(finding):
+            self.switches.add(finding.devices)
+            self.below.update(finding.ranks)
+        else:
+            self.ranks.update(finding.ranks)
+
+    def draws_ranks(self, wide: float) -> float:
+        """How probable it is that one of them is a culprit which is a part of all ranks as ``wide``."""
+        return min(1.0, len(self.ranks | self.below) * wide)
+
+    def draws_switch(self, of_switches: float, wide: float) -> float:
+        """The same for a switch, which is a part of the switches of its kind, with ranks that are one of all ranks."""
+        return min(1.0, len(self.switches) * of_switches + len(self.ranks) * wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,34 +65,37 @@ class MomentSettings:
 
 
 def momentary(
-    recent: Sequence[Evidence], world: int | None, settings: MomentSettings, comparable: float
+    recent: Sequence[Evidence], world: int | None, settings: MomentSettings, comparable: float, spines: int = 0
 ) -> frozenset[str]:
     """The ids of those of a job's findings that speak neither for nor against anybody.
 
     Of two findings on an iteration one is of no account beside the other if its share is less than a ``comparable``
-    part. What is chance depends on how many ranks the job has (``world``; None: not known, then all may be).
+    part. What is chance depends on how many ranks the job has (``world``; None: not known, then all may be), and how
+    many spines.
     """
     moments = _moments(recent, settings, comparable)
     if world is None:
         return frozenset(known.id for known in moments)
-    told = chances(moments, world)
+    told = chances(moments, world, spines)
     return frozenset(known.id for known in moments if told[known.id] > settings.chance)
 
 
-def chances(moments: Sequence[Evidence], world: int) -> dict[str, float]:
+def chances(moments: Sequence[Evidence], world: int, spines: int = 0) -> dict[str, float]:
     """How probable it is, by the id of each finding, that any of a job's ranks are named in as many runs of spikes as
     its culprit is, if whom searches name is drawn at random: the tail of a binomial distribution, times how many there
     are to name.
 
-    Who is found in one run only is not told apart from chance: 1. The iterations of a run are one occasion.
+    Who is found in one run only is not told apart from chance: 1. The iterations of a run are one occasion. Ranks are
+    drawn one by one, and a switch as one of its kind, with all ranks below it: so many ToRs as have these ranks, or
+    ``spines`` (0, or where all of them are named: not told, and those who show it are drawn).
     """
-    named: defaultdict[str, defaultdict[Run, set[int]]] = defaultdict(lambda: defaultdict(set))
+    named: defaultdict[str, defaultdict[Run, _Named]] = defaultdict(lambda: defaultdict(_Named))
     runs: defaultdict[str, set[Run]] = defaultdict(set)
     first: dict[_Culprit, Evidence] = {}
     about: dict[str, str] = {}
     for known in moments:
         about[known.id] = first.setdefault(_culprit(known), known).id
-        named[known.method][run_of(known)].update(known.ranks)
+        named[known.method][run_of(known)].add(known)
         runs[about[known.id]].add(run_of(known))
     near: defaultdict[int | str, list[Evidence]] = defaultdict(list)
     for known in first.values():
@@ -79,8 +106,15 @@ def chances(moments: Sequence[Evidence], world: int) -> dict[str, float]:
         close = {other.id: other for part in _parts(known) for other in near[part]}
         alike = [other for other in close.values() if other.method == known.method and compatible(other, known)]
         hits = set().union(*(runs[other.id] for other in alike))
-        ranks = set().union(*(other.ranks for other in alike))
-        told[known.id] = _chance(len(hits), named[known.method], len(ranks) / world) if len(hits) > 1 else 1.0
+        wide = len(set().union(*(other.ranks for other in alike))) / world
+        of_switches, runs_of_method = _part_of_switches(known, wide, spines), named[known.method].values()
+        if len(hits) < 2:
+            told[known.id] = 1.0
+        elif of_switches is None:
+            told[known.id] = _chance(len(hits), [run.draws_ranks(wide) for run in runs_of_method], wide)
+        else:
+            drawn = [run.draws_switch(of_switches, wide) for run in runs_of_method]
+            told[known.id] = _chance(len(hits), drawn, of_switches)
     return {finding: told[culprit] for finding, culprit in about.items()}
 
 
@@ -89,12 +123,27 @@ def _parts(finding: Evidence) -> set[int | str]:
     return {*finding.ranks, *(device.device for device in finding.devices)}
 
 
-def _chance(hits: int, named: Mapping[Run, Set[int]], wide: float) -> float:
-    """Of so many hits or more, by ranks that are a part of the job as ``wide``; ``named`` are those of each run."""
+def _part_of_switches(culprit: Evidence, wide: float, spines: int) -> float | None:
+    """Which part of the switches of its kind a culprit is; None: it is none, or that is not known."""
+    if not _is_switch(culprit):
+        return None
+    if {device.kind for device in culprit.devices} != {"spine"}:
+        return wide
+    return len(culprit.devices) / spines if len(culprit.devices) < spines else None
+
+
+def _is_switch(finding: Evidence) -> bool:
+    return are_switches(device.kind for device in finding.devices)
+
+
+def _chance(hits: int, drawn: Iterable[float], part: float) -> float:
+    """Of so many hits or more, in any of those of whom the culprit is a part; ``drawn`` is how probable one is in each
+    run.
+    """
     from scipy.special import bdtrc  # takes a tenth of the time that a role needs to start
 
-    share = sum(min(1.0, len(ranks) * wide) for ranks in named.values()) / len(named)
-    return min(1.0, float(bdtrc(hits - 1, len(named), share)) / wide)
+    probable = list(drawn)
+    return min(1.0, float(bdtrc(hits - 1, len(probable), sum(probable) / len(probable))) / part)
 
 
 def _culprit(finding: Evidence) -> _Culprit:

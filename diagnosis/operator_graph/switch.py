@@ -100,8 +100,7 @@ def slow_spines(
     Where channels over other spines are slow as well nobody is named: that is a congested fabric.
     """
     job = logs.job
-    spines = frozenset[str]().union(*job.topology.spines.values()) if job.topology else ()
-    leaves = [leaf for leaf in shared if 0 < len(job.spines_between(leaf.members)) < len(spines)]
+    leaves = [leaf for leaf in shared if 0 < len(job.spines_between(leaf.members)) < len(job.spines)]
     ranks = {rank for leaf in leaves for rank in leaf.members}
     names = sorted({name for rank in ranks for name in _smallest_abroad(job, rank, settings)})
     if not names:

@@ -13,6 +13,7 @@ from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.moments import MomentSettings, chances
 from diagnosis.incidents.moments import momentary as momentary_beside
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
+from diagnosis.topology import Device
 from tests.diagnosis.incidents.findings import found, in_run
 
 SETTINGS = MomentSettings()
@@ -22,8 +23,8 @@ def momentary(findings: Sequence[Evidence], world: int | None, settings: MomentS
     return momentary_beside(findings, world, settings, comparable=0.5)
 
 
-def chance(finding: Evidence, moments: Sequence[Evidence], world: int) -> float:
-    return chances(moments, world)[finding.id]
+def chance(finding: Evidence, moments: Sequence[Evidence], world: int, spines: int = 0) -> float:
+    return chances(moments, world, spines)[finding.id]
 
 
 def ids(findings: Sequence[Evidence]) -> frozenset[str]:
@@ -94,6 +95,33 @@ def test_the_chance_is_the_tail_of_a_binomial_distribution_for_each_rank() -> No
     assert chance(moments[1], moments, 8) == 1.0
     pairs = [found(i, 3, rank, cause="communication_slow") for i, rank in ((20, 7), (21, 1))]
     assert chance(pairs[0], pairs, 64) == pytest.approx(64 / 3 * (2 * 3 / 64) ** 2), "who shows it is 1, 3 or 7"
+
+
+def switch(kind: str, name: str, iteration: int, *ranks: int) -> Evidence:
+    return found(
+        iteration, *ranks, cause="communication_slow", level="device", devices=(Device(f"{kind}:{name}", kind),)
+    )
+
+
+def test_a_switch_is_drawn_with_all_ranks_below_it() -> None:
+    """Of eight ToRs, eight ranks below each, one is named three times and another one once."""
+    moments = [switch("tor", str(i == 1), 20 + i, *range(8 * (i == 1), 8 * (i == 1) + 8)) for i in range(4)]
+    share = 1 / 8
+    assert chance(moments[0], moments, 64) == pytest.approx(8 * (4 * share**3 * (1 - share) + share**4))
+    with_a_nic = [*moments, faint(24, 30)]
+    share = (4 * 8 / 64 + 8 / 64) / 5
+    at_least_three = 10 * share**3 * (1 - share) ** 2 + 5 * share**4 * (1 - share) + share**5
+    assert chance(moments[0], with_a_nic, 64) == pytest.approx(8 * at_least_three)
+
+
+def test_a_spine_is_one_of_all_spines_whoever_shows_it() -> None:
+    moments = [switch("spine", "3", 20 + i, *range(8 * i, 8 * i + 8)) for i in range(3)]
+    assert chance(moments[0], moments, 64, spines=16) == pytest.approx(16 * (1 / 16) ** 3)
+    assert chance(moments[0], moments, 64) == 1.0, "how many there are is not known"
+    everyone = [replace(one, devices=tuple(Device(f"spine:{i}", "spine") for i in range(16))) for one in moments]
+    assert chance(everyone[0], everyone, 64, spines=16) == 1.0, "that spines are slow, not which of them"
+    shared = faint(23, 5)  # one of 24 ranks that show it
+    assert chance(moments[0], [*moments, shared], 64, spines=16) < chance(moments[0], [*moments, shared], 64) == 1.0
 
 
 def test_the_iterations_of_a_run_are_one_occasion() -> None:
