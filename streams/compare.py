@@ -26,7 +26,7 @@ from streams.findings import cleared
 from streams.held_offsets import HeldOffsets, needed_of_all
 from streams.over import forget_retired
 
-FORMAT = "compare/8"
+FORMAT = "compare/9"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from streams.over import forget_retired
 
 log = logging.getLogger(__name__)
 
-FORMAT = "monitor/8"
+FORMAT = "monitor/9"
 
 MOST_SKIPPED = 1000
 """Iterations that numbers may leave out on the word of one pivot; a wrong number must not pass for all before it."""

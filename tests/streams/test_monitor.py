@@ -433,7 +433,7 @@ def test_a_state_of_another_form_is_refused() -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/8'"):
+    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/9'"):
         monitor().restore({"j": replace(state, format="monitor/1")})
 
 
@@ -443,7 +443,7 @@ def test_a_damaged_state_is_refused(saved: bytes) -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/8' cannot be read"):
+    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/9' cannot be read"):
         monitor().restore({"j": replace(state, state=saved)})
 
 
