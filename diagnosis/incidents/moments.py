@@ -10,7 +10,7 @@ is no chance.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from diagnosis.incidents.agreement import compatible
@@ -38,13 +38,13 @@ class _Named:
         else:
             self.ranks.update(finding.ranks)
 
-    def draws_ranks(self, wide: float) -> float:
-        """How probable it is that one of them is a culprit which is a part of all ranks as ``wide``."""
-        return min(1.0, len(self.ranks | self.below) * wide)
-
-    def draws_switch(self, of_switches: float, wide: float) -> float:
-        """The same for a switch, which is a part of the switches of its kind, with ranks that are one of all ranks."""
-        return min(1.0, len(self.switches) * of_switches + len(self.ranks) * wide)
+    def drawn(self, wide: float, of_switches: float | None) -> float:
+        """How probable it is that one of them is a culprit whose ranks are a part of all ranks as ``wide``, and which
+        is that part of the switches of its kind, or no switch (None).
+        """
+        if of_switches is None:
+            return min(1.0, len(self.ranks | self.below) * wide)
+        return min(1.0, len(self.ranks) * wide + len(self.switches) * of_switches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,9 @@ def chances(moments: Sequence[Evidence], world: int, spines: int = 0) -> dict[st
         alike = [other for other in close.values() if other.method == known.method and compatible(other, known)]
         hits = set().union(*(runs[other.id] for other in alike))
         wide = len(set().union(*(other.ranks for other in alike))) / world
-        of_switches, runs_of_method = _part_of_switches(known, wide, spines), named[known.method].values()
-        if len(hits) < 2:
-            told[known.id] = 1.0
-        elif of_switches is None:
-            told[known.id] = _chance(len(hits), [run.draws_ranks(wide) for run in runs_of_method], wide)
-        else:
-            drawn = [run.draws_switch(of_switches, wide) for run in runs_of_method]
-            told[known.id] = _chance(len(hits), drawn, of_switches)
+        of_switches = _part_of_switches(known, wide, spines)
+        drawn = [run.drawn(wide, of_switches) for run in named[known.method].values()]
+        told[known.id] = _chance(len(hits), drawn, of_switches or wide) if len(hits) > 1 else 1.0
     return {finding: told[culprit] for finding, culprit in about.items()}
 
 
@@ -136,14 +131,13 @@ def _is_switch(finding: Evidence) -> bool:
     return are_switches(device.kind for device in finding.devices)
 
 
-def _chance(hits: int, drawn: Iterable[float], part: float) -> float:
-    """Of so many hits or more, in any of those of whom the culprit is a part; ``drawn`` is how probable one is in each
+def _chance(hits: int, drawn: Sequence[float], part: float) -> float:
+    """Of so many hits or more on any of those of whom the culprit is a part; ``drawn`` is how probable one is in each
     run.
     """
     from scipy.special import bdtrc  # takes a tenth of the time that a role needs to start
 
-    probable = list(drawn)
-    return min(1.0, float(bdtrc(hits - 1, len(probable), sum(probable) / len(probable))) / part)
+    return min(1.0, float(bdtrc(hits - 1, len(drawn), sum(drawn) / len(drawn))) / part)
 
 
 def _culprit(finding: Evidence) -> _Culprit:
