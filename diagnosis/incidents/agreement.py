@@ -37,7 +37,7 @@ def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
     if _of_the_same_devices(one, other):
         return True
     here, there = set(one.ranks), set(other.ranks)
-    if (one.candidates and other.candidates) or _is_switch(one) != _is_switch(other):
+    if (one.candidates and other.candidates) or is_switch(one) != is_switch(other):
         return bool(here & there)
     return bool(here and there) and (here <= there or there <= here)
 
@@ -76,16 +76,17 @@ def _often(some: Sequence[Evidence], told: Sequence[Evidence], agreement: float)
 
 def _takes_over(incident: Incident, finding: Evidence, told: Sequence[Evidence], agreement: float) -> bool:
     """Whether a switch takes over an incident about a NIC below it, or the NIC one about the switch."""
-    nic, switch = (incident, finding) if _is_switch(finding) else (finding, incident)
-    by_itself = [known for known in told if known.ranks == nic.ranks and not _is_switch(known)]
+    nic, switch = (incident, finding) if is_switch(finding) else (finding, incident)
+    by_itself = [known for known in told if known.ranks == nic.ranks and not is_switch(known)]
     others = [known for known in told if known.ranks != nic.ranks]
     if switch is incident:
-        return _are_spines(switch) and nic.level == "device" and _times(by_itself) > _times(others)
-    often = _often([known for known in told if _is_switch(known)], told, agreement)
-    return often and not (_are_spines(switch) and _times(by_itself) >= _times(others))
+        return are_spines(switch) and nic.level == "device" and _times(by_itself) > _times(others)
+    often = _often([known for known in told if is_switch(known)], told, agreement)
+    return often and not (are_spines(switch) and _times(by_itself) >= _times(others))
 
 
-def _are_spines(known: Evidence | Incident) -> bool:
+def are_spines(known: Evidence | Incident) -> bool:
+    """Whether it is about spines alone."""
     return {device.kind for device in known.devices} == {"spine"}
 
 
@@ -110,12 +111,12 @@ def agreed(
     here, there = set(incident.ranks), set(finding.ranks)
     if _of_the_same_devices(incident, finding):
         ranks = tuple(sorted(here | there))
-        if _is_switch(incident):
+        if is_switch(incident):
             return Agreed(ranks, {"ranks": ranks}, incident.doubt)
         more = {"level": "group", "ranks": ranks, "candidates": tuple((rank,) for rank in ranks)}
         return Agreed(ranks, more if there - here else {}, incident.doubt)
     weak = finding.share < comparable * incident.share
-    if _is_switch(incident) != _is_switch(finding):
+    if is_switch(incident) != is_switch(finding):
         if weak or not _takes_over(incident, finding, told, agreement):
             return Agreed(incident.ranks, {}, incident.doubt)
         left = incident.doubt ** min(1.0, len(there) / len(here))
@@ -152,7 +153,7 @@ def _are_nvlinks_and_wires(one: Evidence | Incident, other: Evidence | Incident)
     return bool(here and there) and here.isdisjoint(there) and {_NVLINK} in (here, there)
 
 
-def _is_switch(known: Evidence | Incident) -> bool:
+def is_switch(known: Evidence | Incident) -> bool:
     """Whether it is about a switch, with the ranks below it."""
     return are_switches(device.kind for device in known.devices)
 

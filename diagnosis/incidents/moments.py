@@ -13,11 +13,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from diagnosis.incidents.agreement import compatible
+from diagnosis.incidents.agreement import are_spines, compatible, is_switch
 from diagnosis.incidents.evidence import Evidence, Ranks, Run, hangs
 from diagnosis.incidents.spans import run_of
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
-from diagnosis.topology import Device, are_switches
+from diagnosis.topology import Device
 
 _Culprit = tuple[str, str | None, str | None, Ranks, tuple[Device, ...]]
 """Whom a method names, and for what: findings that are alike in this are about the same."""
@@ -32,7 +32,7 @@ class _Named:
     below: set[int] = field(default_factory=set)
 
     def add(self, finding: Evidence) -> None:
-        if _is_switch(finding):
+        if is_switch(finding):
             self.switches.add(finding.devices)
             self.below.update(finding.ranks)
         else:
@@ -120,15 +120,11 @@ def _parts(finding: Evidence) -> set[int | str]:
 
 def _part_of_switches(culprit: Evidence, wide: float, spines: int) -> float | None:
     """Which part of the switches of its kind a culprit is; None: it is none, or that is not known."""
-    if not _is_switch(culprit):
+    if not is_switch(culprit):
         return None
-    if {device.kind for device in culprit.devices} != {"spine"}:
+    if not are_spines(culprit):
         return wide
     return len(culprit.devices) / spines if len(culprit.devices) < spines else None
-
-
-def _is_switch(finding: Evidence) -> bool:
-    return are_switches(device.kind for device in finding.devices)
 
 
 def _chance(hits: int, drawn: Sequence[float], part: float) -> float:

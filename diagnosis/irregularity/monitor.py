@@ -340,11 +340,13 @@ class IterationMonitor:
         """
         everything = tuple(iteration for iteration, _ in self.baseline)
         plain = tuple(iteration for iteration, duration_ns in self.baseline if duration_ns <= longest_ns)
-        apart = tuple(iteration for iteration in plain if iteration not in self.suspect)
-        apart = tuple(iteration for iteration in apart if now - iteration < self.settings.reach)
+        kept = plain if with_suspect else tuple(one for one in plain if self._is_beyond_suspicion(one, now))
         enough = min(self.settings.least_baseline, len(everything))
-        offered = (plain, everything) if with_suspect else (apart, plain, everything)
-        return next((kept for kept in offered if len(kept) >= enough), everything)
+        return next(offered for offered in (kept, plain, everything) if len(offered) >= enough)
+
+    def _is_beyond_suspicion(self, iteration: int, now: int) -> bool:
+        """Whether one is not suspect, and agents' logs are sure to reach back to it."""
+        return iteration not in self.suspect and now - iteration < self.settings.reach
 
     def _on_its_plateau(self, run: Run, iteration: int, duration_ns: int, expected_ns: int) -> Run:
         """A run with its next irregular iteration on the level, on the step above it, or on a new one above all.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -135,14 +135,16 @@ def _beside_slow_hosts(culprits: Sequence[Culprit], comparable: float) -> list[C
     little of it; and without these spines, if that is most of what tells of them.
     """
     hosts = [culprit for culprit in culprits if culprit.cause == "host_slow"]
-    told, left = defaultdict[tuple[Device, ...], int](int), list[Culprit]()
-    for culprit in culprits:
-        over_spines = {device.kind for device in culprit.devices} == {"spine"}
+
+    def is_of_a_host(culprit: Culprit) -> bool:
         near = [host for host in hosts if not {*host.ranks}.isdisjoint(culprit.ranks)]
-        by_host = over_spines and any(host.share >= comparable * culprit.share for host in near)
-        told[culprit.devices] += -1 if by_host else 1
-        left += [] if by_host else [culprit]
-    return [culprit for culprit in left if told[culprit.devices] >= 0]
+        over_spines = {device.kind for device in culprit.devices} == {"spine"}
+        return over_spines and any(host.share >= comparable * culprit.share for host in near)
+
+    of_hosts = Counter(culprit.devices for culprit in culprits if is_of_a_host(culprit))
+    others = [culprit for culprit in culprits if not is_of_a_host(culprit)]
+    beside = Counter(culprit.devices for culprit in others)
+    return [culprit for culprit in others if of_hosts[culprit.devices] <= beside[culprit.devices]]
 
 
 def _merged(culprits: Sequence[Culprit], mixed_share: float) -> list[Culprit]:
