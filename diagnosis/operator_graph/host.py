@@ -50,9 +50,12 @@ class HostSettings:
     of its NVLinks call, later than usual; members that call later by more than all of it came late from elsewhere."""
     outlying: float = 0.1
     """Where ends are not logged, part of the least and of the greatest values that are left out of each average."""
-    most_members: int = 64
+    most_members: int = 256
     """Where ends are not logged, communicators with other hosts are not asked if they have more members than this,
     which would cost too much."""
+    least_operators: int = field(default=3, metadata={"least": 1})
+    """Where ends are not logged, number of a rank's operators with other hosts in an iteration by which it is told how
+    late it goes on: fewer leave no outlier out, and what clocks drift apart shifts all ranks of a host alike."""
     least_each: float = 0.2
     """Part of their mean delay by which each member of the NVLinks must call later; else one of them is slow, and not
     the host."""
@@ -236,6 +239,8 @@ def _onward(
     onward = np.where(on, delays.onward, np.nan)
     rows = delays.rows(rank, [iteration])
     rows = rows[~np.isnan(onward[rows])]
+    if len(rows) < settings.least_operators:
+        return None
     now, usual = (_typical(of, rows, settings.outlying) for of in (onward, delays.spent.onward - onward))
     means = [_typical(onward, delays.rows(rank, [one]), settings.outlying) for one in baseline]
     before = np.array([mean for mean in means if mean is not None])

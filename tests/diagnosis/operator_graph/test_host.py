@@ -108,14 +108,27 @@ def test_what_all_ranks_compute_longer_is_not_their_hosts_fault(own_ms: int, who
 @pytest.mark.parametrize(("mates_ms", "whose"), [(0.5, "device"), (50, "host")], ids=["one GPU", "the host"])
 def test_a_slow_gpu_is_told_from_its_host_though_all_go_on_a_little_late(mates_ms: float, whose: Whose) -> None:
     """Its clock drifts away from the others', and two of its three kernels are not slow: the mean tells, no median."""
+    little = min(mates_ms, 0.5)
+    assert goes_on_late([50.0, 0.5, 0.5] * 4, [mates_ms, little, little] * 4) == whose
+
+
+@pytest.mark.parametrize(("operators", "whose"), [(4, "host"), (2, "either")])
+def test_hardly_any_operators_with_other_hosts_do_not_tell_of_a_host(operators: int, whose: Whose) -> None:
+    """What clocks drift apart would look the same."""
+    assert goes_on_late([50.0] * operators, [50.0] * operators) == whose
+
+
+def goes_on_late(own_ms: Sequence[float], mates_ms: Sequence[float]) -> Whose:
+    """What is said of a rank that computes longer than usual by so much before each operator with another host, and
+    its three mates too.
+    """
     a_host, elsewhere = (0, 1, 2, 3), (4, 5, 6, 7)
 
-    def steps(rank: int) -> Sequence[Step]:
-        extra = {1: 50.0, **dict.fromkeys((0, 2, 3), mates_ms)}.get(rank, 0.0)
-        little = min(extra, 0.5)
-        return [step for ms in (extra, little, little) for step in (Compute(extra_ms=ms), Collective("g"))] * 4
+    def steps(extra: Sequence[float]) -> Sequence[Step]:
+        return [step for ms in extra for step in (Compute(extra_ms=ms), Collective("g"))]
 
-    programs: dict[int, Sequence[Step]] = {rank: steps(rank) for rank in (*a_host, *elsewhere)}
+    late = {1: own_ms, **dict.fromkeys((0, 2, 3), mates_ms)}
+    programs = {rank: steps(late.get(rank, [0.0] * len(own_ms))) for rank in (*a_host, *elsewhere)}
     training = Training(programs, {"g": (*a_host, *elsewhere)})
     places = tuple(Place(rank, f"h{rank // 4}", rank % 4) for rank in (*a_host, *elsewhere))
     job = replace(training.job(), places=places)
@@ -123,8 +136,8 @@ def test_a_slow_gpu_is_told_from_its_host_though_all_go_on_a_little_late(mates_m
     logs = Logs(job, tuple(range(training.iterations)))
     table = without_ends(training.table())
     answered(logs.fetch({None: [1]}), table)
-    told, _ = answered(slow_hosts(logs, [leaf], training.baseline, HostSettings()), table)
-    assert told == [whose]
+    [told], _ = answered(slow_hosts(logs, [leaf], training.baseline, HostSettings()), table)
+    return told
 
 
 def calls_apart(
