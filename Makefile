@@ -17,9 +17,9 @@ help: ## list the commands
 demo: setup ## a simulated 64-GPU job with two faults, through the whole pipeline in one process
 	$(BIN)/offbeat demo
 
-# Each process starts a broker and a server of its own, so there are few: one more than processors, since some wait for
-# others to start or to give up. A file's tests share what it sets up. One that dies ends the run: the rest of its file
-# would be waited for without end. More threads than processors would wait for each other.
+# One process more than processors, since some wait for others to start or to give up; all share a broker and a server.
+# A file's tests share what it sets up. One that dies ends the run: the rest of its file would be waited for without
+# end. More threads than processors would wait for each other.
 PROCESSES = $(shell $(BIN)/python -c "import os; print(min((os.cpu_count() or 1) + 1, 4))")
 test: setup ## every test, those with a real Kafka and a real ClickHouse included
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import structlog
@@ -16,9 +17,10 @@ from tests.services import (
     KAFKA_VARIABLE,
     MARKER_OF_FIXTURE,
     ClickHouseAddress,
-    clickhouse_server,
+    clickhouse_url,
     kafka_broker,
     missing_markers,
+    shared,
     skipped_where_unavailable,
 )
 
@@ -45,21 +47,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[str]:
+def common_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What all processes of the test run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def kafka(common_directory: Path) -> Iterator[str]:
     """The bootstrap servers of a broker that all tests share: name topics and groups for the test."""
     with ExitStack() as stack:
         with skipped_where_unavailable(KAFKA_VARIABLE):
-            bootstrap_servers = stack.enter_context(kafka_broker())
+            bootstrap_servers = stack.enter_context(shared(common_directory / "kafka", kafka_broker))
         yield bootstrap_servers
 
 
 @pytest.fixture(scope="session")
-def clickhouse() -> Iterator[ClickHouseAddress]:
+def clickhouse(common_directory: Path) -> Iterator[ClickHouseAddress]:
     """A ClickHouse server that all tests share: make a database for the test."""
     with ExitStack() as stack:
         with skipped_where_unavailable(CLICKHOUSE_VARIABLE):
-            address = stack.enter_context(clickhouse_server())
-        yield address
+            url = stack.enter_context(shared(common_directory / "clickhouse", clickhouse_url))
+        yield ClickHouseAddress.of_url(url)
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 """Where the tests' Kafka and ClickHouse come from: the environment, Docker where it runs, else this machine itself."""
 
+import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 
@@ -59,6 +61,36 @@ class ClickHouseAddress:
         user, password = unquote(parts.username or "default"), unquote(parts.password or "")
         return cls(parts.hostname, parts.port or 9000, user, password)
 
+    @property
+    def url(self) -> str:
+        """As ``of_url`` reads it."""
+        return f"clickhouse://{quote(self.user, safe='')}:{quote(self.password, safe='')}@{self.host}:{self.port}"
+
+
+@contextmanager
+def shared(directory: Path, service: Callable[[], AbstractContextManager[str]]) -> Iterator[str]:
+    """The address of a service that all processes of a test run have in common: the first of them to ask starts it, and
+    ends it when the others are done with it. The locks of a process that dies end with it.
+    """
+    directory.mkdir(exist_ok=True)
+    address, starting, using = (directory / name for name in ("address", "starting", "using"))
+    with starting.open("a") as one_at_a_time, using.open("a") as users:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        if address.exists():
+            fcntl.flock(users, fcntl.LOCK_SH)
+            fcntl.flock(one_at_a_time, fcntl.LOCK_UN)
+            yield address.read_text()
+            return
+        with service() as started:
+            address.write_text(started)
+            fcntl.flock(one_at_a_time, fcntl.LOCK_UN)
+            try:
+                yield started
+            finally:
+                fcntl.flock(one_at_a_time, fcntl.LOCK_EX)  # who asks from now on starts another one
+                fcntl.flock(users, fcntl.LOCK_EX)
+                address.unlink()
+
 
 @contextmanager
 def kafka_broker() -> Iterator[str]:
@@ -78,6 +110,13 @@ def kafka_broker() -> Iterator[str]:
     else:
         with LocalKafka() as kafka:
             yield kafka.bootstrap_servers
+
+
+@contextmanager
+def clickhouse_url() -> Iterator[str]:
+    """The same as ``clickhouse_server``, as a URL."""
+    with clickhouse_server() as address:
+        yield address.url
 
 
 @contextmanager
