@@ -27,7 +27,8 @@ def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
 
     Two groups that cannot tell their members apart need only overlap: the culprit is where they do. Groups that the
     same devices carry need not even do that: these are the culprit, as the NVLinks of a host with several groups. So is
-    the NIC of several ranks, and so is a switch what the ranks below it share with others.
+    the NIC of several ranks, and so is a switch what the ranks below it share with others. A ToR and spines that the
+    same ranks show are one fault of which it is not known where it lies.
     NVLinks and what lies beyond a NIC are no one fault.
     """
     if one.cause != other.cause and {one.cause, other.cause} not in _EITHER_WAY:
@@ -37,7 +38,7 @@ def compatible(one: Evidence | Incident, other: Evidence | Incident) -> bool:
     if _of_the_same_devices(one, other):
         return True
     here, there = set(one.ranks), set(other.ranks)
-    if (one.candidates and other.candidates) or is_switch(one) != is_switch(other):
+    if (one.candidates and other.candidates) or is_switch(one) != is_switch(other) or _are_tor_and_spines(one, other):
         return bool(here & there)
     return bool(here and there) and (here <= there or there <= here)
 
@@ -75,7 +76,12 @@ def _often(some: Sequence[Evidence], told: Sequence[Evidence], agreement: float)
 
 
 def _takes_over(incident: Incident, finding: Evidence, told: Sequence[Evidence], agreement: float) -> bool:
-    """Whether a switch takes over an incident about a NIC below it, or the NIC one about the switch."""
+    """Whether a switch takes over an incident about a NIC below it, or the NIC one about the switch; or a ToR one about
+    spines, or these one about a ToR: whichever is found more often.
+    """
+    if is_switch(incident) and is_switch(finding):
+        own, others = ([known for known in told if _carriers(known) == _carriers(of)] for of in (finding, incident))
+        return _times(own) > _times(others)
     nic, switch = (incident, finding) if is_switch(finding) else (finding, incident)
     by_itself = [known for known in told if known.ranks == nic.ranks and not is_switch(known)]
     others = [known for known in told if known.ranks != nic.ranks]
@@ -106,7 +112,7 @@ def agreed(
     searches say as much. Nor is a ToR narrowed to one of its NICs, of which not each finding shows that others are
     slow as well. Spines are told by what is not slow: a NIC below them that is found by itself on more iterations than
     all else takes over, and they from a NIC that all else is found more often than. A ToR takes over once it is found
-    often enough.
+    often enough. Of a ToR and spines whichever is found on more iterations does, however many ranks show it.
     """
     here, there = set(incident.ranks), set(finding.ranks)
     if _of_the_same_devices(incident, finding):
@@ -116,7 +122,7 @@ def agreed(
         more = {"level": "group", "ranks": ranks, "candidates": tuple((rank,) for rank in ranks)}
         return Agreed(ranks, more if there - here else {}, incident.doubt)
     weak = finding.share < comparable * incident.share
-    if is_switch(incident) != is_switch(finding):
+    if is_switch(incident) != is_switch(finding) or _are_tor_and_spines(incident, finding):
         if weak or not _takes_over(incident, finding, told, agreement):
             return Agreed(incident.ranks, {}, incident.doubt)
         left = incident.doubt ** min(1.0, len(there) / len(here))
@@ -156,6 +162,11 @@ def _are_nvlinks_and_wires(one: Evidence | Incident, other: Evidence | Incident)
 def is_switch(known: Evidence | Incident) -> bool:
     """Whether it is about a switch, with the ranks below it."""
     return are_switches(device.kind for device in known.devices)
+
+
+def _are_tor_and_spines(one: Evidence | Incident, other: Evidence | Incident) -> bool:
+    """Whether both are about switches, and only one of them about spines."""
+    return is_switch(one) and is_switch(other) and are_spines(one) != are_spines(other)
 
 
 def _carriers(known: Evidence | Incident) -> dict[str, str]:

@@ -734,6 +734,27 @@ def test_what_ranks_below_a_switch_share_with_others_is_its_too() -> None:
     assert {incident.ranks for incident in joiner.incidents.values()} == {(0, 2, 4), (8, 9)}
 
 
+@pytest.mark.parametrize(
+    ("told", "switch"),
+    [
+        ("SSTSTSS", "spine:5"),
+        ("STTS", "tor:pod0/rail0"),
+        ("STTT", "tor:pod0/rail0"),
+        ("TTSS", "tor:pod0/rail0"),
+        ("TTSSS", "spine:5"),
+    ],
+)
+@pytest.mark.parametrize("below", [(1, 3), (1, 3, 17)], ids=["all show the spine", "not all do"])
+def test_of_a_tor_and_a_spine_whichever_is_found_more_often_counts(
+    told: str, switch: str, below: tuple[int, ...]
+) -> None:
+    """The ranks below a ToR are few of those whose traffic shows a spine: they do not narrow it."""
+    names = {"S": of_switch(20, 1, 3, 5, 7, 9, switches=("spine:5",)), "T": of_switch(20, *below)}
+    incident = only([replace(names[of], id=f"{at}", iteration=20 + at) for at, of in enumerate(told)])
+    assert [device.device for device in incident.devices] == [switch]
+    assert incident.ranks == names["S" if switch == "spine:5" else "T"].ranks
+
+
 def test_all_traffic_that_shows_the_same_spines_is_one_incident() -> None:
     spines = ("spine:0", "spine:1")
     incident = only([of_switch(20, 1, 17, switches=spines), of_switch(21, 9, 25, switches=spines)])
