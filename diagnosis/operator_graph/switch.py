@@ -23,6 +23,7 @@ from diagnosis.operator_graph.nvlinks import at_home, lost_at_home
 from diagnosis.operator_graph.separation import (
     Separation,
     SeparationSettings,
+    Tells,
     Transferred,
     Transfers,
     mostly_slow,
@@ -226,7 +227,10 @@ def _is_fine_below(
 def _is_slow_elsewhere(
     job: Job, seen: Transfers, channel: _Channel, settings: SwitchSettings, separation: SeparationSettings
 ) -> bool:
-    """Whether ranks of several hosts below the suspects' ToR are slow, on channels that do not tell of each other."""
+    """Whether ranks of several hosts below the suspects' ToR are slow, on channels that do not tell of each other; also
+    on those over other spines than the suspects' channel, as far as there are any: what its spines slow is no ToR's.
+    """
+    over = set(job.spines_between(channel.leaf.members))
 
     def beside(members: Sequence[int]) -> bool:
         return not set(channel.leaf.members) <= set(members) and not job.on_one_host(members)
@@ -234,17 +238,24 @@ def _is_slow_elsewhere(
     def without(members: Sequence[int]) -> bool:
         return set(channel.suspects).isdisjoint(members) and not job.on_one_host(members)
 
-    suspects = channel.suspects if channel.told_apart else ()
-    slowness = {
-        rank: seen.slowness(job, rank, channel.leaf.iteration, separation, tells)
-        for ranks, tells in ((suspects, beside), (channel.mates, without))
-        for rank in ranks
-    }
-    known = {rank: amounts for rank, amounts in slowness.items() if amounts}
+    def over_other_spines(tells: Tells) -> Tells:
+        return lambda members: tells(members) and over.isdisjoint(job.spines_between(members))
+
+    def slowness(rank: int, tells: Tells) -> list[float]:
+        return seen.slowness(job, rank, channel.leaf.iteration, separation, tells)
+
+    def are_slow(of_ranks: Iterable[list[float]]) -> bool:
+        amounts = [amount for of_rank in of_ranks for amount in of_rank]
+        return sum(amount > 0 for amount in amounts) >= settings.slow_share * len(amounts)
+
+    suspects = dict.fromkeys(channel.suspects if channel.told_apart else (), beside)
+    telling: dict[int, Tells] = {**suspects, **dict.fromkeys(channel.mates, without)}
+    known = {rank: amounts for rank, tells in telling.items() if (amounts := slowness(rank, tells))}
+    elsewhere = [slowness(rank, over_other_spines(telling[rank])) for rank in known]
     hosts = {job.clock(rank) for rank in (channel.suspects[0], *known)}
-    amounts = [amount for of_rank in known.values() for amount in of_rank]
     return (
         len(hosts) >= settings.least_hosts
         and all(mostly_slow(of_rank, separation) for of_rank in known.values())
-        and sum(amount > 0 for amount in amounts) >= settings.slow_share * len(amounts)
+        and are_slow(known.values())
+        and are_slow(elsewhere)
     )

@@ -181,6 +181,41 @@ def test_what_is_slow_on_a_host_is_no_switch(
     assert named == [set(SPINES) if is_spine else set()] * 3
 
 
+@pytest.mark.parametrize(
+    ("another", "is_slow", "is_tor"), [("spine:1", False, False), ("spine:1", True, True), ("spine:0", False, True)]
+)
+def test_what_a_spine_slows_below_a_tor_is_not_the_tor_s(
+    monkeypatch: pytest.MonkeyPatch, another: str, is_slow: bool, is_tor: bool
+) -> None:
+    """All ranks below a ToR are slow over a spine; so the ToR is named, unless what one has over another is fine."""
+    job = job_with(Kind.SPINE_SLOW, 0, pp=4).job
+    below = [rank for rank in job.ranks if job.tor(rank) == job.tor(8)]
+    assert len(below) == 4
+    pairs = [pair for rank in below for pair in ((rank - 8, rank), (rank, rank + 8))]
+    taken = [(pair, another if pair == pairs[-1] else "spine:0") for pair in pairs]
+    told_of = [(of, Transferred(20.0, 10.0, 1.0)) for of in pairs[:-1]]
+    told_of.append((pairs[-1], Transferred(20.0 if is_slow else 0.0, 10.0, 1.0)))
+    monkeypatch.setattr(switch, "transfers", SeenByRank(told_of).fetched)
+    named = above(with_routes(job, taken), [pairs[0]], suspect=8)
+    assert (named == [{"tor:pod1/rail0"}]) == is_tor
+
+
+def with_routes(job: Job, taken: Sequence[tuple[tuple[int, int], str]]) -> Job:
+    """The job with nothing traced but these: pairs of ranks, and the spine between them, both ways."""
+
+    def above_nic(rank: int) -> tuple[str, str]:
+        tor = job.tor(rank)
+        assert tor is not None
+        return job.nics(rank)[0].device, tor.device
+
+    routes = []
+    for pair, spine in taken:
+        for source, destination in (pair, pair[::-1]):
+            (nic, tor), (other_nic, other_tor) = above_nic(source), above_nic(destination)
+            routes.append({"source": nic, "destination": other_nic, "switches": [tor, spine, other_tor]})
+    return replace(job, row={**job.row, "routes": routes})
+
+
 @pytest.mark.parametrize(("dual_homed", "is_spine"), [(False, True), (True, False)])
 def test_channels_that_share_a_tor_of_two_prove_no_spine(
     monkeypatch: pytest.MonkeyPatch, dual_homed: bool, is_spine: bool
@@ -210,7 +245,7 @@ class Seen:
     def of_rank(self, *_: object) -> list[tuple[tuple[int, ...], Transferred]]:
         return list(self.told_of)
 
-    def slowness(self, *_: object) -> list[float]:
+    def slowness(self, _: Job, rank: int, iteration: int, settings: object, tells: Tells) -> list[float]:
         return []
 
     def fetched(self, *_: object) -> Generator[Needs, Answer, Seen]:
@@ -218,10 +253,18 @@ class Seen:
         return self
 
 
-def above(job: Job, channels: Sequence[tuple[int, ...]]) -> list[set[str]]:
-    """The switches that slow channels are due to, of each of which the first rank was told apart."""
+class SeenByRank(Seen):
+    """The same, of each rank that is asked its own channels."""
+
+    def slowness(self, _: Job, rank: int, iteration: int, settings: object, tells: Tells) -> list[float]:
+        return [of.amount for members, of in self.told_of if rank in members and tells(members)]
+
+
+def above(job: Job, channels: Sequence[tuple[int, ...]], suspect: int | None = None) -> list[set[str]]:
+    """The switches that slow channels are due to, of each of which the suspect was told apart, or the first rank."""
     leaves = [Leaf(of[0], "pipeline", of, 20, 14, OperatorRef(of[0], "pipeline", 0, "send"), of[:1]) for of in channels]
-    asked, settings = [(leaf, Separation(leaf.members, leaf.members[:1])) for leaf in leaves], LocateSettings()
+    settings = LocateSettings()
+    asked = [(of, Separation(of.members, of.members[:1] if suspect is None else (suspect,))) for of in leaves]
     asking = switch.slow_switches(Logs(job, (14,)), asked, [13], settings.switch, settings.separation)
     named, _ = answered(asking, pa.table({}))
     return [{device.device for device in named.get(leaf, ())} for leaf in leaves]
