@@ -68,7 +68,10 @@ Whose = Literal["device", "host", "either"]
 def slow_hosts(
     logs: Logs, leaves: Sequence[Leaf], baseline: Sequence[int], settings: HostSettings
 ) -> Generator[Needs, Answer, list[Whose]]:
-    """Whose fault each leaf is; hosts of too few ranks are not told from their GPUs and NVLinks."""
+    """Whose fault each leaf is; hosts of too few ranks are not told from their GPUs and NVLinks.
+
+    Of the channels on a host the one that lost most tells: who comes from slow NVLinks calls further apart elsewhere.
+    """
     blamed: list[Whose] = []
     for leaf in leaves:
         mates = _mates(logs.job, leaf.rank, settings.most_mates)
@@ -83,7 +86,21 @@ def slow_hosts(
             blamed.append("host" if _compute_alike(logs, leaf, mates, baseline, settings) else "device")
         else:
             blamed.append((yield from _without_ends(logs, leaf, mates, baseline, settings)))
-    return blamed
+    of_links = _hosts_of_slow_nvlinks(logs.job, leaves, blamed)
+    return [
+        "device" if leaf.communicator is not None and logs.job.clock(leaf.rank) in of_links else whose
+        for leaf, whose in zip(leaves, blamed, strict=True)
+    ]
+
+
+def _hosts_of_slow_nvlinks(job: Job, leaves: Sequence[Leaf], blamed: Sequence[Whose]) -> set[str]:
+    """The clocks of hosts of whose channels the one that lost most is slow by itself."""
+    largest: dict[str, tuple[int, Whose]] = {}
+    for leaf, whose in zip(leaves, blamed, strict=True):
+        if leaf.communicator is not None:
+            clock = job.clock(leaf.rank)
+            largest[clock] = max(largest.get(clock, (0, whose)), (leaf.excess_ns, whose))
+    return {clock for clock, (_, whose) in largest.items() if whose == "device"}
 
 
 def _without_ends(

@@ -173,6 +173,31 @@ def calls_apart(
     return told
 
 
+def test_who_comes_from_slow_nvlinks_does_not_tell_of_the_host() -> None:
+    """Tensor groups of a host, each slowed by its NVLinks, meet in pairs afterwards: these call further apart."""
+    groups = {"tp0": (0, 1), "tp1": (2, 3), "cp0": (0, 2), "cp1": (1, 3)}
+
+    def steps(rank: int) -> list[Step]:
+        tp, cp = rank // 2, rank % 2
+        return [
+            step
+            for number in range(24)
+            for step in (Collective(f"tp{tp}", extra_ms=6.0 + 4.0 * ((tp + number) % 2)), Collective(f"cp{cp}"))
+        ]
+
+    training = Training({rank: steps(rank) for rank in range(4)}, groups)
+    job = replace(training.job(), places=tuple(Place(rank, "h0", rank) for rank in range(4)))
+    tensor, pair = (
+        Leaf(0, name, groups[name], int(24 * ms * MS), 12, OperatorRef(0, name, 0, "all_reduce"), (0,))
+        for name, ms in (("tp0", 8.0), ("cp0", 4.0))
+    )
+    logs = Logs(job, tuple(range(training.iterations)))
+    answered(logs.fetch({None: range(4)}), training.table())
+    for leaves, whose in (([pair], ["host"]), ([pair, tensor], ["device"] * 2), ([tensor, pair], ["device"] * 2)):
+        told, _ = answered(slow_hosts(logs, leaves, training.baseline, HostSettings()), training.table())
+        assert told == whose
+
+
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "no ends"])
 def test_a_host_that_delays_each_process_by_itself_is_slow(ends: bool) -> None:
     assert calls_apart(lambda rank, number: 4.0 * ((rank + number) % 4), ends=ends) == "host"
