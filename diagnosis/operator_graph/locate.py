@@ -32,7 +32,7 @@ from diagnosis.operator_graph.host import HostSettings, slow_hosts
 from diagnosis.operator_graph.leaf import Wait, largest_waits
 from diagnosis.operator_graph.logs import MOST_ROWS, Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operator_graph.nvlinks import slow_links
+from diagnosis.operator_graph.nvlinks import slow_links, slow_with_links
 from diagnosis.operator_graph.rating import Suspect, rated
 from diagnosis.operator_graph.separation import Separation, SeparationSettings, separate
 from diagnosis.operator_graph.switch import slow_spines, slow_switches
@@ -193,7 +193,9 @@ def _by_amounts(logs: Logs, irregularity: Irregularity, settings: LocateSettings
     between_hosts = [(leaf, of) for leaf, of in separation_of.items() if not logs.job.on_one_host(leaf.members)]
     switches_of = yield from slow_switches(logs, between_hosts, baseline, settings.switch, settings.separation)
     untold = [(leaf, of) for leaf, of in between_hosts if leaf not in switches_of]
-    for leaf, mates in (yield from slow_links(logs, untold, baseline, settings.separation)).items():
+    over_links = slow_with_links(logs.job, untold, leaves)
+    over_links |= yield from slow_links(logs, untold, baseline, settings.separation)
+    for leaf, mates in over_links.items():
         separation_of[leaf] = Separation(mates, ())
     local = [leaf for leaf in leaves if leaf.communicator is None or logs.job.on_one_host(leaf.members)]
     blamed = yield from slow_hosts(logs, local, baseline, settings.host)

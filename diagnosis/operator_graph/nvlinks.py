@@ -1,7 +1,8 @@
 """Channels across hosts that a host's slow NVLinks slow as well (a step beyond Holmes 4.3.2).
 
 A ring enters a host by a NIC, passes from member to member over NVLinks, and leaves by another NIC. Where nothing tells
-the NICs of its members apart, what the members transfer within their hosts may tell that it is NVLinks.
+the NICs of its members apart, what the members transfer within their hosts may tell that it is NVLinks. Where the same
+search ends at NVLinks that it crosses, and these lost more, it is slow with them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,27 @@ def slow_links(
         slow = [mates for mates in hosts if all(lost_at_home(seen, job, leaf, rank, settings) for rank in mates)]
         if len(slow) == 1:
             found[leaf] = slow[0]
+    return found
+
+
+def slow_with_links(
+    job: Job, channels: Iterable[tuple[Leaf, Separation]], leaves: Iterable[Leaf]
+) -> dict[Leaf, tuple[int, ...]]:
+    """Of each channel across hosts that some member seems to slow the members on another host with several of them,
+    whose NVLinks are among the ``leaves`` and lost more; other channels are left out.
+    """
+    links = [leaf for leaf in leaves if leaf.communicator is not None and job.on_one_host(leaf.members)]
+    found = {}
+    for leaf, of in channels:
+        if told := {*of.ranks, *of.points_to}:
+            crossed = {
+                mates: max((link.excess_ns for link in links if not {*mates}.isdisjoint(link.members)), default=0)
+                for mates in _mates(job, leaf.members)
+                if told.isdisjoint(mates)
+            }
+            largest = max(crossed, key=lambda mates: crossed[mates], default=())
+            if largest and crossed[largest] > leaf.excess_ns:
+                found[leaf] = largest
     return found
 
 

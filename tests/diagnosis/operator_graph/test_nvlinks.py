@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from diagnosis.job import Place
+from diagnosis.job import Job, Place
 from diagnosis.operator_graph.attribution import walk
 from diagnosis.operator_graph.attribution_settings import AttributionSettings
+from diagnosis.operator_graph.leaf import Leaf, OperatorRef
 from diagnosis.operator_graph.logs import Logs
-from diagnosis.operator_graph.nvlinks import slow_links
+from diagnosis.operator_graph.nvlinks import slow_links, slow_with_links
 from diagnosis.operator_graph.separation import Separation, SeparationSettings
 from producers.simulation import Fault, Kind, Omissions, Scenario, simulate
 from tests.diagnosis.answering import Asked, answered
@@ -68,6 +69,28 @@ def test_whose_nic_is_told_is_not_asked_about(apart: Separation) -> None:
     slow, asked = told({"ring": 60, "row1": 20}, apart)
     assert slow is None
     assert not asked.needs
+
+
+@pytest.mark.parametrize(
+    ("apart", "lost_ms", "mates"),
+    [
+        pytest.param(Separation(MEMBERS, (0,)), 70, (2, 3), id="NVLinks of another host lost more"),
+        pytest.param(Separation(MEMBERS, (), (1,)), 70, (2, 3), id="so they did"),
+        pytest.param(Separation(MEMBERS, (0,)), 50, None, id="they lost less"),
+        pytest.param(Separation(MEMBERS, (3,)), 70, None, id="it is one of theirs"),
+        pytest.param(Separation(MEMBERS, ()), 70, None, id="nobody seems to slow it"),
+    ],
+)
+def test_what_crosses_nvlinks_that_lost_more_is_slow_with_them(
+    apart: Separation, lost_ms: int, mates: tuple[int, ...] | None
+) -> None:
+    job = Job("j", tuple(Place(rank, f"h{rank // 2}", rank % 2, (f"nic{rank % 2}",)) for rank in MEMBERS), ())
+    ring, row, computed = (
+        Leaf(members[0], name, members, ms * MS, 12, OperatorRef(members[0], name or "ring", 0, "all_reduce"), ())
+        for name, members, ms in (("ring", MEMBERS, 60), ("row1", (2, 3), lost_ms), (None, (0,), 90))
+    )
+    found = slow_with_links(job, [(ring, apart)], [computed, ring, row])
+    assert found == ({} if mates is None else {ring: mates})
 
 
 def test_a_ring_of_hosts_of_one_member_each_crosses_no_nvlinks() -> None:
