@@ -17,7 +17,7 @@ help: ## list the commands
 demo: setup ## a simulated 64-GPU job with two faults, through the whole pipeline in one process
 	$(BIN)/offbeat demo
 
-# One process more than processors, since some wait for others to start or to give up; all share a broker and a server.
+# One process more than processors, since some wait for others to start or to give up; all share a ClickHouse server.
 # A file's tests share what it sets up. One that dies ends the run: the rest of its file would be waited for without
 # end. More threads than processors would wait for each other.
 PROCESSES = $(shell $(BIN)/python -c "import os; print(min((os.cpu_count() or 1) + 1, 4))")

@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 import structlog
@@ -47,27 +46,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def common_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What all processes of the test run share."""
-    own = tmp_path_factory.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-
-
-@pytest.fixture(scope="session")
-def kafka(common_directory: Path) -> Iterator[str]:
-    """The bootstrap servers of a broker that all tests share: name topics and groups for the test."""
+def kafka() -> Iterator[str]:
+    """The bootstrap servers of a broker that all tests of a process share: name topics and groups for the test. Another
+    process has its own, since the deployed pipeline's topics have no names of their own.
+    """
     with ExitStack() as stack:
         with skipped_where_unavailable(KAFKA_VARIABLE):
-            bootstrap_servers = stack.enter_context(shared(common_directory / "kafka", kafka_broker))
+            bootstrap_servers = stack.enter_context(kafka_broker())
         yield bootstrap_servers
 
 
 @pytest.fixture(scope="session")
-def clickhouse(common_directory: Path) -> Iterator[ClickHouseAddress]:
-    """A ClickHouse server that all tests share: make a database for the test."""
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseAddress]:
+    """A ClickHouse server that all tests of all processes share: make a database for the test."""
+    own = tmp_path_factory.getbasetemp()
+    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with ExitStack() as stack:
         with skipped_where_unavailable(CLICKHOUSE_VARIABLE):
-            url = stack.enter_context(shared(common_directory / "clickhouse", clickhouse_url))
+            url = stack.enter_context(shared(common / "clickhouse", clickhouse_url))
         yield ClickHouseAddress.of_url(url)
 
 

@@ -95,12 +95,9 @@ def slow_hosts(
 
 def _hosts_of_slow_nvlinks(job: Job, leaves: Sequence[Leaf], blamed: Sequence[Whose]) -> set[str]:
     """The clocks of hosts of whose channels the one that lost most is slow by itself."""
-    largest: dict[str, tuple[int, Whose]] = {}
-    for leaf, whose in zip(leaves, blamed, strict=True):
-        if leaf.communicator is not None:
-            clock = job.clock(leaf.rank)
-            largest[clock] = max(largest.get(clock, (0, whose)), (leaf.excess_ns, whose))
-    return {clock for clock, (_, whose) in largest.items() if whose == "device"}
+    ascending = sorted(zip(leaves, blamed, strict=True), key=lambda told: told[0].excess_ns)
+    of_largest = {job.clock(leaf.rank): whose for leaf, whose in ascending if leaf.communicator is not None}
+    return {clock for clock, whose in of_largest.items() if whose == "device"}
 
 
 def _without_ends(

@@ -51,15 +51,12 @@ def slow_with_links(
     links = [leaf for leaf in leaves if leaf.communicator is not None and job.on_one_host(leaf.members)]
     found = {}
     for leaf, of in channels:
-        if told := {*of.ranks, *of.points_to}:
-            crossed = {
-                mates: max((link.excess_ns for link in links if not {*mates}.isdisjoint(link.members)), default=0)
-                for mates in _mates(job, leaf.members)
-                if told.isdisjoint(mates)
-            }
-            largest = max(crossed, key=lambda mates: crossed[mates], default=())
-            if largest and crossed[largest] > leaf.excess_ns:
-                found[leaf] = largest
+        told = {*of.ranks, *of.points_to}
+        elsewhere = [mates for mates in _mates(job, leaf.members) if told and told.isdisjoint(mates)]
+        larger = [link for link in links if link.excess_ns > leaf.excess_ns]
+        lost_more = [(link.excess_ns, mates) for mates in elsewhere for link in larger if {*mates} & {*link.members}]
+        if lost_more:
+            found[leaf] = max(lost_more)[1]
     return found
 
 
