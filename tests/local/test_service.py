@@ -51,7 +51,14 @@ class Deaf(Listener):
 
 
 class Orderly(Listener):
-    program = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7));" + _LISTENER
+    # Waits for the signal itself: one that comes just before `accept` blocks is not handled until that returns.
+    program = """
+import signal, socket, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+signal.sigwait({signal.SIGTERM})
+sys.exit(7)
+"""
 
 
 class Silent(Listener):
