@@ -23,19 +23,21 @@ def with_spines_alone_in_common(
 ) -> list[Leaf]:
     """Slow channels all over the fabric that have a spine in common, where enough of them share nothing else: it is
     likelier that this one is slow than that several NICs are at once. Beside the leaves count slow channels that no
-    other spine can have slowed.
+    other spine can have slowed. Where one spine explains all that is slow, it is likelier than two slow ToRs.
     """
     over = {leaf: job.spines_between(leaf.members) for leaf in leaves}
+    slow = {leaf.members for leaf in leaves} | {members for members, is_slow in slow_of.items() if is_slow}
     leaves = [leaf for leaf in leaves if over[leaf] and all(map(job.tors, leaf.members))]
     cleared = _cleared(job, slow_of, settings)
     slowed_by: dict[Device, list[Members]] = {}
-    for members in (members for members, slow in slow_of.items() if slow):
+    for members in (members for members, is_slow in slow_of.items() if is_slow):
         if len(spines := {*job.spines_between(members)} - cleared) == 1:
             slowed_by.setdefault(spines.pop(), []).append(members)
     common = set[Device]()
     for spine in {spine for leaf in leaves for spine in over[leaf]}:
         channels = [leaf.members for leaf in leaves if spine in over[leaf]] + slowed_by.get(spine, [])
-        if _apart(job, channels, cleared) >= settings.least_apart:
+        least = settings.least_apart
+        if _apart(job, channels, cleared) >= least or _explains_all(job, spine, slow, cleared, least):
             common.add(spine)
     return [leaf for leaf in leaves if not common.isdisjoint(over[leaf])]
 
@@ -60,6 +62,18 @@ def _cleared(job: Job, slow_of: Mapping[Members, bool], settings: SwitchSettings
 
 def _tors(job: Job, members: Members) -> set[Device]:
     return {tor for rank in members for tor in job.tors(rank)}
+
+
+def _explains_all(job: Job, spine: Device, slow: Set[Members], cleared: Set[Device], least: int) -> bool:
+    """Whether no other spine may carry all that is slow: enough channels, no two of which share a NIC, and not all a
+    ToR. One that several spines may carry counts as much less.
+    """
+    over = [job.spines_between(members) for members in slow]
+    if spine in cleared or set[Device].intersection(*map(set, over)) != {spine}:
+        return False
+    tors = {tor for members in slow for tor in _tors(job, members)}
+    enough = min(_apart(job, slow, tors), sum(1 / len(spines) for spines in over)) >= least
+    return enough and _apart(job, slow, cleared) > 1
 
 
 def _apart(job: Job, channels: Iterable[Members], cleared: Set[Device]) -> int:

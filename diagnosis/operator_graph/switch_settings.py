@@ -25,7 +25,8 @@ class SwitchSettings:
     spine, which slows some of them, for a ToR. The same part of those traced over a spine, for them to tell of it."""
     least_apart: int = field(default=3, metadata={"least": 1})
     """Number of slow channels over the same spines, no two of which share a NIC, or a ToR that may be slow as well,
-    from which on these spines are named."""
+    from which on these spines are named. Of a spine that alone may carry all that is slow it is enough that not all of
+    these share a ToR."""
     fine_share: float = 0.5
     """Spines are named if most channels that stay below the suspects' own ToRs are fine, and all that stay on a host:
     slowed, chance included, by less than this part of what the slow channel is, each in proportion to its usual

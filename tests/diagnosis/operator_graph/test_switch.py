@@ -159,6 +159,26 @@ def test_channels_two_of_which_share_a_tor_prove_no_spine(
     assert named == [set(SPINES) if is_spine else set()] * 3
 
 
+@pytest.mark.parametrize(
+    ("traced", "is_spine"),
+    [
+        ({(0, 8): 0, (2, 10): 0, (1, 9): 0, (3, 11): 0}, True),
+        ({(0, 8): 0, (2, 10): 0, (1, 9): 0, (3, 11): None}, True),  # it may have taken the same
+        ({(0, 8): 0, (2, 10): 0, (1, 9): None, (3, 11): None}, False),  # so may these by chance
+        ({(0, 8): 0, (2, 10): 0, (1, 9): 0, (3, 11): 1}, False),
+        ({(0, 8): 0, (2, 10): 0, (4, 12): 0, (6, 14): 0}, False),  # all below one ToR of each stage
+        ({(0, 8): 0, (1, 9): 0}, False),  # two NICs, or cables, may be slow at once
+    ],
+)
+def test_a_spine_that_explains_all_that_is_slow_is_likelier_than_two_tors(
+    monkeypatch: pytest.MonkeyPatch, traced: dict[tuple[int, int], int | None], is_spine: bool
+) -> None:
+    monkeypatch.setattr(switch, "transfers", Seen([]).fetched)
+    taken = [(pair, SPINES[over]) for pair, over in traced.items() if over is not None]
+    job = with_routes(job_with(Kind.SPINE_SLOW, 0).job, taken)
+    assert above(job, list(traced)) == [{SPINES[0]} if is_spine else set()] * len(traced)
+
+
 @pytest.mark.parametrize(("as_fast_as_ever", "is_spine"), [([(4, 12), (6, 14)], True), ([(4, 12)], False)])
 def test_a_tor_that_is_fine_does_not_count_as_shared(
     monkeypatch: pytest.MonkeyPatch, as_fast_as_ever: Sequence[tuple[int, int]], is_spine: bool
