@@ -230,13 +230,7 @@ def _is_slow_elsewhere(
     """Whether ranks of several hosts below the suspects' ToR are slow, on channels that do not tell of each other; also
     on those over other spines than the suspects' channel, as far as there are any: what its spines slow is no ToR's.
     """
-    over = set(job.spines_between(channel.leaf.members))
-
-    def beside(members: Sequence[int]) -> bool:
-        return not set(channel.leaf.members) <= set(members) and not job.on_one_host(members)
-
-    def without(members: Sequence[int]) -> bool:
-        return set(channel.suspects).isdisjoint(members) and not job.on_one_host(members)
+    over, telling = set(job.spines_between(channel.leaf.members)), _telling_of_tor(job, channel)
 
     def over_other_spines(tells: Tells) -> Tells:
         return lambda members: tells(members) and over.isdisjoint(job.spines_between(members))
@@ -248,8 +242,6 @@ def _is_slow_elsewhere(
         amounts = [amount for of_rank in of_ranks for amount in of_rank]
         return sum(amount > 0 for amount in amounts) >= settings.slow_share * len(amounts)
 
-    suspects = dict.fromkeys(channel.suspects if channel.told_apart else (), beside)
-    telling: dict[int, Tells] = {**suspects, **dict.fromkeys(channel.mates, without)}
     known = {rank: amounts for rank, tells in telling.items() if (amounts := slowness(rank, tells))}
     elsewhere = [slowness(rank, over_other_spines(telling[rank])) for rank in known]
     hosts = {job.clock(rank) for rank in (channel.suspects[0], *known)}
@@ -259,3 +251,16 @@ def _is_slow_elsewhere(
         and are_slow(known.values())
         and are_slow(elsewhere)
     )
+
+
+def _telling_of_tor(job: Job, channel: _Channel) -> dict[int, Tells]:
+    """Which channels of each rank tell of the ToR above: those of suspects beside their own, of others without them."""
+
+    def beside(members: Sequence[int]) -> bool:
+        return not set(channel.leaf.members) <= set(members) and not job.on_one_host(members)
+
+    def without(members: Sequence[int]) -> bool:
+        return set(channel.suspects).isdisjoint(members) and not job.on_one_host(members)
+
+    suspects = dict.fromkeys(channel.suspects if channel.told_apart else (), beside)
+    return {**suspects, **dict.fromkeys(channel.mates, without)}
