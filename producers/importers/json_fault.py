@@ -29,21 +29,31 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _fault(line: bytes) -> str | None:
+def object_of(line: bytes) -> dict[str, Any]:
+    """The object that a line is; raises ``ValueError`` that says what is wrong where it is none."""
     try:
         row = json.loads(line.decode(), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
-        return not_utf8(error)
+        raise ValueError(not_utf8(error)) from error
     except json.JSONDecodeError as error:
-        return f"not a JSON object: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
-    except RecursionError:
-        return "nested too deeply"
+        said = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
+        raise ValueError(f"not a JSON object: {said}") from error
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     except _Twice as error:
-        return f"field {error} stands twice"
+        raise ValueError(f"field {error} stands twice") from error
     except ValueError as error:  # a number of more digits than Python reads
-        return f"not a JSON object: {error}"
-    if not isinstance(row, dict):
-        return f"not a JSON object but {shown(row)}"
+        raise ValueError(f"not a JSON object: {error}") from error
+    if isinstance(row, dict):
+        return row
+    raise ValueError(f"not a JSON object but {shown(row)}")
+
+
+def _fault(line: bytes) -> str | None:
+    try:
+        row = object_of(line)
+    except ValueError as error:
+        return str(error)
     for alias, name in ALIASES.items():
         if row.get(name) is None:
             row[name] = row.pop(alias, None)

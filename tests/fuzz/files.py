@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from diagnosis.iterations import OperatorPattern
 from offbeat import labels, models, options
 from offbeat.secret_files import secret
 from offbeat.settings import Settings
+from offbeat.training import LABEL_COLUMNS
 from producers.importers.about import About, described
 from producers.importers.files import Limits
 from producers.importers.formats import FORMATS
@@ -177,18 +178,25 @@ def _job_file(folder: Path) -> Trial:
     return Trial([json.dumps(row).encode(), json.dumps(row, indent=1).encode()], feed)
 
 
+def _csv(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> bytes:
+    lines = [names, *([str(row[name]) for name in names] for row in rows)]
+    return "".join(f"{','.join(line)}\n" for line in lines).encode()
+
+
 def _labels(folder: Path) -> Trial:
-    rows = [{"rank": 0, "communicator": "tp-0", "iteration": 3, "position": p, "abnormal": True} for p in range(4)]
+    rows = [
+        {"rank": 0, "communicator": "tp-0", "iteration": 3, "position": position, "abnormal": said}
+        for position, said in enumerate((True, False, 1, 0, "yes", "no"))
+    ]
     lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    commas = "".join(f"{row['rank']},{row['communicator']},3,{row['position']}\n" for row in rows)
-    csv = b"rank,communicator,iteration,position\n" + commas.encode()
+    tables = [_csv(rows, names) for names in (LABEL_COLUMNS, [*LABEL_COLUMNS, "abnormal"])]
 
     def feed(data: bytes) -> None:
         path = folder / ("labels.jsonl" if data.lstrip().startswith(b"{") else "labels.csv")
         path.write_bytes(data)
         labels.read(path)
 
-    return Trial([lines, csv], feed)
+    return Trial([lines, *tables], feed)
 
 
 def _model(folder: Path) -> Trial:

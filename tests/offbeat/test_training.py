@@ -216,13 +216,16 @@ def test_a_recording_with_labels_trains_a_model(recording: Path, tmp_path: Path,
     ("text", "message"),
     [
         ("{", "neither JSON lines nor CSV"),
-        ('{"rank": 1}', "the column communicator is missing"),
+        ('{"rank": 1}', "labels.jsonl:1: field communicator is missing"),
         (
             '{"rank": 1, "communicator": "?", "iteration": 12, "position": 0}',
             "communicator '?' is not in the recording",
         ),
-        ('{"rank": null, "communicator": "?", "iteration": 12, "position": 0}', "rank is missing in a row"),
-        ('{"rank": "r", "communicator": "?", "iteration": 12, "position": 0}', "rank: "),
+        (
+            '{"rank": null, "communicator": "?", "iteration": 12, "position": 0}',
+            "labels.jsonl:1: field rank is missing",
+        ),
+        ('{"rank": "r", "communicator": "?", "iteration": 12, "position": 0}', 'labels.jsonl:1: field rank is "r"'),
     ],
 )
 def test_labels_that_cannot_be_are_refused(recording: Path, tmp_path: Path, text: str, message: str) -> None:
