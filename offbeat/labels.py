@@ -8,14 +8,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.irregularity.drift import Levels
 from diagnosis.job import Layout
-from offbeat.training import LABEL_COLUMNS, Labelled, Log, labelled
+from diagnosis.operators import Operators
+from offbeat.terminal import counted
+from offbeat.training import LABEL_COLUMNS, Labelled, Log, labelled, named
 from producers.importers.columns import not_utf8, shown
 from producers.importers.json_fault import object_of
 from producers.importers.recording import load
@@ -44,33 +46,60 @@ _WHOLE = re.compile(r"\s*([0-9]{1,15})(?:\.0*)?\s*")
 _ROWS_AT_ONCE = 1 << 16
 
 
+class Taught(NamedTuple):
+    """What a recording and its labels teach: the labelled irregular iterations and where its features stand.
+
+    ``idle`` counts the labels in other iterations, which teach nothing.
+    """
+
+    parts: list[Labelled]
+    levels: Levels | None
+    idle: int
+
+
 def labelled_recording(
     paths: Sequence[Path],
     labels: Path,
     format_name: str | None = None,
     layout: Layout | None = None,
     iteration_end: str | None = None,
-) -> tuple[list[Labelled], Levels | None]:
-    """The labelled irregular iterations of a recording, and where its features stand.
+) -> Taught:
+    """What a recording and the labels of its operators teach. Raises ``InputError`` for files that cannot be read."""
+    recording = load(paths, format_name=format_name, layout=layout, iteration_end=iteration_end)
+    return taught(Log.of(recording.job, recording.table), labels)
+
+
+def taught(log: Log, labels: Path) -> Taught:
+    """What a log and the labels of its operators teach.
 
     Iterations without any label are left out, nobody looked at them.
-    Raises ``InputError`` for files that cannot be read.
+    Raises ``InputError`` for a file that cannot be read, and where a label names no operator of the log.
     """
-    recording = load(paths, format_name=format_name, layout=layout, iteration_end=iteration_end)
     table = read(labels)
-    known = pc.unique(recording.table.column("communicator").cast(pa.string()))
-    strangers = table.filter(pc.invert(pc.is_in(table.column("communicator"), known)))
-    if strangers.num_rows:
-        name = strangers.column("communicator")[0].as_py()
-        raise InputError(f"{labels}: communicator {name!r} is not in the recording")
-    log = Log.of(recording.job, recording.table)
+    _check_named(log.operators, table, labels)
     parts = [part for part in labelled(log, table) if part.abnormal.any()]
     if not parts:
         raise InputError(
-            f"{labels}: none of the labels is an operator of an irregular iteration of {paths[0]}: "
+            f"{labels}: none of the labels is an operator of an irregular iteration: "
             "rank, communicator, iteration and position together name one"
         )
-    return parts, log.levels()
+    idle = pc.invert(pc.is_in(table.column("iteration"), pa.array(list(log.irregular), pa.int64())))
+    return Taught(parts, log.levels(), pc.sum(idle).as_py())
+
+
+def _check_named(operators: Operators, table: pa.Table, labels: Path) -> None:
+    """Raise ``InputError`` where labels name no operator: those that they were meant for would be taken for normal."""
+    _, known = named(operators, table)
+    strangers = table.filter(pa.array(~known))
+    if not strangers.num_rows:
+        return
+    first = strangers.slice(0, 1).to_pylist()[0]
+    line, name = first.pop("line"), first["communicator"]
+    told = ", ".join(f"{column} {value}" for column, value in first.items()) + " is no operator of the recording"
+    if name not in operators.communicators:
+        told = f"communicator {name!r} is not in the recording, so this is no operator of it"
+    others = f", nor is that of {counted(strangers.num_rows - 1, 'other label')}" if strangers.num_rows > 1 else ""
+    raise InputError(f"{labels}:{line}: {told}{others}; correct or remove it")
 
 
 def read(path: Path) -> pa.Table:

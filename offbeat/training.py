@@ -173,7 +173,7 @@ def labelled(log: Log, labels: pa.Table) -> list[Labelled]:
 
     What is irregular is told as the pipeline tells it, from the pivots.
     """
-    abnormal = _are(log.operators, labels)
+    abnormal, _ = named(log.operators, labels)
     return [Labelled(iteration, log.samples(iteration), abnormal[log.here(iteration)]) for iteration in log.irregular]
 
 
@@ -250,17 +250,17 @@ def iteration_lengths(job: Job, operators: Operators) -> Floats:
     return lengths
 
 
-def _are(operators: Operators, labels: pa.Table) -> Bools:
-    """Which operators the labels name; shape (n,)."""
+def named(operators: Operators, labels: pa.Table) -> tuple[Bools, Bools]:
+    """Which operators the labels name, and which labels name an operator; shapes (n,) and (labels,)."""
     codes = {name: code for code, name in enumerate(operators.communicators)}
-    named: list[Ints] = []
+    told: list[Ints] = []
     for name in LABEL_COLUMNS:
         values = labels.column(name).to_pylist()
-        named.append(np.array([codes.get(v, UNKNOWN) if name == "communicator" else v for v in values], dtype=np.int64))
+        told.append(np.array([codes.get(v, UNKNOWN) if name == "communicator" else v for v in values], dtype=np.int64))
     own = (operators.rank, operators.communicator, operators.iteration, operators.position)
-    keys = numbered(*(np.concatenate(both) for both in zip(own, named, strict=True)))
+    keys = numbered(*(np.concatenate(both) for both in zip(own, told, strict=True)))
     mine, theirs = np.split(keys, [len(operators)])
-    return np.asarray(np.isin(mine, theirs[theirs != UNKNOWN]) & (mine != UNKNOWN), dtype=np.bool_)
+    return np.isin(mine, theirs) & (mine != UNKNOWN), np.isin(theirs, mine) & (theirs != UNKNOWN)
 
 
 def job_scenarios(job: Scenario, runs: int, seed: int) -> Iterator[Scenario]:

@@ -82,7 +82,9 @@ def train(
         from offbeat.labels import labelled_recording
 
         given = None if layout is None else options.layout(layout)
-        parts, levels = labelled_recording(paths, labels, format_name, given, iteration_op)
+        parts, levels, idle = labelled_recording(paths, labels, format_name, given, iteration_op)
+        if idle:
+            terminal.note(f"{terminal.counted(idle, 'label')} in iterations that are not irregular: not learned from")
         learned = [[part] for part in parts]
         source = f"{terminal.counted(len(parts), 'labelled iteration')} of {paths[0].resolve().name}"
     else:

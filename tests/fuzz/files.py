@@ -26,7 +26,7 @@ from diagnosis.iterations import OperatorPattern
 from offbeat import labels, models, options
 from offbeat.secret_files import secret
 from offbeat.settings import Settings
-from offbeat.training import LABEL_COLUMNS
+from offbeat.training import LABEL_COLUMNS, Log
 from producers.importers.about import About, described
 from producers.importers.files import Limits
 from producers.importers.formats import FORMATS
@@ -37,7 +37,7 @@ from producers.live.live_store import LiveStore
 from producers.live.rank_log import RankLog
 from producers.log_agent import LogAgent
 from producers.segments import Segments
-from producers.simulation import Scenario, SimulatedRun, simulate
+from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from producers.spool import Spool
 from schemas.catalogue import COMM_OPS, LOG_REQUESTS
 from schemas.errors import InputError
@@ -184,17 +184,19 @@ def _csv(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> bytes:
 
 
 def _labels(folder: Path) -> Trial:
-    rows = [
-        {"rank": 0, "communicator": "tp-0", "iteration": 3, "position": position, "abnormal": said}
-        for position, said in enumerate((True, False, 1, 0, "yes", "no"))
-    ]
-    lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    tables = [_csv(rows, names) for names in (LABEL_COLUMNS, [*LABEL_COLUMNS, "abnormal"])]
+    """Labels beside a log that has been read."""
+    slow = Fault(Kind.GPU_SLOW, 1, (11, 12), slowdown=2.0)
+    run = simulate(Scenario(5, tp=2, pp=1, dp=1, layers=1, microbatches=1, iterations=14, faults=(slow,)))
+    log = Log.of(run.job, run.table)
+    rows = run.table.filter(pa.array(run.truth.abnormal)).select(LABEL_COLUMNS).to_pylist()[:6]
+    told = [{**row, "abnormal": said} for row, said in zip(rows, (True, False, 1, 0, "yes", "no"), strict=True)]
+    lines = b"".join(json.dumps(row).encode() + b"\n" for row in told)
+    tables = [_csv(told, names) for names in (LABEL_COLUMNS, [*LABEL_COLUMNS, "abnormal"])]
 
     def feed(data: bytes) -> None:
         path = folder / ("labels.jsonl" if data.lstrip().startswith(b"{") else "labels.csv")
         path.write_bytes(data)
-        labels.read(path)
+        labels.taught(log, path)
 
     return Trial([lines, *tables], feed)
 

@@ -1,5 +1,6 @@
 """From labelled logs to samples and models."""
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -241,6 +242,32 @@ def test_labels_of_regular_iterations_teach_nothing(recording: Path, tmp_path: P
     path.write_text(str(row).replace("'", '"'))
     with pytest.raises(InputError, match="none of the labels is an operator of an irregular iteration"):
         labels.labelled_recording([recording], path)
+
+
+@pytest.mark.parametrize(
+    ("strangers", "others"), [([{"position": 900}], ""), ([{"position": 900}, {"rank": 7_000}, {"iteration": 99}], "2")]
+)
+def test_a_label_that_names_no_operator_is_refused(
+    recording: Path, tmp_path: Path, strangers: list[dict[str, int]], others: str
+) -> None:
+    """What it was meant for would be taken for normal."""
+    path, [good, *_] = tmp_path / "labels.jsonl", truth(run()).to_pylist()
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in (good, *({**good, **other} for other in strangers))))
+    with pytest.raises(InputError) as caught:
+        labels.labelled_recording([recording], path)
+    place = f"rank {good['rank']}, communicator {good['communicator']}, iteration {good['iteration']}, position 900"
+    beyond = f", nor is that of {others} other labels" if others else ""
+    assert str(caught.value) == f"{path}:2: {place} is no operator of the recording{beyond}; correct or remove it"
+
+
+def test_labels_of_regular_iterations_beside_others_are_counted(recording: Path, tmp_path: Path) -> None:
+    path, rows = tmp_path / "labels.jsonl", truth(run()).to_pylist()
+    idle = [{**row, "iteration": 7} for row in rows if row["iteration"] == FAULTY[0]][:3]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in (*idle, *rows)))
+    done = offbeat("train", str(recording), "--labels", str(path), "--out", str(tmp_path / "m.skops"))
+    assert done.exit_code == 0
+    assert "3 labels in iterations that are not irregular: not learned from" in done.stderr
+    assert "trained on 6 labelled iterations of" in done.stdout
 
 
 def test_one_source_of_labels_is_asked_for() -> None:
