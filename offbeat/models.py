@@ -132,7 +132,8 @@ def _read(path: Path, name: str) -> Model:
 
 
 def _levels(told: Mapping[str, Any]) -> Levels:
-    return Levels(**{**told, "ranks": tuple(told.get("ranks", ()))})
+    others = tuple(_levels(other) for other in told.get("others", ()))
+    return Levels(**{**told, "ranks": tuple(told.get("ranks", ())), "others": others})
 
 
 def _content(path: Path, name: str) -> Mapping[str, Any]:

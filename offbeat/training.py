@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,9 @@ from schemas.errors import InputError, SettingsError
 
 MOST_LOOKED_AT = 2_000_000
 """Operators of a run that is too large to be simulated whole; they take some gigabyte."""
+
+MOST_PIVOTS = 64
+"""A model of a job can be tuned with any number of pivots up to this one."""
 
 MOST_RANKS = 16_384
 """Of a job that is simulated in part: each iteration works out what all ranks do."""
@@ -159,13 +163,25 @@ class Log:
         return Samples.of(*now, self._windows[window], length, self.job.members)
 
     def levels(self) -> Levels | None:
-        """Where the features of the job stand: what operators of the pivots last in its regular iterations.
+        """Where the features of the job stand: what operators of the pivots last in its regular iterations, for each
+        number of pivots up to ``MOST_PIVOTS`` all of which are in the log.
 
         None where that is not known, as of logs without ends.
         """
-        those = np.isin(self.operators.iteration, self.regular) & np.isin(self.operators.rank, pivots(self.job))
+        own = pivots(self.job)
+        others = {pivots(self.job, number) for number in range(1, MOST_PIVOTS + 1)} - {own}
+        ranks = sorted({*own, *chain.from_iterable(others)})
+        those = np.isin(self.operators.iteration, self.regular) & np.isin(self.operators.rank, ranks)
         usual = WindowStatistics.of_operators(self.operators.take(those), self.duration_ns[those])
-        return Levels.of_usual(usual, float(np.nanmean(self.lengths_ns[self.regular]))) if len(usual) else None
+        known = set(usual.rank.tolist())
+        if known.isdisjoint(own):
+            return None
+        usual_iteration_ns = float(np.nanmean(self.lengths_ns[self.regular]))
+
+        def of(ranks: tuple[int, ...]) -> Levels:
+            return Levels.of_usual(usual.take(np.isin(usual.rank, ranks)), usual_iteration_ns)
+
+        return replace(of(own), others=tuple(of(ranks) for ranks in sorted(others) if known.issuperset(ranks)))
 
 
 def labelled(log: Log, labels: pa.Table) -> list[Labelled]:

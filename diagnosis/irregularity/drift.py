@@ -26,13 +26,15 @@ STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 @dataclass(frozen=True, slots=True)
 class Levels:
     """Where the features in ns stand, by name, in each of ``STATISTICS``; in ns. ``ranks`` are those of the operators
-    that they are of: stages call other operators, so that levels of others tell of no drift. Empty: any.
+    that they are of: stages call other operators, so that levels of others tell of no drift. Empty: any. ``others`` are
+    those of other numbers of pivots.
     """
 
     mean: Mapping[str, float]
     p75: Mapping[str, float]
     p99: Mapping[str, float]
     ranks: tuple[int, ...] = ()
+    others: tuple[Levels, ...] = ()
 
     @classmethod
     def of(cls, samples: Samples) -> Levels:
@@ -72,6 +74,10 @@ class Levels:
 
         p75, p99 = np.percentile(known, [75, 99], axis=0)
         return cls(by_name(known.mean(axis=0)), by_name(p75), by_name(p99))
+
+    def of_ranks(self, ranks: tuple[int, ...]) -> Levels | None:
+        """Those of the operators of exactly these ranks; None where they are not known."""
+        return next((levels for levels in (self, *self.others) if levels.ranks in ((), ranks)), None)
 
     def shift_since(self, earlier: Levels, statistic: Statistic = "mean") -> dict[str, float]:
         """How far each feature has moved since, ns."""

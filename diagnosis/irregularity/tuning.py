@@ -37,8 +37,8 @@ def is_tunable(detector: OperatorDetector) -> bool:
 def tuned_to(detector: OperatorDetector, usual: WindowStatistics, usual_iteration_ns: float) -> OperatorDetector:
     """The detector, tuned to what operators and iterations usually last now; one that is not tunable as it is.
 
-    ``usual`` is of the pivots. Where it is empty, or the forest's levels are of other ranks (another number of pivots,
-    or one that told nothing of the iteration), nothing is tuned.
+    ``usual`` is of the pivots. Where it is empty, or the forest has no levels of these ranks (as one of the pivots told
+    nothing of the iteration), nothing is tuned.
     """
     if not is_tunable(detector) or not len(usual) or not np.isfinite(usual_iteration_ns):
         return detector
@@ -46,4 +46,5 @@ def tuned_to(detector: OperatorDetector, usual: WindowStatistics, usual_iteratio
     assert detector.levels is not None
     assert detector.tuned_by is not None
     now = Levels.of_usual(usual, usual_iteration_ns)
-    return detector.tuned(now, detector.tuned_by) if detector.levels.ranks in ((), now.ranks) else detector
+    then = detector.levels.of_ranks(now.ranks)
+    return detector if then is None else replace(detector, levels=then).tuned(now, detector.tuned_by)

@@ -10,9 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from diagnosis.irregularity.features import AS_PUBLISHED
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
+from diagnosis.irregularity.tuning import tuned_to
+from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import pivots
-from offbeat import labels, training
+from offbeat import labels, models, training
 from offbeat.training import LABEL_COLUMNS, Counts, LabelledLog, Log
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate, write
 from producers.simulation.extent import most_operators
@@ -112,6 +115,40 @@ def test_levels_are_those_of_regular_iterations_on_the_pivots() -> None:
     assert levels.mean["iteration"] == pytest.approx(np.mean(regular), rel=0.03)
     own = np.isin(log.operators.rank, pivots(log.job)) & np.isin(log.operators.iteration, (*range(5, 12), 18, 19))
     assert levels.mean["elapsed"] == pytest.approx(np.nanmean(log.duration_ns[own]), rel=0.02)
+
+
+@pytest.mark.parametrize("number", [1, 3, 4, 6, 8])
+def test_a_model_of_a_job_is_tuned_with_any_number_of_pivots(tmp_path: Path, number: int) -> None:
+    log = Log.of(run().job, run().table)
+    parts = [training.labelled_run(LabelledLog.of(run()))]
+    made = training.train(parts, "one run", ForestSettings(features=AS_PUBLISHED, trees=2), log.levels())
+    models.save(made, tmp_path / "m.skops")
+    forest = models.load(str(tmp_path / "m.skops")).detector
+    assert forest.levels == made.detector.levels
+    own = np.isin(log.operators.rank, pivots(log.job, number)) & np.isin(log.operators.iteration, log.regular)
+    usual = WindowStatistics.of_operators(log.operators.take(own), log.duration_ns[own])
+    iteration_ns = float(np.nanmean(log.lengths_ns[log.regular]))
+    for tuned, ahead_ns in (
+        (tuned_to(forest, usual, iteration_ns), 0),
+        (tuned_to(forest, replace(usual, mean=usual.mean + 5e6), iteration_ns), 5e6),
+    ):
+        assert isinstance(tuned, ForestDetector)
+        assert tuned.levels is not None
+        assert tuned.levels.ranks == pivots(log.job, number)
+        assert tuned.trees is not None
+        assert forest.trees is not None
+        moved = (tuned.trees.threshold - forest.trees.threshold)[forest.trees.feature == AS_PUBLISHED.index("elapsed")]
+        assert moved.tolist() == pytest.approx([ahead_ns] * len(moved), abs=1)
+        assert len(moved)
+
+
+def test_where_a_pivot_has_no_log_its_numbers_of_pivots_have_no_levels() -> None:
+    of = run()
+    gone = pivots(of.job, 3)[1]
+    levels = Log.of(of.job, of.table.filter(pc.not_equal(of.table.column("rank"), gone))).levels()
+    assert levels is not None
+    assert levels.of_ranks(pivots(of.job, 2)) is not None
+    assert levels.of_ranks(pivots(of.job, 3)) is None
 
 
 def test_without_ends_nothing_is_known_of_levels() -> None:
