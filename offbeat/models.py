@@ -1,8 +1,9 @@
 """Trained models as files: forests that tell abnormal operators, stored with skops as plain data.
 
 A file holds arrays and one JSON text, no code and no pickled objects. What is read is bounded, checked to be of the
-features that this version knows, and checked to be trees. ``default_model.skops`` ships: made from simulated logs of
-many jobs, so that nobody has to label anything (``offbeat train --default`` makes it anew).
+features that this version knows and of settings and levels that can be, and checked to be trees.
+``default_model.skops`` ships: made from simulated logs of many jobs, so that nobody has to label anything
+(``offbeat train --default`` makes it anew).
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from diagnosis.irregularity.drift import Levels
-from diagnosis.irregularity.features import EVERY, VERSION
+from diagnosis.irregularity.drift import STATISTICS, Levels
+from diagnosis.irregularity.features import EVERY, IN_NS, VERSION
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.irregularity.samples import PATTERNS, PHASES
-from diagnosis.irregularity.training_set import ChoiceSettings
 from diagnosis.irregularity.trees import Trees
+from offbeat.bounds import numbers
 from schemas.errors import ModelError
+from schemas.topic import LONGEST_RUN_NS
 
 FORMAT = "operator_forest/1"
 
@@ -115,25 +118,72 @@ def default_path() -> Path:
     return Path(__file__).with_name("default_model.skops")
 
 
+class _Formatted(BaseModel):
+    """What tells whether the rest of a file's text is understood."""
+
+    format: str
+
+
+class _About(BaseModel):
+    """What a file's text says beside its format; types are those that were saved."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    feature_version: int
+    patterns: tuple[str, ...]
+    phases: tuple[str, ...]
+    settings: ForestSettings
+    levels: Levels | None
+    source: str
+    figures: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+
 def _read(path: Path, name: str) -> Model:
     content = _content(path, name)
     try:
-        about = json.loads(content["about"])
-        if about["format"] != FORMAT:
-            raise ModelError(f"{name}: a model of the format {about['format']!r}; this version reads {FORMAT!r}")
-        settings = _settings(about["settings"])
-        _check_features(about, settings.features, name)
-        trees = _trees(content, len(settings.features))
-        levels = None if about["levels"] is None else _levels(about["levels"])
-        detector = replace(ForestDetector(settings, levels=levels), trees=trees)
-        return Model(detector, about["source"], about["figures"], about["versions"])
+        told = _Formatted.model_validate_json(content["about"]).format
+        if told != FORMAT:
+            raise ModelError(f"{name}: a model of the format {told!r}; this version reads {FORMAT!r}")
+        about = _About.model_validate_json(content["about"])
+        _check_settings(about.settings)
+        if about.levels is not None:
+            _check_levels(about.levels)
+        _check_features(about, name)
+        trees = _trees(content, len(about.settings.features))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"{name}: damaged: {error}; train it anew with offbeat train") from error
+        raise ModelError(f"{name}: damaged: {_fault(error)}; train it anew with offbeat train") from error
+    return Model(ForestDetector(about.settings, trees, about.levels), about.source, about.figures, about.versions)
 
 
-def _levels(told: Mapping[str, Any]) -> Levels:
-    others = tuple(_levels(other) for other in told.get("others", ()))
-    return Levels(**{**told, "ranks": tuple(told.get("ranks", ())), "others": others})
+def _fault(error: Exception) -> str:
+    """What is wrong, with the field of the file's text where it is one's."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    fault = error.errors(include_url=False, include_input=False)[0]
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(map(str, fault['loc'])) or 'about'}: {message[0].lower()}{message[1:]}"
+
+
+def _check_settings(settings: ForestSettings) -> None:
+    """Raise ``ValueError`` for settings that no forest is grown by."""
+    names = settings.features
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"settings.features: {twice[0]!r} stands {names.count(twice[0])} times")
+    for name, number, bound in numbers(settings, "settings"):
+        if not bound.holds(number):
+            raise ValueError(f"{name} is {number}; it has to be {bound}")
+
+
+def _check_levels(levels: Levels, where: str = "levels") -> None:
+    """Raise ``ValueError`` for levels that tell nothing of a feature, or what no duration is."""
+    for statistic in STATISTICS:
+        told = getattr(levels, statistic)
+        for name in IN_NS:
+            if not 0 <= told.get(name, -1) <= LONGEST_RUN_NS:
+                raise ValueError(f"{where}.{statistic}.{name} is {told.get(name)}; it has to be a duration in ns")
+    for at, other in enumerate(levels.others):
+        _check_levels(other, f"{where}.others.{at}")
 
 
 def _content(path: Path, name: str) -> Mapping[str, Any]:
@@ -180,17 +230,11 @@ def _check_extent(array: bytes) -> None:
         raise ValueError(f"an array of {len(array)} bytes claims to be {shape} of {dtype}")
 
 
-def _settings(row: Mapping[str, Any]) -> ForestSettings:
-    known = {f.name for f in fields(ForestSettings)}
-    given = {name: value for name, value in row.items() if name in known}
-    return ForestSettings(**{**given, "features": tuple(row["features"]), "choice": ChoiceSettings(**row["choice"])})
-
-
-def _check_features(about: Mapping[str, Any], names: tuple[str, ...], name: str) -> None:
-    unknown = [feature for feature in names if feature not in EVERY]
-    same = about["feature_version"] == VERSION and tuple(about["patterns"]) == PATTERNS
-    if unknown or not same or tuple(about["phases"]) != PHASES:
-        what = f"the feature {unknown[0]!r}" if unknown else f"features of version {about['feature_version']}"
+def _check_features(about: _About, name: str) -> None:
+    unknown = [feature for feature in about.settings.features if feature not in EVERY]
+    same = about.feature_version == VERSION and about.patterns == PATTERNS
+    if unknown or not same or about.phases != PHASES:
+        what = f"the feature {unknown[0]!r}" if unknown else f"features of version {about.feature_version}"
         raise ModelError(
             f"{name}: was made for {what}, which this version (features {VERSION}) does not have; "
             "train it anew with offbeat train"

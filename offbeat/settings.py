@@ -7,10 +7,10 @@ Rooms never see this model: wiring.py hands them values of their own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -20,6 +20,7 @@ from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.like_ranks import LikeRanksSettings
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.traffic.host import StepRules
+from offbeat.bounds import numbers
 from offbeat.setting_groups import (
     DELIMITER,
     PREFIX,
@@ -41,24 +42,6 @@ NOT_SETTINGS = ("OFFBEAT_TEST_", "OFFBEAT_SAMPLES")
 
 DECISIVE = ("monitor", "like_ranks", "search", "segment", "compare", "incidents")
 """The groups that decide what is found, beside ``model``, ``pivots`` and ``publish_all``."""
-
-
-class _Bound(NamedTuple):
-    """What a number of a room may be, as the metadata of its field say: ``least`` or more, or more than ``above``; and
-    ``most`` or less.
-    """
-
-    least: int = 0
-    above: int | None = None
-    most: int | None = None
-
-    def __str__(self) -> str:
-        low = f"{self.least} or more" if self.above is None else f"more than {self.above}"
-        return low if self.most is None else f"{low}, at most {self.most}"
-
-    def holds(self, number: float) -> bool:
-        low = number >= self.least and (self.above is None or number > self.above)
-        return low and (self.most is None or number <= self.most)
 
 
 class Settings(BaseSettings):
@@ -96,7 +79,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         for group in DECISIVE:
-            for name, number, bound in _numbers(getattr(self, group), group):
+            for name, number, bound in numbers(getattr(self, group), group):
                 if not bound.holds(number):
                     raise ValueError(f"{variable_name(*name.split('.'))} is {number}; give {bound}")
         check_protocol(self.kafka)
@@ -123,16 +106,6 @@ class Settings(BaseSettings):
             raise SettingsError(_first_fault(error)) from None
         except Unreadable as error:
             raise SettingsError(f"{error}: set the fields of a group one by one") from None
-
-
-def _numbers(group: Any, name: str) -> Iterator[tuple[str, float, _Bound]]:
-    """The numbers of a group and those in it, with their bounds; metadata that name no bound are a ``TypeError``."""
-    for field in fields(group):
-        value = getattr(group, field.name)
-        if is_dataclass(value):
-            yield from _numbers(value, f"{name}.{field.name}")
-        elif isinstance(value, int | float):
-            yield f"{name}.{field.name}", value, _Bound(**field.metadata)
 
 
 def _first_fault(error: ValidationError) -> str:

@@ -25,11 +25,11 @@ class ForestSettings:
 
     features: tuple[str, ...] = SCALE_FREE
     criterion: Literal["gini", "entropy"] = "gini"
-    trees: int = 40
-    least_in_leaf: int = 5
-    most_leaves: int = 256
-    features_at_split: float = 0.4
-    abnormal_from: float = 0.5
+    trees: int = field(default=40, metadata={"least": 1})
+    least_in_leaf: int = field(default=5, metadata={"least": 1})
+    most_leaves: int = field(default=256, metadata={"least": 2})
+    features_at_split: float = field(default=0.4, metadata={"above": 0, "most": 1})
+    abnormal_from: float = field(default=0.5, metadata={"above": 0, "most": 1})
     seed: int = 0
     choice: ChoiceSettings = field(default_factory=ChoiceSettings)
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from diagnosis.irregularity.drift import Levels
+from diagnosis.irregularity.features import AS_PUBLISHED
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.iterations import OperatorPattern
 from offbeat import labels, models, options
@@ -233,13 +234,16 @@ def _model_content(folder: Path) -> Trial:
 def save_small_model(path: Path) -> None:
     """A forest of a few trees."""
     samples, abnormal = drawn(200)
-    detector = ForestDetector(ForestSettings(trees=2)).fit(samples, abnormal)
+    detector = ForestDetector(ForestSettings(features=AS_PUBLISHED, trees=2)).fit(samples, abnormal)
     models.save(models.Model(replace(detector, levels=Levels.of(samples)), "drawn operators", {"f1": 0.9}), path)
 
 
 def use_model(path: Path) -> None:
-    """Load a model and judge a few operators with it."""
-    models.load(str(path)).detector.probability(drawn(3)[0])
+    """Load a model and judge a few operators with it, as it is and tuned."""
+    detector, (samples, _) = models.load(str(path)).detector, drawn(3)
+    detector.predict(samples)
+    if detector.levels is not None:
+        detector.tuned(Levels.of(samples)).predict(samples)
 
 
 def _options(_: Path) -> Trial:

@@ -102,6 +102,60 @@ def test_what_is_no_such_model_is_refused(
         models.load(rewritten(saved, tmp_path, change))
 
 
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (("settings", "abnormal_from"), "0.5", "settings.abnormal_from: input should be a valid number"),
+        (("settings", "abnormal_from"), float("nan"), "settings.abnormal_from: input should be a finite number"),
+        (("settings", "abnormal_from"), -1, "settings.abnormal_from is -1.0; it has to be more than 0, at most 1"),
+        (("settings", "abnormal_from"), 1.5, "settings.abnormal_from is 1.5; it has to be more than 0, at most 1"),
+        (("settings", "trees"), True, "settings.trees: input should be a valid integer"),
+        (("settings", "most_leaves"), 1, "settings.most_leaves is 1; it has to be 2 or more"),
+        (("settings", "criterion"), "x", "settings.criterion: input should be 'gini' or 'entropy'"),
+        (("settings", "choice", "hard"), -1, "settings.choice.hard is -1; it has to be 0 or more"),
+        (("settings", "features"), ["z_score"] * 14, "settings.features: 'z_score' stands 14 times"),
+        (("settings", "features"), 5, "settings.features: input should be a valid "),
+        (("levels", "mean"), {}, "levels.mean.elapsed is None; it has to be a duration in ns"),
+        (("levels", "p99", "std"), -1, "levels.p99.std is -1.0; it has to be a duration in ns"),
+        (("levels", "p75", "q1"), 1e300, "levels.p75.q1 is 1e+300; it has to be a duration in ns"),
+        (("levels", "mean", "q3"), float("inf"), "levels.mean.q3: input should be a finite number"),
+        (("levels", "ranks"), [0.5], "levels.ranks.0: input should be a valid integer"),
+        (("levels", "others"), [{"mean": {}, "p75": {}, "p99": {}}], "levels.others.0.mean.elapsed is None"),
+        (("versions",), 3, "versions: input should be an object"),
+        (("source",), 3, "source: input should be a valid string"),
+        (("patterns",), 3, "patterns: input should be a valid "),
+    ],
+)
+def test_what_it_says_of_itself_can_be(
+    saved: Path, tmp_path: Path, where: tuple[str, ...], value: object, message: str
+) -> None:
+    def changed(_: dict[str, Any], about: dict[str, Any]) -> None:
+        *path, name = where
+        for part in path:
+            about = about[part]
+        about[name] = value
+
+    path = rewritten(saved, tmp_path, changed)
+    with pytest.raises(ModelError) as caught:
+        models.load(path)
+    assert str(caught.value).startswith(f"{path}: damaged: {message}")
+    assert str(caught.value).endswith("; train it anew with offbeat train")
+
+
+def test_what_is_nested_too_deeply_is_refused(saved: Path, tmp_path: Path) -> None:
+    path, content = tmp_path / "x.skops", skops.io.load(saved, trusted=[])
+    skops.io.dump({**content, "about": '{"format": ' + "[" * 100_000}, path)
+    with pytest.raises(ModelError, match="damaged: about: "):
+        models.load(str(path))
+
+
+def test_a_model_of_before_has_levels_of_its_own_pivots_alone(saved: Path, tmp_path: Path) -> None:
+    def older(_: dict[str, Any], about: dict[str, Any]) -> None:
+        del about["levels"]["others"]
+
+    assert models.load(rewritten(saved, tmp_path, older)).detector.levels == model().detector.levels
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.skops"
     with pytest.raises(ModelError, match="No such file"):

@@ -11,7 +11,8 @@ import pytest
 
 from diagnosis.irregularity.monitor import MonitorSettings
 from diagnosis.operator_graph.locate import LocateSettings, locate
-from offbeat.settings import DECISIVE, Settings, _numbers
+from offbeat.bounds import numbers
+from offbeat.settings import DECISIVE, Settings
 from offbeat.settings_page import settings_page
 from producers.simulation import FabricShape, Fault, Kind
 from schemas.errors import SettingsError
@@ -158,7 +159,7 @@ def test_a_bound_of_another_name_is_not_passed_over() -> None:
         window: int = field(default=20, metadata={"leest": 1})
 
     with pytest.raises(TypeError, match="leest"):
-        list(_numbers(Room(), "room"))
+        list(numbers(Room(), "room"))
 
 
 NUMBERS = re.findall(r"^\| `(OFFBEAT_\w+)` \| [^|]+ \| number \|", settings_page(), re.MULTILINE)
