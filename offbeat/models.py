@@ -30,6 +30,7 @@ from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.irregularity.samples import PATTERNS, PHASES
 from diagnosis.irregularity.trees import Trees
 from offbeat.bounds import numbers
+from producers.importers.files import replacing
 from schemas.errors import ModelError
 from schemas.topic import LONGEST_RUN_NS
 
@@ -79,7 +80,10 @@ class Model:
 
 
 def save(model: Model, path: Path) -> None:
-    """Write a model; raises ``ModelError`` where it is not trained or the file cannot be written."""
+    """Write a model; an existing file is replaced once the new one is whole.
+
+    Raises ``ModelError`` where it is not trained or the file cannot be written.
+    """
     import skops.io
 
     trees, levels = model.detector.trees, model.detector.levels
@@ -96,9 +100,11 @@ def save(model: Model, path: Path) -> None:
         "figures": model.figures,
         "versions": model.versions,
     }
-    content = {name: getattr(trees, name).astype(dtype) for name, dtype in _ARRAYS.items()}
+    arrays = {name: getattr(trees, name).astype(dtype) for name, dtype in _ARRAYS.items()}
+    content = skops.io.dumps({"about": json.dumps(about), **arrays}, compression=zipfile.ZIP_DEFLATED, compresslevel=9)
     try:
-        skops.io.dump({"about": json.dumps(about), **content}, path, compression=zipfile.ZIP_DEFLATED, compresslevel=9)
+        with replacing(path) as file:
+            file.write(content)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror}; give a file that can be written") from error
 

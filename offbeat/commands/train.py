@@ -54,6 +54,7 @@ def train(
     format_name: FormatName = None,
     layout: LayoutText = None,
     iteration_op: IterationOp = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train the forest that tells abnormal operators.
@@ -76,6 +77,8 @@ def train(
         raise SettingsError(f"--features {features}: give one of {', '.join(LISTS)}")
     path = out or models.default_path()
     require_writable(path)
+    if out is not None and out.exists() and not force:
+        raise SettingsError(f"{out} is there already; give another file, or replace it with --force")
     settings = ForestSettings(features=LISTS[features], criterion="entropy" if criterion == "entropy" else "gini")
     levels: Levels | None
     if paths and labels is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 
 from producers.importers.about import About, about, described, joined
 from producers.importers.columns import ALIASES, COLUMNS, PHASES, SCHEMA, check, conform, plain, row_fault, shown
-from producers.importers.files import Limits, partitions
+from producers.importers.files import Limits, partitions, replacing
 from schemas.errors import ImpossibleValue, InputError
 from schemas.topic import TIME, Column
 
@@ -91,14 +90,8 @@ def write(table: pa.Table, path: Path, what: About) -> None:
 
     Raises ``OSError`` where it cannot be written.
     """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:  # Arrow's own file tells of a failure in words of its own
-            pq.write_table(described(table, what), file, row_group_size=ROWS_A_GROUP, compression="zstd")
-        part.replace(path)
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+    with replacing(path) as file:  # Arrow's own file tells of a failure in words of its own
+        pq.write_table(described(table, what), file, row_group_size=ROWS_A_GROUP, compression="zstd")
 
 
 def _begins(path: Path) -> bool:

@@ -4,8 +4,9 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from errno import ENOSPC
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -43,6 +44,26 @@ def test_what_was_saved_is_loaded(saved: Path) -> None:
     assert (loaded.detector.settings, loaded.detector.levels) == (made.detector.settings, made.detector.levels)
     assert (loaded.source, loaded.figures, loaded.versions) == (made.source, made.figures, made.versions)
     assert {"scikit-learn", "skops", "numpy", "offbeat"} <= set(loaded.versions)
+
+
+def test_a_file_is_replaced_once_the_new_one_is_whole(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.skops"
+    path.write_bytes(saved.read_bytes())
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        with pytest.raises(ModelError, match="No space left on device"):
+            models.save(replace(model(), source="another"), path)
+    assert [path] == list(tmp_path.iterdir())
+    assert models.load(str(path)).source == "drawn operators"
+    models.save(replace(model(), source="another"), path)
+    assert models.load(str(path)).source == "another"
+    assert [path] == list(tmp_path.iterdir())
 
 
 def test_a_model_of_other_features_is_refused(saved: Path, tmp_path: Path) -> None:

@@ -112,3 +112,17 @@ def test_where_no_model_can_be_written_nothing_is_simulated(monkeypatch: pytest.
     for out, why in ((tmp_path / "none" / "m.skops", "No such file or directory"), (tmp_path, "Is a directory")):
         line = refusal(offbeat("train", "--simulated", "--scenario", JOB, "--runs", 2, "--out", out))
         assert line == f"{out}: {why}; give a file to write"
+
+
+def test_a_file_that_is_there_is_replaced_with_force_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    out = tmp_path / "m.skops"
+    out.write_text("the only copy")
+    given = ("train", "--simulated", "--scenario", JOB, "--runs", 2, "--out", out)
+    with monkeypatch.context() as patched:
+        patched.setattr("offbeat.training.simulated_run", None)  # refused before anything is simulated
+        said = refusal(offbeat(*given))
+    assert said == f"{out} is there already; give another file, or replace it with --force"
+    assert out.read_text() == "the only copy"
+    made = offbeat(*given, "--force")
+    assert made.exit_code == 0, made.output
+    assert models.load(str(out)).source == "2 simulated runs of a job of 8 ranks"
