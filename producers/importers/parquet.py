@@ -8,6 +8,7 @@ metadata of its schema (about.py).
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,9 @@ _MAGIC = b"PAR1"
 
 _DAMAGED = (OSError, pa.ArrowException, UnicodeDecodeError)
 """What reading damaged files raises."""
+
+_MISFIT = (pa.ArrowException, UnicodeDecodeError)
+"""What values raise that are not of their column's type."""
 
 _TEXT = (pa.types.is_string, pa.types.is_large_string)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating)
@@ -173,8 +177,8 @@ def _conformed(raw: pa.Table, fixed: Mapping[str, str], path: Path, first: int) 
     for name in raw.column_names:
         try:
             columns[name] = _plain(raw.column(name), _BY_NAME[name])
-        except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: field {name}: {_first_line(error)}") from error
+        except _MISFIT as error:
+            raise InputError(_misfit(raw.column(name), name, path, first)) from error
     for name, text in fixed.items():
         columns[name] = _repeated(text, _BY_NAME[name], raw.num_rows, path)
     try:
@@ -200,6 +204,21 @@ def _plain(values: pa.ChunkedArray, column: Column) -> pa.Array:
     if not pa.types.is_null(whole.type) and not any(test(whole.type) for test in readable):
         raise pa.ArrowInvalid(f"its type is {whole.type}, not {target}")
     return whole.cast(target)
+
+
+def _misfit(values: pa.ChunkedArray, name: str, path: Path, first: int) -> str:
+    """What is wrong with a column that is not of its type, with the first row that is not where others are."""
+
+    def fault(rows: int) -> str | None:
+        try:
+            _plain(values.slice(0, rows), _BY_NAME[name])
+        except _MISFIT as error:
+            return _first_line(error)
+        return None
+
+    rows = bisect_left(range(len(values) + 1), True, key=lambda rows: fault(rows) is not None)
+    row = f"row {first + rows - 1}: " if rows else ""
+    return f"{path}: {row}field {name}: {fault(rows)}"
 
 
 def _repeated(text: str, column: Column, rows: int, path: Path) -> pa.Array:

@@ -104,6 +104,27 @@ def test_a_bad_row_is_refused_with_file_row_and_field(tmp_path: Path, changes: d
     assert refusal(path).startswith(f"{path}: {reason}")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "reason"),
+    [
+        ("rank", 0.5, pa.float64(), "Float value 0.500000 was truncated converting to int32"),
+        ("rank", float("inf"), pa.float64(), "Float value inf was truncated converting to int32"),
+        ("rank", 1 << 33, pa.int64(), "Integer value 8589934592 not in range: -2147483648 to 2147483647"),
+        ("call_ns", 1 << 63, pa.uint64(), "Integer value 9223372036854775808 not in range: 0 to 9223372036854775807"),
+        ("call_ns", 1 << 62, pa.timestamp("us"), "Casting from timestamp[us] to timestamp[ns] would result in "),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_row(
+    tmp_path: Path, name: str, value: Any, kind: pa.DataType, reason: str
+) -> None:
+    good = pa.array([ROW[name]] * 50, kind)
+    values = pa.concat_arrays([good, pa.array([value], kind), good, pa.array([value], kind)])
+    columns = {other: pa.array([told] * len(values)) for other, told in ROW.items()}
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({**columns, name: values}), path, row_group_size=40)
+    assert refusal(path).startswith(f"{path}: row 50: field {name}: {reason}")
+
+
 def test_a_column_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", {**ROW, "rank": "three"})
     assert refusal(path) == f"{path}: field rank: its type is string, not int32"
