@@ -42,7 +42,11 @@ _DAMAGED = (OSError, pa.ArrowException, UnicodeDecodeError)
 _MISFIT = (pa.ArrowException, UnicodeDecodeError)
 """What values raise that are not of their column's type."""
 
-_TEXT = (pa.types.is_string, pa.types.is_large_string)
+_TEXT = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+)
+"""Of writers that do not say that bytes are text as well; what is no UTF-8 is refused."""
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating)
 _OWN = frozenset({"op", "call_ns"})
 """A file with these columns is a log of operators, even if it lacks others."""

@@ -55,6 +55,9 @@ def test_all_columns_that_are_missing_are_told_with_those_that_are_there(tmp_pat
         {"rank": pa.int64(), "call_ns": pa.uint64()},
         {"rank": pa.float64()},
         {"communicator": pa.large_string(), "op": pa.dictionary(pa.int8(), pa.string())},
+        {"communicator": pa.string_view(), "op": pa.binary_view()},
+        {"communicator": pa.binary(), "op": pa.large_binary()},
+        {"communicator": pa.dictionary(pa.int8(), pa.binary()), "op": pa.dictionary(pa.int32(), pa.large_string())},
         {"call_ns": pa.timestamp("ns")},
         {"call_ns": pa.timestamp("us", "UTC")},
     ],
@@ -123,6 +126,13 @@ def test_a_value_that_does_not_fit_is_refused_with_its_row(
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({**columns, name: values}), path, row_group_size=40)
     assert refusal(path).startswith(f"{path}: row 50: field {name}: {reason}")
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", {**ROW, "op": b"send"}, {**ROW, "op": b"\xff"})
+    assert refusal(path) == f"{path}: row 1: field op: Invalid UTF8 payload"
+    numbers = written(tmp_path / "b.parquet", {**ROW, "rank": b"3"})
+    assert refusal(numbers) == f"{numbers}: field rank: its type is binary, not int32"
 
 
 def test_a_column_of_another_kind_is_refused(tmp_path: Path) -> None:
