@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from producers.importers.columns import ALIASES, PHASES, not_utf8, row_fault, shown
 from producers.importers.files import Block
@@ -21,6 +22,10 @@ class _Twice(ValueError):
     """A field of this name stands twice in an object."""
 
 
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
@@ -32,7 +37,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def object_of(line: bytes) -> dict[str, Any]:
     """The object that a line is; raises ``ValueError`` that says what is wrong where it is none."""
     try:
-        row = json.loads(line.decode(), object_pairs_hook=_object)
+        row = json.loads(line.decode(), object_pairs_hook=_object, parse_constant=_constant)
     except UnicodeDecodeError as error:
         raise ValueError(not_utf8(error)) from error
     except json.JSONDecodeError as error:
@@ -45,8 +50,25 @@ def object_of(line: bytes) -> dict[str, Any]:
     except ValueError as error:  # a number of more digits than Python reads
         raise ValueError(f"not a JSON object: {error}") from error
     if isinstance(row, dict):
+        _check_text(row)
         return row
     raise ValueError(f"not a JSON object but {shown(row)}")
+
+
+def _check_text(row: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for halves of characters, for which JSON has words: they cannot be written as UTF-8."""
+    for name, value in row.items():
+        if not _is_text({name: value}):
+            field = name.encode(errors="backslashreplace").decode()
+            raise ValueError(f"field {field} is {shown(value)}, not text: it holds half of a surrogate pair")
+
+
+def _is_text(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fault(line: bytes) -> str | None:

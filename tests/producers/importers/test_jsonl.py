@@ -94,6 +94,13 @@ BAD = {
     "null": (None, "not a JSON object but null"),
     "not UTF-8": (b'{"rank": 1, "op": "\xff"}', "not UTF-8: byte 20 of the line is 0xff"),
     "a field twice": (b'{"rank": 1, "rank": 2}', "field rank stands twice"),
+    "half a character": ({**ROW, "communicator": "\ud800"}, 'field communicator is "\\ud800", not text: it holds half'),
+    "half a character in an unknown field": (
+        {**ROW, "x": [{"y": "a\udc00"}]},
+        'field x is [{"y": "a\\udc00"}], not text',
+    ),
+    "half a character in a name": ({**ROW, "\ud800": 1}, r"field \ud800 is 1, not text"),
+    "no number in an unknown field": (b'{"x": NaN}', "not a JSON object: NaN is no number of JSON"),
     "no rank": ({**ROW, "rank": None}, "field rank is missing"),
     "no communicator": ({"rank": 1, "op": "send", "call_ns": 1}, "field communicator is missing"),
     "a word for a rank": ({**ROW, "rank": "3"}, 'field rank is "3", not a whole number'),
