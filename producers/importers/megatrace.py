@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from producers.importers.about import About, described
 from producers.importers.columns import COLUMNS, SCHEMA, check, conform
 from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks, unrotated
-from producers.importers.megatrace_calls import number
+from producers.importers.megatrace_calls import WentBack, number
 from producers.importers.megatrace_fault import CUT_TAILS, LINE, MOST_CHARACTERS, find_faults, operator
 from schemas.errors import ImpossibleValue, InputError
 from schemas.topic import ID
@@ -83,8 +83,8 @@ class Megatrace:
         lines = _in_ns(lines, frozenset().union(*(block.digits for block in blocks)))
         try:
             calls = number(lines)
-        except ValueError as error:
-            raise InputError(f"{files[0].parent}: {error}") from error
+        except WentBack as error:
+            raise InputError(f"{_place_of(error.row, files, limits)}: {error}") from error
         batch = conform(calls.columns, calls.rows)
         check(batch, unnamed=True)
         what = About(lost_lines=calls.lost_lines + partial, duplicates=calls.duplicates, gone=cut)
@@ -137,6 +137,18 @@ def _columns_of(block: Block) -> _Lines:
             raise InputError(told) from error
         whole = b"\n".join(line for at, line in enumerate(written) if at not in faults)
         return replace(_columns_of(replace(block, data=whole)), torn=tuple(faults.values()))
+
+
+def _place_of(row: int, files: Sequence[Path], limits: Limits) -> str:
+    """The file and line of a row of the files: the slow way, they are read once more."""
+    for block in line_blocks(files, limits, []):
+        rows = _columns_of(block).table.num_rows
+        if row < rows:
+            bad = find_faults(block)
+            lines = [at for at, line in enumerate(block.data.split(b"\n")) if line.strip() and at not in bad]
+            return f"{block.path}:{block.line + lines[row]}"
+        row -= rows
+    return str(files[0].parent)  # they have changed since
 
 
 def _is_whole(last: str, before: str) -> bool:

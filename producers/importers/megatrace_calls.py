@@ -21,6 +21,14 @@ _STEADY = 0.7
 """Share of the lines after one of another communicator that count on from it where counts are their stream's."""
 
 
+class WentBack(ValueError):
+    """Numbers go back; ``row`` is the first of the lines given at which they do."""
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message)
+        self.row = row
+
+
 @dataclass(frozen=True)
 class Calls:
     """Rows of telemetry.comm_ops as columns; ``lost_lines`` beyond what holes in ``seq`` show. Copies of lines are
@@ -41,10 +49,10 @@ def number(lines: pa.Table) -> Calls:
     is a lost line. Where one counts on a stream that carries several communicators instead, ``seq`` is not known.
     Lines that were cut before their hash, on a stream that carries several communicators, are lost.
 
-    Raises ``ValueError`` where numbers go back.
+    Raises ``WentBack`` where numbers go back.
     """
     first = _first_copies(lines)
-    duplicates = len(lines) - int(first.sum())
+    given, duplicates = np.flatnonzero(first), len(lines) - int(first.sum())
     lines = lines.filter(pa.array(first)) if duplicates else lines
     rank, (stream, streams), (text, hashes) = integers(lines, "rank"), codes(lines, "stream"), codes(lines, "hash")
     call_ns, counts = integers(lines, "call_ns"), integers(lines, "op_count")
@@ -60,10 +68,10 @@ def number(lines: pa.Table) -> Calls:
             lost = int((~kept).sum())
             lines = lines.filter(pa.array(kept))
             rank, stream, counts, own = rank[kept], stream[kept], counts[kept], own[kept]
-            call_ns = call_ns[kept]
+            call_ns, given = call_ns[kept], given[kept]
     of_stream = _counted_by_stream(joint_codes(rank, stream), own, counts, call_ns)
     pair = joint_codes(rank, np.where(of_stream, own.max(initial=-1) + 1 + stream, own))
-    seq, skipped, told = _numbered(pair, call_ns, counts, _Place(rank, stream, streams))
+    seq, skipped, told = _numbered(pair, call_ns, counts, _Place(rank, stream, streams, given))
     if named:
         collective = ~np.isin(*_between(lines))
         whole = collective & (seq >= 0) & (own < len(hashes)) & ~np.isin(own, own[~collective])
@@ -136,9 +144,12 @@ def _alike(own: Ints, pair: Ints, counts: Ints, seq: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
+    """Where lines stand: of which rank and stream they are, and which of those given."""
+
     rank: Ints
     stream: Ints
     streams: list[str]
+    given: Ints
 
     def of(self, row: int) -> str:
         return f"rank {self.rank[row]}, stream {self.streams[self.stream[row]]}"
@@ -154,11 +165,13 @@ def _numbered(pair: Ints, call_ns: Ints, counts: Ints, place: _Place) -> tuple[I
     pair, counts = pair[order], _filled(pair[order], counts[order])
     new = np.diff(pair, prepend=-1) != 0
     step = np.where(new, 0, np.diff(counts, prepend=0))
-    if (step < 0).any():
-        row = int(order[np.flatnonzero(step < 0)[0]])
-        raise ValueError(
-            f"{place.of(row)}: opCount goes back to {counts[np.flatnonzero(step < 0)[0]]}: the stream carries several "
-            "communicators (which only groupHash tells apart), or the log holds two runs; diagnose each by itself"
+    back = np.flatnonzero(step < 0)
+    if len(back):
+        row = int(order[back[0]])
+        raise WentBack(
+            f"{place.of(row)}: opCount goes back to {counts[back[0]]}: the stream carries several "
+            "communicators (which only groupHash tells apart), or the log holds two runs; diagnose each by itself",
+            int(place.given[row]),
         )
     heads = np.flatnonzero(new)
     size = np.diff(np.append(heads, len(pair)))
@@ -169,10 +182,10 @@ def _numbered(pair: Ints, call_ns: Ints, counts: Ints, place: _Place) -> tuple[I
     last = np.repeat(counts[heads + size - 1], size) if len(heads) else counts
     still = (np.repeat(size, size) > 1) & (last == 0)
     unknown = still | (counts < 0)
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    of_line = np.where(unknown, _UNKNOWN, seq)[back], np.where(unknown, 0, skipped)[back].astype(np.float64)
-    return *of_line, counts[back]
+    at = np.empty_like(order)
+    at[order] = np.arange(len(order))
+    of_line = np.where(unknown, _UNKNOWN, seq)[at], np.where(unknown, 0, skipped)[at].astype(np.float64)
+    return *of_line, counts[at]
 
 
 def _filled(pair: Ints, counts: Ints) -> Ints:

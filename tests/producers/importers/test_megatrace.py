@@ -217,7 +217,19 @@ def test_a_number_that_stays_0_means_nothing(tmp_path: Path) -> None:
 
 def test_a_number_that_goes_back_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, line(0, op_count=7), line(1, op_count=8), line(2, op_count=3))
-    assert "rank 0, stream 0xa: opCount goes back to 3" in refusal(path)
+    assert refusal(path).startswith(f"{path}:3: rank 0, stream 0xa: opCount goes back to 3")
+
+
+def test_a_number_that_goes_back_is_refused_with_its_line_whatever_was_passed_over(tmp_path: Path) -> None:
+    """Blank lines, torn ones, copies, and those of another rank and file before it."""
+    before = [line(i / 8, rank=1, op_count=i, stream="0xb") for i in range(50)]
+    first = written(tmp_path, *before, "", *before[:9], name="rank_1.log")
+    lines = [line(i / 8, op_count=i) for i in range(4000)]
+    lines[7], lines[3500] = "", line(3500 / 8, op_count=6)
+    lines[2000:2000] = [lines[100], "", line(1, op_count=8)[9:]]
+    second = written(tmp_path, *lines)
+    said = refusal(first, second, line_bytes=400_000)
+    assert said.startswith(f"{second}:3504: rank 0, stream 0xa: opCount goes back to 6: ")
 
 
 def test_flushes_that_are_missing_count_where_numbers_do_not_show_it(tmp_path: Path) -> None:
