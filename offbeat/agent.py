@@ -200,10 +200,14 @@ def send_spooled(spool: Spool, publisher: Numbered) -> int:
         log.warning("the spool is full: %d of the oldest messages of %s, key %s, were dropped", dropped, topic, key)
         publisher.skip(topic, key, dropped)
     messages, last = spool.waiting(_AT_ONCE)
-    for message in messages:
-        publisher.send(message)
     if messages:
-        publisher.flush()
+        try:
+            for message in messages:
+                publisher.send(message)
+            publisher.flush()
+        except DeliveryError:
+            spool.undelivered()
+            raise
         try:
             spool.delivered(last)
         except OSError as error:

@@ -1,8 +1,9 @@
 """Messages that wait on disk until the bus has them: in order, over restarts, within a bound of bytes.
 
 Everything goes through it, whether the bus is away or not: the way back is then the way that is always gone. Beyond
-the bound the oldest go, because what is news helps more than what is over. What was sent when the process ended is
-sent again.
+the bound the oldest go, because what is news helps more than what is over; what is being sent goes with them, since who
+sends it holds it, and counts as dropped only where it does not arrive. What was sent when the process ended is sent
+again.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Spool:
         last = self._segments.frames[-1].number if self._segments.frames else delivered
         self._next = last + 1
         self._places = deque(self._found(folder))
+        self._sending = -1
+        self._gone: dict[int, TopicKey] = {}
         self._dropped: Counter[TopicKey] = Counter()
         self._told: Counter[TopicKey] = Counter()
 
@@ -69,18 +72,32 @@ class Spool:
             gone = self._segments.append(self._next, frame_of(message))
             self._places.append(_place(message))
             self._next += 1
-            self._dropped.update(self._places.popleft() for _ in gone)
+            self._gone.update((frame.number, self._places.popleft()) for frame in gone)
+            self._count_gone()
 
     def waiting(self, most: int) -> tuple[list[Message], int]:
-        """The oldest messages, and the number of the last of them, which ``delivered`` takes."""
+        """The oldest messages, and the number of the last of them, which ``delivered`` takes.
+
+        They are being sent until ``delivered`` or ``undelivered`` is called.
+        """
+        self.undelivered()
         with self._lock:
             count = min(most, len(self._segments.frames))
-            number = self._segments.frames[count - 1].number if count else -1
-            return [self._read(position) for position in range(count)], number
+            self._sending = self._segments.frames[count - 1].number if count else -1
+            return [self._read(position) for position in range(count)], self._sending
+
+    def undelivered(self) -> None:
+        """The bus did not take what was being sent: what had to go meanwhile is lost, the rest waits on."""
+        with self._lock:
+            self._sending = -1
+            self._count_gone()
 
     def delivered(self, number: int) -> None:
         """The bus has all messages up to a number."""
         with self._lock:
+            self._gone = {gone: place for gone, place in self._gone.items() if gone > number}
+            self._sending = -1
+            self._count_gone()
             before = len(self._segments.frames)
             marked = self._mark.with_suffix(".new")
             with open(marked, "w", encoding="ascii", opener=private) as file:
@@ -96,6 +113,11 @@ class Spool:
             news = self._dropped - self._told
             self._told = self._dropped.copy()
             return news
+
+    def _count_gone(self) -> None:
+        """Of what had to go all is dropped but what is being sent."""
+        for number in [number for number in self._gone if number > self._sending]:
+            self._dropped[self._gone.pop(number)] += 1
 
     def _found(self, folder: Path) -> Iterator[TopicKey]:
         """Topic and key of each message that waits; frames that hold none are left out."""

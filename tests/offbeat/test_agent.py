@@ -5,7 +5,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,6 +174,7 @@ class Refusing:
         self.sent: list[str] = []
         self.skipped: dict[tuple[str, str], int] = {}
         self.away = False
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def send(self, message: Message) -> None:
         self.sent.append(message.key)
@@ -182,6 +183,7 @@ class Refusing:
         self.skipped[topic, key] = messages
 
     def flush(self) -> None:
+        self.meanwhile()
         if self.away:
             raise DeliveryError("no broker")
 
@@ -220,6 +222,26 @@ def test_what_the_spool_dropped_is_told_and_numbered(tmp_path: Path, caplog: pyt
     assert send_spooled(spool, publisher) == 60 - dropped
     assert publisher.skipped == {("t", "a"): (dropped + 1) // 2, ("t", "b"): dropped // 2}
     assert f"{dropped // 2} of the oldest messages of t, key b, were dropped" in caplog.text
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_what_is_dropped_while_it_is_sent_is_lost_only_where_it_does_not_arrive(tmp_path: Path, away: bool) -> None:
+    spool, publisher = Spool(tmp_path, 16 * 1000), Refusing()
+
+    def fill() -> None:
+        for _ in range(20):
+            spool.append(Message("t", "k", bytes(400)))
+
+    fill()
+    publisher.meanwhile, publisher.away = fill, away
+    with pytest.raises(DeliveryError) if away else nullcontext():
+        send_spooled(spool, publisher)
+    waiting = len(spool)
+    lost = 40 - waiting if away else 0
+    assert sum(spool.dropped.values()) == lost
+    publisher.meanwhile, publisher.away = (lambda: None), False
+    assert send_spooled(spool, publisher) == waiting
+    assert publisher.skipped == ({("t", "k"): lost} if away else {})
 
 
 def test_a_job_folder_without_a_description_is_refused(tmp_path: Path) -> None:

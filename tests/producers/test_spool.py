@@ -1,5 +1,6 @@
 """The spool: messages come back whole and in order, over restarts, and what had to go is counted."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,8 +86,26 @@ def test_a_delivery_of_what_was_dropped_meanwhile_is_no_harm(tmp_path: Path) -> 
     _, last = spool.waiting(1)
     for number in range(1, 60):
         spool.append(message(number, size=400))
+        assert spool.total_bytes <= 16 * 1000
     spool.delivered(last)
-    assert len(drained(spool)) == 60 - sum(spool.dropped.values())
+    left = len(drained(spool))
+    assert sum(spool.dropped.values()) == 59 - left > 0
+    assert spool.newly_dropped() == {("t", f"key {number}"): 1 for number in range(1, 60 - left)}
+
+
+@pytest.mark.parametrize("ended", [Spool.undelivered, lambda spool: spool.waiting(1)], ids=["told", "sent again"])
+def test_what_was_dropped_while_it_was_sent_in_vain_is_lost(tmp_path: Path, ended: Callable[[Spool], object]) -> None:
+    spool = Spool(tmp_path, 16 * 1000)
+    for number in range(25):
+        spool.append(message(number, size=400))
+    spool.waiting(25)
+    for number in range(25, 45):
+        spool.append(message(number, size=400))
+    assert not spool.dropped
+    ended(spool)
+    assert spool.dropped == {"t": 45 - len(spool)}
+    left = len(drained(spool))
+    assert spool.dropped == {"t": 45 - left}
 
 
 def test_after_all_was_delivered_numbers_go_on(tmp_path: Path) -> None:
