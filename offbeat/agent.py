@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -30,7 +31,7 @@ from producers.publisher import Publisher
 from producers.spool import Spool
 from schemas import catalogue
 from schemas.errors import BusError, DeliveryError, MessageError, SettingsError, StoreError
-from schemas.message import Message
+from schemas.message import Message, TopicKey
 from streams import topics
 from streams.bus import Outbox
 from streams.control_view import Jobs
@@ -185,7 +186,9 @@ def _learn(take: Callable[[Message], object], messages: Iterable[Message]) -> No
 
 
 class Numbered(Outbox, Protocol):
-    """An outbox that numbers what it sends, and leaves gaps for what was lost."""
+    """An outbox that numbers what it sends, and leaves gaps for what was lost; ``gaps`` counts what it has left out."""
+
+    gaps: Counter[TopicKey]
 
     def skip(self, topic: str, key: str, messages: int) -> None: ...
 
@@ -193,13 +196,14 @@ class Numbered(Outbox, Protocol):
 def send_spooled(spool: Spool, publisher: Numbered) -> int:
     """Send what waits, oldest first, and forget it once it is acknowledged; how many messages that were.
 
-    What was dropped is told, and leaves a gap in the numbers of its topic and key. Raises ``DeliveryError``, or
-    ``StoreError`` where the disk is full; then all of it waits on.
+    What was dropped is told, and leaves a gap in the numbers of its topic and key, as what waits does: it is noted once
+    it is acknowledged. Raises ``DeliveryError``, or ``StoreError`` where the disk is full; then all of it waits on.
     """
     for (topic, key), dropped in spool.newly_dropped().items():
         log.warning("the spool is full: %d of the oldest messages of %s, key %s, were dropped", dropped, topic, key)
-        publisher.skip(topic, key, dropped)
     messages, last = spool.waiting(_AT_ONCE)
+    for (topic, key), dropped in (spool.untold - publisher.gaps).items():
+        publisher.skip(topic, key, dropped)
     if messages:
         try:
             for message in messages:
@@ -209,7 +213,8 @@ def send_spooled(spool: Spool, publisher: Numbered) -> int:
             spool.undelivered()
             raise
         try:
-            spool.delivered(last)
+            spool.delivered(last, publisher.gaps)
         except OSError as error:
             raise StoreError(f"what Kafka has cannot be noted, and will be sent again: {error}: make room") from error
+        publisher.gaps.clear()
     return len(messages)

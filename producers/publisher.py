@@ -25,7 +25,8 @@ _ERRORS_KEPT = 3
 class Publisher:
     """Sends messages under one name; ``delivered`` and ``failed`` count what became of them.
 
-    ``client`` holds librdkafka's properties of the connection. Each start has an id of its own and numbers its
+    ``client`` holds librdkafka's properties of the connection. ``gaps`` counts the numbers that were left out, for
+    whoever gave messages up, who may clear it. Each start has an id of its own and numbers its
     messages per topic and key from 0, so that a reader, who may have only some of the partitions, can tell loss from
     a restart. ``send`` and ``flush`` belong to one thread at a time.
     """
@@ -40,6 +41,7 @@ class Publisher:
         self.producer = f"{name}/{secrets.token_hex(4)}"
         self.delivered = 0
         self.failed = 0
+        self.gaps: Counter[TopicKey] = Counter()
         self._flush_within_s = flush_within_s
         self._numbered: Counter[TopicKey] = Counter()
         self._skipped: Counter[TopicKey] = Counter()
@@ -89,9 +91,10 @@ class Publisher:
     def skip(self, topic: str, key: str, messages: int) -> None:
         """Leave a gap in the numbers for messages that were given up: a reader then knows of the loss.
 
-        It comes after the first message: that one may bear any number, to a reader who begins in the middle.
+        It comes after the first message: that one may bear any number, to a reader who begins in the middle. What is
+        said again before the gap is left replaces what was said.
         """
-        self._skipped[topic, key] += messages
+        self._skipped[topic, key] = messages
 
     def flush(self) -> None:
         """Return once everything sent is acknowledged.
@@ -110,8 +113,9 @@ class Publisher:
 
     def _number(self, place: TopicKey) -> int:
         number = self._numbered[place]
-        if number:
-            number += self._skipped.pop(place, 0)
+        if number and (skipped := self._skipped.pop(place, 0)):
+            number += skipped
+            self.gaps[place] += skipped
         self._numbered[place] = number + 1
         return number
 

@@ -84,6 +84,7 @@ def targets() -> Iterator[Target]:
     yield Target("kept iterations", weight=1, make=_kept)
     yield Target("spool", _spool)
     yield Target("spool's mark", _mark)
+    yield Target("spool's tally", _tally)
 
 
 def _packed(data: bytes) -> bytes:
@@ -446,3 +447,20 @@ def _mark(folder: Path) -> Trial:
         assert all(message.value == b"value" for message in found)
 
     return Trial([mark.read_bytes()], feed)
+
+
+def _tally(folder: Path) -> Trial:
+    """How much the spool dropped, damaged; it goes on, and counts."""
+    bound = 16 * 1000
+    spool = Spool(folder / "made", bound)
+    for number in range(60):
+        spool.append(Message("t", f"key {number}", bytes(400)))
+    tally, damaged = folder / "made" / "dropped", folder / "damaged" / "dropped"
+    damaged.parent.mkdir()
+
+    def feed(data: bytes) -> None:
+        damaged.write_bytes(data)
+        found = Spool(damaged.parent, bound)
+        assert all(count > 0 for count in (*found.dropped.values(), *found.untold.values()))
+
+    return Trial([tally.read_bytes()], feed)

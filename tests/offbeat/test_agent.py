@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -21,7 +22,7 @@ from producers.publisher import Publisher
 from producers.spool import Spool
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS, NIC_EPOCHS
 from schemas.errors import DeliveryError, StoreError
-from schemas.message import Message, decode, encode
+from schemas.message import Message, TopicKey, decode, encode
 from schemas.topic import Topic
 from streams import topics
 from streams.bus import Bus
@@ -173,6 +174,7 @@ class Refusing:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.skipped: dict[tuple[str, str], int] = {}
+        self.gaps: Counter[TopicKey] = Counter()
         self.away = False
         self.meanwhile: Callable[[], None] = lambda: None
 
@@ -242,6 +244,33 @@ def test_what_is_dropped_while_it_is_sent_is_lost_only_where_it_does_not_arrive(
     publisher.meanwhile, publisher.away = (lambda: None), False
     assert send_spooled(spool, publisher) == waiting
     assert publisher.skipped == ({("t", "k"): lost} if away else {})
+
+
+def test_a_gap_is_asked_for_until_it_is_left_and_acknowledged(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 16 * 1000)
+    for _ in range(60):
+        spool.append(Message("t", "k", bytes(400)))
+    lost = {("t", "k"): 60 - len(spool)}
+
+    def skipped_by(publisher: Refusing, spool: Spool) -> dict[TopicKey, int]:
+        publisher.skipped = {}
+        spool.append(Message("t", "k", b""))
+        with pytest.raises(DeliveryError) if publisher.away else nullcontext():
+            send_spooled(spool, publisher)
+        return publisher.skipped
+
+    failing = Refusing()
+    failing.gaps.update(lost)  # by a message that does not arrive
+    failing.away = True
+    assert skipped_by(failing, spool) == {}
+    publisher = Refusing()
+    assert skipped_by(publisher, spool) == lost
+    assert skipped_by(publisher, Spool(tmp_path, 16 * 1000)) == lost
+    publisher.gaps.update(lost)  # by a message of another sender
+    spool = Spool(tmp_path, 16 * 1000)
+    assert skipped_by(publisher, spool) == {}
+    assert not publisher.gaps
+    assert skipped_by(publisher, spool) == skipped_by(publisher, Spool(tmp_path, 16 * 1000)) == {}
 
 
 def test_a_job_folder_without_a_description_is_refused(tmp_path: Path) -> None:

@@ -72,9 +72,13 @@ def test_messages_are_stamped_numbered_and_counted(kafka: str, topic: str, publi
 def test_what_was_given_up_leaves_a_gap_in_the_numbers(kafka: str, topic: str, publisher: Publisher) -> None:
     publisher.skip(topic, "a", 2)  # a reader cannot tell a first number from having begun in the middle
     publisher.send(message(topic))
+    assert not publisher.gaps
     publisher.send(message(topic))
+    assert publisher.gaps == {(topic, "a"): 2}
+    publisher.skip(topic, "a", 1)
     publisher.skip(topic, "a", 3)
     publisher.send(message(topic))
+    assert publisher.gaps == {(topic, "a"): 5}
     publisher.flush()
     assert [headers["seq"] for _, _, _, headers in received(kafka, topic)] == ["0", "3", "7"]
 

@@ -1,5 +1,6 @@
 """The spool: messages come back whole and in order, over restarts, and what had to go is counted."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,63 @@ def test_what_was_dropped_while_it_was_sent_in_vain_is_lost(tmp_path: Path, ende
     assert spool.dropped == {"t": 45 - len(spool)}
     left = len(drained(spool))
     assert spool.dropped == {"t": 45 - left}
+
+
+def test_what_was_dropped_is_known_after_a_restart(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 16 * 1000)
+    for number in range(60):
+        spool.append(Message("ab"[number % 2], "ä", bytes(400)))
+    dropped, lost = spool.dropped, spool.untold
+    assert lost == {("a", "ä"): dropped["a"], ("b", "ä"): dropped["b"]}
+    again = Spool(tmp_path, 16 * 1000)
+    assert (again.dropped, again.untold, again.newly_dropped()) == (dropped, lost, lost)
+    again.delivered(-1, Counter({("a", "ä"): dropped["a"], ("b", "ä"): 1}))
+    again = Spool(tmp_path, 16 * 1000)
+    assert (again.dropped, again.untold) == (dropped, {("b", "ä"): dropped["b"] - 1})
+
+
+def test_what_went_while_it_was_sent_is_dropped_if_nobody_knows_that_it_arrived(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 16 * 1000)
+    for number in range(20):
+        spool.append(message(number, size=400))
+    _, last = spool.waiting(20)
+    for number in range(20, 40):
+        spool.append(message(number, size=400))
+    killed = Spool(tmp_path, 16 * 1000)
+    assert killed.dropped == {"t": 40 - len(spool)}
+    assert sum(killed.untold.values()) == 40 - len(spool)
+    spool.delivered(last)
+    again = Spool(tmp_path, 16 * 1000)
+    assert not again.dropped
+    assert not again.untold
+
+
+@pytest.mark.parametrize(
+    "tally",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"[" * 99999,
+        b'{"dropped": {}}',
+        b'{"dropped": {"t": 0}, "untold": []}',
+        b'{"dropped": {"t": "1"}, "untold": []}',
+        b'{"dropped": 3, "untold": []}',
+        b'{"dropped": {"t": 1}, "untold": [["t", 1]]}',
+        b'{"dropped": {"t": 1}, "untold": [["t", 3, 1]]}',
+        b'{"dropped": {"t": 1}, "untold": [["t", [], 1]]}',
+        b'{"dropped": {"t": 1}, "untold": [["t", "k", true]]}',
+    ],
+)
+def test_a_damaged_tally_is_told_and_begins_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, tally: bytes
+) -> None:
+    (tmp_path / "dropped").write_bytes(tally)
+    spool = Spool(tmp_path, 16 * 1000)
+    assert [record.message.split(": ")[1] for record in caplog.records] == ["what was dropped before is not known"]
+    for number in range(60):
+        spool.append(message(number, size=400))
+    assert spool.dropped == Spool(tmp_path, 16 * 1000).dropped == {"t": 60 - len(spool)}
 
 
 def test_after_all_was_delivered_numbers_go_on(tmp_path: Path) -> None:
