@@ -49,7 +49,7 @@ class Segments:
         for path in sorted(folder.glob(f"*{SUFFIX}")):
             self._open(path, for_reading=for_reading)
         if not for_reading:
-            self._bound()
+            self.bound(max_bytes)
 
     @property
     def total_bytes(self) -> int:
@@ -75,7 +75,7 @@ class Segments:
         self._file = path
         self._sizes[path] = offset + _FRAME.size + len(payload)
         self.frames.append(Frame(number, path, offset + _FRAME.size, len(payload)))
-        return self._bound()
+        return self.bound(self._max_bytes)
 
     def read(self, frame: Frame) -> bytes:
         """A frame's payload. Raises ``OSError`` where it can no longer be read."""
@@ -93,8 +93,9 @@ class Segments:
         self.frames = [frame for frame in self.frames if frame.number not in numbers]
         self.discard(0)
 
-    def _bound(self) -> list[Frame]:
-        """Remove the oldest files beyond the bound, never the newest one."""
+    def bound(self, max_bytes: int) -> list[Frame]:
+        """Hold the files to so many bytes from now on: the oldest beyond go, never the newest; returns their frames."""
+        self._max_bytes = max_bytes
         gone: list[Path] = []
         while self.total_bytes > self._max_bytes and len(self._sizes) > 1:
             gone.append(min(self._sizes))

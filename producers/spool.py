@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from producers.message_frames import frame_of, message_of
@@ -36,7 +37,7 @@ class Spool:
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        self._segments = Segments(folder, max_bytes)
+        self._segments = Segments(folder, sys.maxsize)
         self._mark = folder / _DELIVERED
         self._tally = folder / _DROPPED
         self._lock = threading.Lock()
@@ -49,6 +50,7 @@ class Spool:
         self._gone: dict[int, TopicKey] = {}
         self._dropped, self._untold = _tallied(self._tally)
         self._news = self._untold.copy()
+        self._let_go(self._segments.bound(max_bytes))
 
     def __len__(self) -> int:
         """Messages that wait."""
@@ -77,10 +79,7 @@ class Spool:
             gone = self._segments.append(self._next, frame_of(message))
             self._places.append(_place(message))
             self._next += 1
-            self._gone.update((frame.number, self._places.popleft()) for frame in gone)
-            self._count_gone()
-            if gone:
-                self._note_dropped()
+            self._let_go(gone)
 
     def waiting(self, most: int) -> tuple[list[Message], int]:
         """The oldest messages, and the number of the last of them, which ``delivered`` takes.
@@ -124,6 +123,12 @@ class Spool:
         with self._lock:
             news, self._news = self._news, Counter()
             return news
+
+    def _let_go(self, gone: Sequence[Frame]) -> None:
+        self._gone.update((frame.number, self._places.popleft()) for frame in gone)
+        self._count_gone()
+        if gone:
+            self._note_dropped()
 
     def _count_gone(self) -> None:
         """Of what had to go all is dropped but what is being sent."""

@@ -122,6 +122,18 @@ def test_what_was_dropped_is_known_after_a_restart(tmp_path: Path) -> None:
     assert (again.dropped, again.untold) == (dropped, {("b", "ä"): dropped["b"] - 1})
 
 
+def test_what_a_lower_bound_leaves_no_room_for_is_dropped_and_counted(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 16 * 1000)
+    for number in range(25):
+        spool.append(message(number, size=400))
+    spool.delivered(1)
+    bounded = Spool(tmp_path, 16 * 500)
+    assert bounded.total_bytes <= 16 * 500
+    dropped = 23 - len(bounded)
+    assert bounded.dropped == {"t": dropped}
+    assert drained(bounded) == [message(number, size=400) for number in range(2 + dropped, 25)]
+
+
 def test_what_went_while_it_was_sent_is_dropped_if_nobody_knows_that_it_arrived(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 16 * 1000)
     for number in range(20):
