@@ -7,6 +7,7 @@ long as one rank's rows are read from disk.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -48,6 +49,8 @@ _WITHIN_S = 10.0
 _AT_ONCE = 256
 """Messages that are sent before their acknowledgements are awaited."""
 _STUCK_AFTER_S = 30.0
+_TELL_EVERY_S = 60.0
+"""What the spool drops while Kafka is away is told of together."""
 
 
 def run_agent(settings: Settings, given: Job | None, *, stopped: threading.Event, until_ended: bool) -> None:
@@ -111,13 +114,14 @@ class Line:
     """The way to Kafka, in a thread of its own for as long as it is entered.
 
     It sends what the spool holds, answers requests, and learns of jobs and of where others' ranks are met; where Kafka
-    is away it says so once and tries again.
+    is away it says so once, tells now and then of what the spool drops meanwhile, and tries again.
     """
 
     def __init__(self, settings: Settings, spool: Spool, jobs: Jobs, host: Host, collecting: Collecting) -> None:
         self.connected = False
         self._settings = settings
         self._spool, self._jobs, self._host = spool, jobs, host
+        self._drops = Drops(spool)
         self._collector, self._edge = collecting.collector, collecting.edge
         self._answering: list[Answering] = [host] if collecting.edge is None else [host, collecting.edge]
         self._stopped = threading.Event()
@@ -148,6 +152,7 @@ class Line:
                 if self.connected or str(error) != said:
                     log.warning("%d messages wait for Kafka: %s", len(self._spool), error)
                 self.connected, said = False, str(error)
+                self._drops.tell()
                 self._stopped.wait(_AGAIN_S)
 
     def _serve(self) -> None:
@@ -185,6 +190,32 @@ def _learn(take: Callable[[Message], object], messages: Iterable[Message]) -> No
             log.warning("%s partition %d offset %d: %s", message.topic, message.partition, message.offset, error)
 
 
+class Drops:
+    """What a spool drops, for the log: ``tell`` may be called all the time, and tells once in ``every_s``."""
+
+    def __init__(
+        self, spool: Spool, *, every_s: float = _TELL_EVERY_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._spool = spool
+        self._every_s = every_s
+        self._clock = clock
+        self._told_at = -math.inf
+
+    def tell(self) -> None:
+        """Log what was dropped since it was last told, unless that was just now."""
+        now = self._clock()
+        if now - self._told_at >= self._every_s and _tell_dropped(self._spool):
+            self._told_at = now
+
+
+def _tell_dropped(spool: Spool) -> bool:
+    """Log what was dropped since the last time, and say whether anything was."""
+    dropped = spool.newly_dropped()
+    for (topic, key), messages in dropped.items():
+        log.warning("the spool is full: %d of the oldest messages of %s, key %s, were dropped", messages, topic, key)
+    return bool(dropped)
+
+
 class Numbered(Outbox, Protocol):
     """An outbox that numbers what it sends, and leaves gaps for what was lost; ``gaps`` counts what it has left out."""
 
@@ -199,8 +230,7 @@ def send_spooled(spool: Spool, publisher: Numbered) -> int:
     What was dropped is told, and leaves a gap in the numbers of its topic and key, as what waits does: it is noted once
     it is acknowledged. Raises ``DeliveryError``, or ``StoreError`` where the disk is full; then all of it waits on.
     """
-    for (topic, key), dropped in spool.newly_dropped().items():
-        log.warning("the spool is full: %d of the oldest messages of %s, key %s, were dropped", dropped, topic, key)
+    _tell_dropped(spool)
     messages, last = spool.waiting(_AT_ONCE)
     for (topic, key), dropped in (spool.untold - publisher.gaps).items():
         publisher.skip(topic, key, dropped)

@@ -16,16 +16,20 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from local.kafka import LocalKafka
 from local.service import free_ports
-from offbeat.agent import send_spooled
+from offbeat.agent import Drops, Line, send_spooled
+from offbeat.collecting import Collecting
 from offbeat.operator_log import OperatorLog
+from offbeat.settings import Settings
+from producers.live.host import Host
 from producers.publisher import Publisher
 from producers.spool import Spool
 from schemas.catalogue import COMM_OPS, ITERATION_SUMMARIES, JOBS, LOG_REQUESTS, NIC_EPOCHS
-from schemas.errors import DeliveryError, StoreError
+from schemas.errors import BusError, DeliveryError, StoreError
 from schemas.message import Message, TopicKey, decode, encode
 from schemas.topic import Topic
 from streams import topics
 from streams.bus import Bus
+from streams.control_view import Jobs
 from streams.follower import Follower
 from tests.offbeat.command_line import ROOT, command, offbeat, own_environment, refusal
 
@@ -246,11 +250,50 @@ def test_what_is_dropped_while_it_is_sent_is_lost_only_where_it_does_not_arrive(
     assert publisher.skipped == ({("t", "k"): lost} if away else {})
 
 
-def test_a_gap_is_asked_for_until_it_is_left_and_acknowledged(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, 16 * 1000)
+def overfilled(spool: Spool) -> int:
+    """How many messages the spool drops for those that it is given."""
+    before = len(spool)
     for _ in range(60):
         spool.append(Message("t", "k", bytes(400)))
-    lost = {("t", "k"): 60 - len(spool)}
+    return before + 60 - len(spool)
+
+
+def test_what_is_dropped_is_told_of_now_and_then(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spool, clock = Spool(tmp_path, 16 * 1000), [0.0]
+    drops = Drops(spool, every_s=60.0, clock=lambda: clock[0])
+    drops.tell()
+    told: list[int] = []
+    untold = 0
+    for clock[0], is_due in ((1.0, True), (2.0, False), (60.9, False), (61.0, True), (300.0, True)):
+        untold += overfilled(spool)
+        drops.tell()
+        if is_due:
+            told, untold = [*told, untold], 0
+        assert [record.message for record in caplog.records] == [
+            f"the spool is full: {lost} of the oldest messages of t, key k, were dropped" for lost in told
+        ]
+
+
+def test_what_is_dropped_while_kafka_is_away_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise BusError("no broker")
+
+    monkeypatch.setattr(topics, "check", away)
+    spool, host = Spool(tmp_path, 16 * 1000), Host(tmp_path, tmp_path, 1 << 20, lambda _: None, lambda _: [])
+    lost = overfilled(spool)
+    deadline = time.monotonic() + WITHIN_S
+    with Line(Settings(), spool, Jobs(), host, Collecting(Settings(), lambda _: None)):
+        while not (told := [record.message for record in caplog.records if "were dropped" in record.message]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert told == [f"the spool is full: {lost} of the oldest messages of t, key k, were dropped"]
+
+
+def test_a_gap_is_asked_for_until_it_is_left_and_acknowledged(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 16 * 1000)
+    lost = {("t", "k"): overfilled(spool)}
 
     def skipped_by(publisher: Refusing, spool: Spool) -> dict[TopicKey, int]:
         publisher.skipped = {}
