@@ -127,21 +127,22 @@ class Host:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _discover(self) -> None:
+        """Take the processes that have appeared, in the order of their start."""
         found = [folder for folder in folders(self._rings) if folder not in self._seen]
         self._seen.intersection_update(folders(self._rings))
+        appeared: list[tuple[RankLog, Path]] = []
         for folder in found:
             self._seen.add(folder)
             try:
                 rank_log = _rank_log(folder)
-                kept = self._folder / folder_name(rank_log.registration.job)
+                appeared.append((rank_log, self._folder / folder_name(rank_log.registration.job)))
             except (OSError, ValueError) as error:
                 log.warning("the training process that logs in %s is passed over: %s", folder, error)
-                continue
+        for rank_log, kept in sorted(appeared, key=lambda each: each[0].started_ns):
             name = rank_log.registration.job
-            job = self._jobs.get(name)
-            if job is None or job.over_since is not None:
-                job = self._jobs[name] = LiveJob(name, kept, self._keep_bytes, self._turns)
-            job.add(rank_log)
+            if name not in self._jobs:
+                self._jobs[name] = LiveJob(name, kept, self._keep_bytes, self._turns)
+            self._jobs[name].add(rank_log)
 
 
 def _rank_log(folder: Path) -> RankLog:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from diagnosis.job import Job
 from producers.importers.job_of_rows import read_job_file, write_job_file
 from producers.job_source import JobSource
+from producers.live.another_run import Kept, begins_anew, kept_in, logged_before, tell
 from producers.live.description import describe, has_begun, is_whole, with_news
 from producers.live.live_store import LiveStore
 from producers.live.rank_log import RankLog
@@ -42,14 +44,6 @@ class JobFigures:
     dropped: int = 0
     kept_iterations: int = 0
     closed: int = -1
-
-
-@dataclass
-class _Waiting:
-    """Until the job has begun and somebody has described it. ``dead_since``: all its processes are gone since then."""
-
-    told: bool = False
-    dead_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +115,25 @@ class _Over:
         yield from answers(agent)
 
 
+@dataclass
+class _Waiting:
+    """Until the job has begun and somebody has described it. ``dead_since``: all its processes are gone since then.
+
+    ``before``: what is over, of a job whose name is used again. ``told_again``: that it is was told.
+    """
+
+    folder: Path
+    before: _Over | None = None
+    told: bool = False
+    told_again: bool = False
+    dead_since: float | None = None
+
+    @cached_property
+    def kept(self) -> Kept | None:
+        """What is kept of the job by now."""
+        return kept_in(self.folder)
+
+
 class LiveJob:
     """One job's processes on this host, and the agent that tells of them once the job is described.
 
@@ -134,7 +147,7 @@ class LiveJob:
         self._keep_bytes = keep_bytes
         self._turns = turns
         self._logs: list[RankLog] = []
-        self._state: _Waiting | _Running | _Over = _Waiting()
+        self._state: _Waiting | _Running | _Over = _Waiting(folder)
 
     @property
     def over_since(self) -> float | None:
@@ -146,8 +159,20 @@ class LiveJob:
         """Whether it is over, and whoever waited has an answer."""
         return isinstance(self._state, _Over) and not self._state.unanswered
 
+    @property
+    def _told(self) -> _Running | _Over | None:
+        """What there is to answer from."""
+        return self._state.before if isinstance(self._state, _Waiting) else self._state
+
+    @property
+    def _own(self) -> list[RankLog]:
+        """Its processes, but for those of another run."""
+        return [rank_log for rank_log in self._logs if not rank_log.another_run]
+
     def add(self, rank_log: RankLog) -> None:
-        """Take a process that has appeared."""
+        """Take a process that has appeared; one that comes when all is over may go on, or be of another run."""
+        if isinstance(self._state, _Over):
+            self._state = _Waiting(self._folder, self._state)
         self._logs.append(rank_log)
         if isinstance(self._state, _Running):
             self._state.store.add(rank_log)
@@ -181,26 +206,26 @@ class LiveJob:
 
     def process(self, message: Message) -> Iterable[Message]:
         """Answer a request, of a job that is over from what is on disk. Raises ``MessageError`` for a bad one."""
-        state = self._state
-        if isinstance(state, _Waiting):
+        state = self._told
+        if state is None:
             return ()
         return state.agent.process(message) if isinstance(state, _Running) else state.process(message)
 
     def late(self) -> Iterable[Message]:
         """Answers to requests that waited for iterations to be closed."""
-        state = self._state
-        if isinstance(state, _Waiting):
+        state = self._told
+        if state is None:
             return ()
         return state.agent.answers(state.agent.due()) if isinstance(state, _Running) else state.late()
 
     def figures(self) -> JobFigures:
         """Counts so far."""
-        state = self._state
+        state = self._told
         if isinstance(state, _Over):
             return state.figures
-        kept, closed = (state.store.kept, state.store.closed) if isinstance(state, _Running) else (0, -1)
-        operators = sum(rank_log.appended for rank_log in self._logs)
-        dropped = sum(rank_log.dropped + rank_log.forgotten for rank_log in self._logs)
+        kept, closed = (0, -1) if state is None else (state.store.kept, state.store.closed)
+        operators = sum(rank_log.appended for rank_log in self._own)
+        dropped = sum(rank_log.dropped + rank_log.forgotten for rank_log in self._own)
         return JobFigures(self.name, operators, dropped, kept, closed)
 
     def forget(self) -> None:
@@ -211,31 +236,50 @@ class LiveJob:
         """What the job is once it has begun; until then its processes are kept from filling their rings."""
         for rank_log in self._logs:
             rank_log.look()
-        begun = has_begun(self._logs) or self._was_begun()
-        job = (described or describe(self._logs)) if begun else None
+        logs = self._known(waiting)
+        begun = has_begun(logs) or (bool(logs) and self._was_begun())
+        job = (described or describe(logs)) if begun else None
         if job is None:
             if begun:
-                self._tell_waiting(waiting)
-            for rank_log in self._logs:
+                self._tell_waiting(waiting, logs)
+            for rank_log in logs:
                 rank_log.relieve()
-            self._give_up(waiting)
+            self._give_up(waiting, logs)
         return job
+
+    def _known(self, waiting: _Waiting) -> list[RankLog]:
+        """Its processes, but for those that begin after others and have logged nothing yet, and those of another run:
+        that there is one is told once.
+        """
+        known: list[RankLog] = []
+        for rank_log in self._own:
+            before = logged_before(rank_log, known, waiting.kept)
+            if before is None:
+                known.append(rank_log)
+            elif rank_log.oldest_here is not None:
+                rank_log.another_run = begins_anew(rank_log, before)
+                if not rank_log.another_run:
+                    known.append(rank_log)
+                elif not waiting.told_again:
+                    waiting.told_again = True
+                    tell(self.name, rank_log, before[1])
+        return known
 
     def _was_begun(self) -> bool:
         """Whether an agent before this one has kept iterations of the job."""
         return any(self._folder.glob(f"*{SUFFIX}"))
 
-    def _tell_waiting(self, waiting: _Waiting) -> None:
-        if not waiting.told and not is_whole(self._logs):
+    def _tell_waiting(self, waiting: _Waiting, logs: Sequence[RankLog]) -> None:
+        if not waiting.told and not is_whole(logs):
             waiting.told = True
             log.info(
                 "%s: ranks %s are here; the rest of the job is not known yet: it must come by control.jobs, or be "
                 "given with --job",
                 self.name,
-                sorted({rank_log.rank for rank_log in self._logs}),
+                sorted({rank_log.rank for rank_log in logs}),
             )
 
-    def _give_up(self, waiting: _Waiting) -> None:
+    def _give_up(self, waiting: _Waiting, logs: Sequence[RankLog]) -> None:
         """End a job whose processes are all gone before it has begun: at once where they logged nothing, in time where
         nobody has described it.
         """
@@ -244,21 +288,21 @@ class LiveJob:
             return
         now = time.monotonic()
         waiting.dead_since = now if waiting.dead_since is None else waiting.dead_since
-        operators = sum(rank_log.appended for rank_log in self._logs)
+        operators = sum(rank_log.appended for rank_log in logs)
         if operators and now - waiting.dead_since <= ANSWERED_FOR_S:
             return
         if operators:
             log.warning("%s: over, and nobody has described it: what it logged here is let go", self.name)
-        self._let_go(_Over(JobFigures(self.name), now))
+        self._let_go(waiting.before or _Over(JobFigures(self.name), now))
 
     def _begun(self, job: Job, pivots: Pivots, host: str) -> _Running:
-        here = sorted({rank_log.rank for rank_log in self._logs})
+        here = sorted({rank_log.rank for rank_log in self._own})
         name = next((place.host for rank in here if (place := job.place.get(rank)) and place.host), host)
         segments = Segments(self._folder, self._keep_bytes)
         if segments.cut_bytes:
             log.warning("%s: the last %d bytes that were kept were damaged and cut off", job.job, segments.cut_bytes)
         store = LiveStore(job, sorted({*here, *job.ranks_of_host.get(name, ())}), segments)
-        for rank_log in self._logs:
+        for rank_log in self._own:
             store.add(rank_log)
         self._describe(job)
         log.info(
@@ -270,9 +314,10 @@ class LiveJob:
 
     def _news(self, running: _Running) -> list[Message]:
         """What an iteration that was just closed has shown of the job itself."""
-        if running.source is None or not is_whole(self._logs):
+        logs = running.store.logs
+        if running.source is None or not is_whole(logs):
             return []
-        job = with_news(running.store.job, self._logs)
+        job = with_news(running.store.job, logs)
         if job is running.store.job:
             return []
         running.store.job = job
@@ -300,7 +345,10 @@ class LiveJob:
         self._let_go(_Over(figures, time.monotonic(), kept, agent.due()))
 
     def _let_go(self, over: _Over) -> None:
-        self._state = over
+        """Clear away what its processes left; those of another run that still log are passed over until they end."""
+        following = [rank_log for rank_log in self._logs if rank_log.another_run and rank_log.alive]
         for rank_log in self._logs:
-            rank_log.remove()
-        self._logs = []
+            if rank_log not in following:
+                rank_log.remove()
+        self._logs = following
+        self._state = _Waiting(self._folder, over, told_again=True) if following else over

@@ -19,6 +19,7 @@ from diagnosis.columns import integers
 from diagnosis.job import Job
 from producers import kept_iterations
 from producers.kept_iterations import UNREADABLE
+from producers.live.another_run import Kept, Stretch, begins_anew, logged_before, tell
 from producers.live.losses import Losses
 from producers.live.rank_log import RankLog
 from producers.log_index import LogIndex
@@ -67,7 +68,8 @@ class LiveStore:
         self._segments = segments
         self._max_rows = max_rows
         self._logs: list[RankLog] = []
-        self._starting: list[RankLog] = []
+        self._starting: list[tuple[RankLog, Stretch]] = []
+        self._told_again = False
         self._losses = Losses()
         self._kept: dict[int, _Kept] = {}
         self._damaged: set[int] = set()
@@ -82,7 +84,7 @@ class LiveStore:
 
     @property
     def logs(self) -> Sequence[RankLog]:
-        """The processes that were added."""
+        """The processes that were added, but for those of another run."""
         return self._logs
 
     @property
@@ -103,13 +105,16 @@ class LiveStore:
     def add(self, rank_log: RankLog) -> None:
         """Take the log of a process of this job; what it holds of closed iterations is passed over.
 
-        Where a process that began after these logs them anew, that is told once: it is another run under this one's
-        name.
+        Where a process that began after these logs them anew, that is told once. One that begins with the job's first
+        is of another run under this one's name, and all of it is passed over.
         """
-        if self.closed >= 0 and (rank_log.registration.started_ns or 0) > self.watermark_ns:
-            self._starting.append(rank_log)
         rank_log.look()
-        rank_log.release(self.closed)
+        kept = None if self._first is None else Kept(self._first, self.closed, self.watermark_ns)
+        before = logged_before(rank_log, self._logs, kept)
+        if before is None:
+            rank_log.release(self.closed)
+        else:
+            self._starting.append((rank_log, before))
         self._logs.append(rank_log)
 
     def advance(self) -> bool:
@@ -119,7 +124,7 @@ class LiveStore:
         """
         for rank_log in self._logs:
             rank_log.look()
-        self._tell_of_another_run()
+        self._see_how_processes_start()
         iteration = self._due()
         if iteration is None:
             for rank_log in self._logs:
@@ -164,21 +169,22 @@ class LiveStore:
         outcomes = {rank: COMPLETE if rank in whole else PARTIAL for rank in asked}
         return Rows.bounded(table, outcomes, self._max_rows)
 
-    def _tell_of_another_run(self) -> None:
-        for rank_log in self._starting:
-            earliest = rank_log.oldest_here
-            if earliest is not None and earliest <= self.closed:
-                log.warning(
-                    "%s: rank %d begins with iteration %d, but this job has ended its iteration %d, and what comes up "
-                    "to that is passed over: give a run that begins anew a name of its own",
-                    self.job.job,
-                    rank_log.rank,
-                    earliest,
-                    self.closed,
-                )
-                self._starting = []
-                return
-        self._starting = [rank_log for rank_log in self._starting if rank_log.oldest_here is None]
+    def _see_how_processes_start(self) -> None:
+        """Pass over what processes log again that have begun meanwhile."""
+        starting, self._starting = self._starting, []
+        for rank_log, before in starting:
+            begins, last = rank_log.oldest_here, max(before[1], self.closed)
+            if begins is None:
+                self._starting.append((rank_log, before))
+                continue
+            rank_log.another_run = begins_anew(rank_log, before)
+            if begins <= last and not self._told_again:
+                self._told_again = True
+                tell(self.job.job, rank_log, last)
+            if rank_log.another_run:
+                self._logs.remove(rank_log)
+            else:
+                rank_log.release(last)
 
     def _due(self) -> int | None:
         """The iteration to be closed now."""

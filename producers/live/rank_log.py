@@ -41,6 +41,8 @@ class RankLog:
         self.registration = Registration.read(folder)
         is_alive(folder)  # where that may not be known, nothing is begun
         self.alive = True
+        self.another_run = False
+        """It is of another run under the job's name, and passed over."""
         self.forgotten = 0
         """Operators that were taken out and never belonged to an iteration that was closed."""
         self._removed = 0, 0
@@ -55,6 +57,11 @@ class RankLog:
     @property
     def rank(self) -> int:
         return self.registration.rank
+
+    @property
+    def started_ns(self) -> int:
+        """When the process started; 0: it does not say."""
+        return self.registration.started_ns or 0
 
     @property
     def appended(self) -> int:
@@ -130,20 +137,21 @@ class RankLog:
     def rows(self, iteration: int) -> pa.Table:
         """Rows of telemetry.comm_ops in call order: the iteration's, and after them the first of the next one.
 
-        Their ``position`` and ``call_order`` are null.
+        There are none of what is let go of. Their ``position`` and ``call_order`` are null.
         """
         records = np.concatenate([self._taken, *(ring.records() for ring in self._rings.values())])
+        records = records[records["iteration"] > self._closed]
         records = records[np.argsort(records["call_ns"], kind="stable")]
         following = np.flatnonzero(records["iteration"] == iteration + 1)[:1]
         return self._table(records[np.append(np.flatnonzero(records["iteration"] == iteration), following)])
 
     def release(self, iteration: int) -> None:
         """Let go of an iteration, and of all before it."""
-        self._closed = iteration
+        self._closed = max(self._closed, iteration)
         if len(self._taken):
-            self._take(self._taken[self._taken_of > iteration])
+            self._take(self._taken[self._taken_of > self._closed])
         for ring in self._rings.values():
-            beyond = ring.column("iteration") > iteration
+            beyond = ring.column("iteration") > self._closed
             ring.release(ring.tail + int(beyond.argmax()) if beyond.any() else ring.head)
 
     def ask_again(self) -> None:

@@ -344,6 +344,106 @@ def test_whenever_an_agent_ends_the_next_one_tells_what_is_not_safe(tmp_path: Pa
     assert rows(messages, JOBS)[-1]["ended_ns"] is not None
 
 
+def run(folder: Path, *iterations: int) -> None:
+    """A run of two ranks from its beginning to its end."""
+    with log_of(folder, 0, world=2) as zero, log_of(folder, 1, world=2) as one:
+        for iteration in iterations:
+            train(zero, iteration)
+            train(one, iteration)
+
+
+def kept_files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (folder / "kept").rglob("*") if path.is_file()}
+
+
+def test_runs_under_the_name_of_one_that_is_kept_are_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They ran while the agent was away."""
+    run(tmp_path, 0, 1, 2)
+    assert rows(step(host_at(tmp_path)), JOBS)
+    kept = kept_files(tmp_path)
+    run(tmp_path, 0, 1)
+    run(tmp_path, *range(6))
+    host = host_at(tmp_path)
+    assert [*step(host), *step(host)] == []
+    assert host.ended
+    [told] = warnings(caplog)
+    assert "begins with iteration 0, but this job has ended its iteration 2, and all of this run is passed over" in told
+    assert kept_files(tmp_path) == kept
+    assert list(folders(tmp_path / "rings")) == []
+
+
+def test_of_two_runs_under_one_name_the_first_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """No agent ran until both were over."""
+    run(tmp_path, 0, 1, 2)
+    run(tmp_path, *range(6))
+    host = host_at(tmp_path)
+    told = rows(step(host), ITERATION_SUMMARIES)
+    assert [(s["rank"], s["iteration"], s["operators"]) for s in told] == [
+        (rank, iteration, 2) for iteration in range(3) for rank in (0, 1)
+    ]
+    assert [s["last"] for s in told[-2:]] == [True, True]
+    assert host.ended
+    assert len(warnings(caplog)) == 1
+    assert list(folders(tmp_path / "rings")) == []
+
+
+def test_a_run_that_follows_one_of_its_name_changes_nothing_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = host_at(tmp_path)
+    run(tmp_path, 0, 1, 2)
+    step(host)
+    figures, kept, answers = host.jobs, kept_files(tmp_path), list(host.process(request()))
+    assert len(answers) == 1
+    with log_of(tmp_path, 0, world=1) as another:
+        assert step(host) == []
+        train(another, 0, 1)
+        assert [*step(host), *step(host)] == []
+        train(another, 2, 3, 4)
+        assert step(host) == []
+        assert not host.ended
+        assert [answer.value for answer in host.process(request())] == [answer.value for answer in answers]
+    assert step(host) == []
+    assert (host.ended, host.jobs, kept_files(tmp_path)) == (True, figures, kept)
+    assert len(warnings(caplog)) == 1
+    assert list(folders(tmp_path / "rings")) == []
+
+
+def test_a_job_is_over_though_another_run_bears_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    host = host_at(tmp_path)
+    with log_of(tmp_path, 0, world=1) as log:
+        train(log, 0, 1, 2)
+        step(host)
+    with log_of(tmp_path, 0, world=1) as another:
+        train(another, 0, 1, 2, 3, 4)
+        messages = step(host)
+        assert [(s["iteration"], s["last"]) for s in rows(messages, ITERATION_SUMMARIES)] == [(2, True)]
+        assert rows(messages, JOBS)[-1]["ended_ns"] is not None
+        assert len(list(folders(tmp_path / "rings"))) == 1
+        train(another, 5)
+        assert step(host) == []
+    step(host)
+    assert host.ended
+    assert len(warnings(caplog)) == 1
+    assert list(folders(tmp_path / "rings")) == []
+
+
+def test_a_job_that_goes_on_after_all_of_its_processes_ended_is_told_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = host_at(tmp_path)
+    run(tmp_path, 0, 1, 2)
+    step(host)
+    run(tmp_path, 3, 4)
+    assert [s["iteration"] for s in rows(step(host), ITERATION_SUMMARIES) if s["rank"] == 0] == [2, 3, 4]
+    run(tmp_path, 4, 5)
+    assert [s["iteration"] for s in rows(step(host), ITERATION_SUMMARIES) if s["rank"] == 0] == [4, 5]
+    [told] = warnings(caplog)
+    assert "begins with iteration 4, but this job has ended its iteration 4, and what comes up to that is" in told
+
+
 def test_what_an_ended_job_left_is_let_go_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = host_at(tmp_path)
     with log_of(tmp_path, 0, world=1) as log:

@@ -257,6 +257,47 @@ def test_a_run_under_the_name_of_one_before_it_is_told_of_once(
     assert record.message.startswith("job: rank 0 begins with iteration 0, but this job has ended its iteration 2")
 
 
+def test_of_a_run_under_the_name_of_one_before_it_nothing_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ran while no agent did, and for longer."""
+    with rank_log(tmp_path) as before:
+        train(before, 0, 1, 2)
+    assert closing(opened(tmp_path)) == [0, 1, 2]
+    with rank_log(tmp_path) as another:
+        train(another, *range(6))
+        for _ in range(2):  # nor by the agent after the next one
+            caplog.clear()
+            store = opened(tmp_path)
+            assert closing(store) == []
+            assert (store.kept, store.ended) == (3, True)
+            [record] = caplog.records
+            assert record.message == (
+                "job: rank 0 begins with iteration 0, but this job has ended its iteration 2, and all of this run is "
+                "passed over: give a run that begins anew a name of its own"
+            )
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_process_that_goes_back_to_a_checkpoint_is_taken_from_where_the_one_before_it_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, away: bool
+) -> None:
+    """``away``: no agent ran until it was over."""
+    with rank_log(tmp_path) as before:
+        train(before, 0, 1, 2, 3)
+        assert away or closing(opened(tmp_path)) == [0, 1, 2]
+    assert away or closing(opened(tmp_path)) == [3]
+    with rank_log(tmp_path) as following:
+        train(following, 2, 3, 4, 5)
+    store = LiveStore(JOB, (0,), Segments(tmp_path / "kept", PLENTY))
+    for rank in sorted(map(RankLog, folders(tmp_path / "rings")), key=lambda each: each.started_ns):
+        store.add(rank)
+    assert closing(store) == ([0, 1, 2, 3, 4, 5] if away else [4, 5])
+    assert [row["seq"] for row in store.rows([0], RowQuery(0, 5))[0].to_pylist()] == [*range(12), *range(6, 12)]
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["job"]
+    assert "begins with iteration 2, but this job has ended its iteration 3, and what comes up to that" in caplog.text
+
+
 def test_a_process_that_goes_on_with_a_job_is_no_other_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with rank_log(tmp_path) as before:
         train(before, 0, 1, 2)
