@@ -25,7 +25,7 @@ from producers.importers.job_of_rows import (
     refuse_shared_name,
 )
 from producers.importers.tidy import Tidied, tidy
-from producers.importers.units import mistaken_unit
+from producers.importers.units import mistaken_unit, standing_clock
 from producers.importers.unnamed import complete, name_streams
 from schemas.catalogue import COMM_OPS
 from schemas.errors import InputError
@@ -85,7 +85,7 @@ def load(
         described = recorded_job(folder, name) if said.job is None else job_of_row(said.job)
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
-        _require_ns(tidied.table, recognised, limits)
+        _require_clocks(tidied.table, recognised, limits)
         timed, host_ends = without_host_ends(tidied.table)
         given = layout or (None if described is None else described.layout)
         completed = complete(timed, given, ends_with, said.iterations_source)
@@ -110,16 +110,18 @@ def load(
     )
 
 
-def _require_ns(table: pa.Table, recognised: Recognised, limits: Limits) -> None:
-    """Raise ``InputError`` that names the file where times are in another unit; the files are read again for that."""
-    if (mistaken := mistaken_unit(table)) is None:
+def _require_clocks(table: pa.Table, recognised: Recognised, limits: Limits) -> None:
+    """Raise ``InputError`` that names the file where times are in another unit, or all the same; the files are read
+    again for that.
+    """
+    if (mistaken := mistaken_unit(table) or standing_clock(table)) is None:
         return
     for file in recognised.files:
         rows = recognised.format.read((file,), limits)
         at_fault = (pc.field("rank") == mistaken.rank) & (pc.field("call_ns") == mistaken.call_ns)
         if rows.filter(at_fault).num_rows:
-            told = f"field call_ns of rank {mistaken.rank} is {mistaken.call_ns}, {mistaken.why}; give nanoseconds"
-            raise InputError(f"{file}: {told}")
+            told = f"field call_ns of rank {mistaken.rank} is {mistaken.call_ns}"
+            raise InputError(f"{file}: {told}, {mistaken.why}")
 
 
 def _unrecorded(tidied: Tidied) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Times that were written in another unit than nanoseconds, as far as that is certain."""
+"""Times that were written in another unit than nanoseconds, or tell nothing, as far as that is certain."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ _LEAST_BETWEEN_NS = 10_000
 """Between two calls of a rank that trains, in the mean: a call alone takes about as long."""
 
 
+_LEAST_STANDING = 10
+"""Calls of a rank of which more than half can hardly be at one moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mistaken:
-    """A rank whose times are no nanoseconds, the first of them, and why."""
+    """A rank whose times are of no use, one of them, why, and what to do."""
 
     rank: int
     call_ns: int
@@ -51,5 +55,24 @@ def mistaken_unit(table: pa.Table) -> Mistaken | None:
             at = found[0]
             day = datetime.fromtimestamp(int(first[at]) * ns // 10**9, UTC)
             why = f"{unit} since the epoch, it seems ({day:%Y-%m-%d}): as nanoseconds the rank would call something "
-            return Mistaken(int(rank[heads[at]]), int(first[at]), f"{why}every {between_ns[at]:.4g} ns")
+            why = f"{why}every {between_ns[at]:.4g} ns; give nanoseconds"
+            return Mistaken(int(rank[heads[at]]), int(first[at]), why)
     return None
+
+
+def standing_clock(table: pa.Table) -> Mistaken | None:
+    """The first rank that called most of its operators at one and the same moment, as its times tell; None: there is
+    none.
+
+    ``table`` is sorted by rank and call order. Without a clock nothing is slow, nor is anything known to be fine.
+    """
+    rank, call_ns = integers(table, "rank"), integers(table, "call_ns")
+    heads = np.flatnonzero((np.diff(rank, prepend=-1) != 0) | (np.diff(call_ns, prepend=-1) != 0))
+    at_once = np.diff(np.append(heads, len(rank)))
+    calls = np.bincount(rank)[rank[heads]]
+    found = np.flatnonzero((calls >= _LEAST_STANDING) & (2 * at_once > calls))
+    if not len(found):
+        return None
+    at = found[0]
+    why = f"at {at_once[at]} of its {calls[at]} calls: no clock; give the time of each call, or leave the rank out"
+    return Mistaken(int(rank[heads[at]]), int(call_ns[heads[at]]), why)

@@ -155,6 +155,29 @@ def test_times_in_another_unit_are_refused(tmp_path: Path, unit: str, ns: int) -
         load([folder])
 
 
+@pytest.mark.parametrize("ranks", [{5}, set(range(8))])
+@pytest.mark.parametrize("at_ns", [0, 1_795_223_388_871_302_600])
+def test_clocks_that_stand_are_refused(tmp_path: Path, ranks: set[int], at_ns: int) -> None:
+    folder, first = tmp_path / "run", min(ranks)
+    for rank in range(8):
+        rows = [row for row in ROWS if row["rank"] == rank]
+        standing = [{**row, "call_ns": at_ns, "start_ns": None, "end_ns": None} for row in rows]
+        written(folder, standing if rank in ranks else rows, f"rank{rank}.jsonl")
+    calls = sum(row["rank"] == first for row in ROWS)
+    told = f"field call_ns of rank {first} is {at_ns}, at {calls} of its {calls} calls: no clock; give the time of each"
+    with pytest.raises(InputError, match=rf"run/rank{first}\.jsonl: {told}"):
+        load([folder])
+
+
+def test_a_clock_that_mostly_stands_is_refused_and_a_few_calls_at_once_are_not(tmp_path: Path) -> None:
+    known = without(ROWS, "start_ns", "end_ns", "call_order")
+    mostly = [{**row, "call_ns": 0 if row["seq"] % 3 else row["call_ns"]} for row in known]
+    with pytest.raises(InputError, match=r"field call_ns of rank 0 is 0, at .* calls: no clock; give the time of each"):
+        load([written(tmp_path / "run", mostly)])
+    coarse = [{**row, "call_ns": row["call_ns"] // 10**6 * 10**6} for row in known]
+    assert load([written(tmp_path / "coarse", coarse)]).table.num_rows == len(ROWS)
+
+
 @pytest.mark.parametrize("up_s", [0.8, 30 * 60, 20 * 86_400])
 def test_clocks_may_count_from_the_start_of_the_host(tmp_path: Path, up_s: float) -> None:
     """So far as microseconds, milliseconds and seconds since the epoch are in 1995, 2027 and 2024."""
