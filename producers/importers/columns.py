@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import combinations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from schemas import comm_ops
 from schemas.errors import ImpossibleValue
@@ -27,6 +28,9 @@ SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS])
 
 _TIMES = ("call_ns", "start_ns", "end_ns")
 """In the order in which they must lie."""
+_DAY_NS = 86_400 * 10**9
+_LONGEST_NS = 30 * _DAY_NS
+"""No operator lasts longer: times that lie so far apart are in different units."""
 _SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
@@ -67,6 +71,9 @@ def check(batch: pa.RecordBatch, *, unnamed: bool = False) -> None:
         column.check(values, comm_ops.TOPIC.name)
     if comm_ops.TOPIC.check is not None:
         comm_ops.TOPIC.check(batch)
+    for earlier, later in combinations(_TIMES, 2):
+        if pc.any(pc.greater(pc.subtract(batch.column(later), batch.column(earlier)), _LONGEST_NS)).as_py():
+            raise ImpossibleValue(f"field {later} lies more than {_LONGEST_NS // _DAY_NS} days after {earlier}")
 
 
 def row_fault(row: Mapping[str, Any], *, unnamed: bool = False) -> str | None:
@@ -109,7 +116,13 @@ def _column_fault(column: Column, value: Any) -> str | None:
 
 def _time_fault(row: Mapping[str, Any]) -> str | None:
     known = [name for name in _TIMES if row.get(name) is not None]
-    return next((f"field {b} lies before {a}" for a, b in pairwise(known) if row[b] < row[a]), None)
+    for earlier, later in combinations(known, 2):
+        if row[later] < row[earlier]:
+            return f"field {later} lies before {earlier}"
+        if row[later] - row[earlier] > _LONGEST_NS:
+            days = (row[later] - row[earlier]) // _DAY_NS
+            return f"field {later} lies {days} days after {earlier}: give both in nanoseconds since the epoch"
+    return None
 
 
 def not_utf8(error: UnicodeDecodeError) -> str:

@@ -113,6 +113,14 @@ BAD = {
     "too large a number": ({**ROW, "rank": 1 << 31}, "field rank is 2147483648, more than int32 holds"),
     "an end before its start": ({**ROW, "start_ns": 20, "end_ns": 15}, "field end_ns lies before start_ns"),
     "an end before its call": ({**ROW, "end_ns": 5}, "field end_ns lies before call_ns"),
+    "a call in microseconds": (
+        {**ROW, "call_ns": 1_795_223_388_871_302, "end_ns": 1_795_223_388_873_608_465},
+        "field end_ns lies 20757 days after call_ns: give both in nanoseconds since the epoch",
+    ),
+    "a start in microseconds": (
+        {**ROW, "start_ns": 1_795_223_388_871_302, "end_ns": 1_795_223_388_873_608_465},
+        "field end_ns lies 20778 days after call_ns: give both",
+    ),
 }
 
 

@@ -99,6 +99,7 @@ def test_a_partitioned_folder_is_one_recording(tmp_path: Path) -> None:
         ({"op": "all_mix"}, 'row 1: field op is "all_mix"; known are'),
         ({"phase": "sideways"}, 'row 1: field phase is "sideways"; known are'),
         ({"end_ns": 5}, "row 1: field end_ns lies before call_ns"),
+        ({"end_ns": 10**18}, "row 1: field end_ns lies 11574 days after call_ns: give both in nanoseconds"),
         ({"call_ns": None}, "row 1: field call_ns is missing"),
     ],
 )
