@@ -10,12 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.arrays import Bools, Ints
+from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.job import Job
 from diagnosis.operators import POINT_TO_POINT, UNKNOWN, ints
 
 _FEW_LOST = 0.05
 """Of a rank's operators; with more of them lost, what it says of itself is not what it did."""
+
+_MOST_NS = 1 << 55
+"""A year and more: a rank that is told to have been in operators for longer has a broken clock."""
 
 
 class RankSummary(NamedTuple):
@@ -137,7 +140,7 @@ class _Spent:
     """What ranks spent in operators in one iteration, in ns, a row a rank; arrays of shape (ranks,).
 
     ``operators`` counts lost ones as well, which are taken to have lasted as long as the others. Of ranks that are not
-    ``known`` a duration is unknown, or too much is lost.
+    ``known`` a duration is unknown, or they are longer than can be, or too much is lost.
     """
 
     known: Bools
@@ -153,7 +156,7 @@ class _Spent:
         row = pc.list_parent_indices(rows["by_operator"]).to_numpy().astype(np.int64)
         listed = pa.RecordBatch.from_struct_array(pc.list_flatten(rows["by_operator"]))
         duration, op = ints(listed, "duration_sum_ns"), listed["op"].to_pylist()
-        took = (duration * (1.0 + lost / np.maximum(seen, 1))[row]).astype(np.int64)
+        took = _whole_ns(duration * (1.0 + lost / np.maximum(seen, 1))[row])
         together = np.array([name not in POINT_TO_POINT for name in op], dtype=np.bool_)
         parts: list[dict[str, _Part]] = [{} for _ in seen]
         told = listed["communicator"].to_pylist(), op, ints(listed, "count").tolist(), (took * together).tolist()
@@ -161,10 +164,17 @@ class _Spent:
             part = parts[at].setdefault(name, _Part(name))
             part.ops[what] = times
             part.in_collectives_ns += ns
+        in_operators = np.bincount(row, weights=took, minlength=len(seen))
+        told_all = np.bincount(row[duration == UNKNOWN], minlength=len(seen)) == 0
         return cls(
-            known=(np.bincount(row[duration == UNKNOWN], minlength=len(seen)) == 0) & (lost <= _FEW_LOST * seen),
+            known=told_all & (in_operators < _MOST_NS) & (lost <= _FEW_LOST * seen),
             operators=seen + lost,
-            in_operators=np.bincount(row, weights=took, minlength=len(seen)).astype(np.int64),
-            in_collectives=np.bincount(row, weights=took * together, minlength=len(seen)).astype(np.int64),
+            in_operators=_whole_ns(in_operators),
+            in_collectives=_whole_ns(np.bincount(row, weights=took * together, minlength=len(seen))),
             parts=[list(of.values()) for of in parts],
         )
+
+
+def _whole_ns(ns: Floats | Ints) -> Ints:
+    """Whole nanoseconds, at most so many that differences of them fit in 64 bits."""
+    return np.clip(ns, -_MOST_NS, _MOST_NS).astype(np.int64)

@@ -109,6 +109,16 @@ def test_who_did_not_tell_is_unknown() -> None:
     assert slow_of(Summaries(), job()) == ()
 
 
+def test_whose_operators_lasted_for_years_is_unknown() -> None:
+    """As by a clock that was set amid them; the sum of several is beyond 64 bits."""
+    taken, rows = Summaries(), SLOW_GPU.summaries().to_pylist()
+    for one in rows[5]["by_operator"]:
+        one["duration_sum_ns"] = 1 << 62
+    taken.take(ITERATION_SUMMARIES.from_rows(rows), job())
+    assert taken.unknown == {rows[5]["rank"]} == {5}
+    assert slow_of(taken, job()) == ()
+
+
 def test_a_few_lost_lines_took_as_long_as_the_others() -> None:
     """With a line lost rank 5 runs the same program still, and was as long in its operators as the others say."""
     of, taken = job(), Summaries()
