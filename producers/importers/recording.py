@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from producers.importers import parquet
 from producers.importers.about import About, about
 from producers.importers.files import Limits
 from producers.importers.formats import Recognised, recognise
-from producers.importers.host_ends import without_host_ends
+from producers.importers.host_ends import without_copied_ends, without_host_ends
 from producers.importers.job_of_rows import (
     complete_job,
     described_folder,
@@ -86,7 +86,8 @@ def load(
         ends_with = None if iteration_end is None else OperatorPattern.parse(iteration_end)
         tidied = tidy(name_streams(raw))
         _require_clocks(tidied.table, recognised, limits)
-        timed, host_ends = without_host_ends(tidied.table)
+        timed, copied_ends = without_copied_ends(tidied.table)
+        timed, host_ends = without_host_ends(timed)
         given = layout or (None if described is None else described.layout)
         completed = complete(timed, given, ends_with, said.iterations_source)
         rows = completed.labelled.table
@@ -97,7 +98,7 @@ def load(
     except ValueError as error:
         raise InputError(f"{paths[0]}: {error}") from error
     given_numbers = completed.labelled.iterations_source == "given" and not said.iterations_source
-    unrecorded = _unrecorded(tidied) if given_numbers else ()
+    unrecorded = _unrecorded(replace(tidied, table=timed)) if given_numbers else ()
     counted = 0 if said.iterations_source else tidied.lost_lines + completed.lost_lines  # else it is in what is said
     return Recording(
         job=job,
@@ -106,7 +107,7 @@ def load(
         duplicates=said.duplicates + tidied.duplicates,
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
-        gone=(*said.gone, *filter(None, (host_ends, tidied.numbered_on)), *unrecorded, *_left(recognised)),
+        gone=(*said.gone, *filter(None, (copied_ends, host_ends, tidied.numbered_on)), *unrecorded, *_left(recognised)),
     )
 
 

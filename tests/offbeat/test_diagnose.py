@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,20 @@ def test_the_shipped_recording_has_one_slow_rank(answer: dict[str, Any]) -> None
     assert incident["devices"] == ["gpu:rank5"]
     assert incident["stage"]["phase"] == "forward"
     assert "rank 5" in incident["explanation"].lower()
+
+
+ODD: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "ends that are the calls": lambda row: {**row, "start_ns": None, "end_ns": row["call_ns"]},
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_the_same_rank_is_named_of_the_shipped_recording_written_otherwise(tmp_path: Path, odd: str) -> None:
+    for file in EXAMPLE.glob("*.gz"):
+        rows = [ODD[odd](json.loads(line)) for line in gzip.decompress(file.read_bytes()).splitlines()]
+        (tmp_path / file.stem).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = json.loads(offbeat("diagnose", tmp_path, "--json").stdout)
+    assert [(one["cause"], one["ranks"]) for one in told["incidents"]] == [("compute_slow", [5])]
 
 
 @pytest.mark.parametrize(

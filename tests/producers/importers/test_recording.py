@@ -429,3 +429,16 @@ def test_ends_that_may_be_the_gpus_stay(tmp_path: Path, size: int) -> None:
     recording = load([written(tmp_path / "run", rows)])
     assert recording.table.column("end_ns").null_count == 0
     assert recording.gone == ()
+
+
+def test_ends_that_are_the_times_of_calls_are_unknown(tmp_path: Path) -> None:
+    calls = [{**row, "start_ns": None, "end_ns": row["call_ns"]} for row in ROWS]
+    recording = load([written(tmp_path / "run", calls)])
+    assert recording.table.equals(load([written(tmp_path / "calls", without(ROWS, "start_ns", "end_ns"))]).table)
+    assert recording.gone == ("ends of rank 0 (and of 7 more) are the times of calls, and taken for unknown",)
+    mixed = [calls[at] if row["rank"] == 5 else row for at, row in enumerate(ROWS)]
+    recording = load([written(tmp_path / "mixed", mixed)])
+    assert recording.table.filter(pc.is_null(recording.table.column("end_ns"))).column("rank").unique().to_pylist() == [
+        5
+    ]
+    assert recording.gone == ("ends of rank 5 are the times of calls, and taken for unknown",)
