@@ -65,6 +65,7 @@ def complete(
     def labelled(rows: pa.Table) -> Labelled:
         return label(rows, ends_with) if source is None or ends_with is not None else Labelled(rows, source)
 
+    table = _without_peers_of_collectives(table)
     found, lost = labelled(table), 0
     matched = Matched({}, {}, None)
     if _streams_only(table):
@@ -89,9 +90,20 @@ def _streams_only(table: pa.Table) -> bool:
     return all(names[own[i]] == f"{rank[i]}{_OWN}{streams[stream[i]]}" for i in first)
 
 
+def _between_two(table: pa.Table) -> pa.ChunkedArray:
+    """Which rows are sends and recvs."""
+    return pc.is_in(table.column("op").cast(pa.string()), pa.array(["send", "recv"]))
+
+
+def _without_peers_of_collectives(table: pa.Table) -> pa.Table:
+    """The table without peers of what goes between more than two ranks: they mean nothing, and make no ranks."""
+    peer = table.column("peer")
+    return _replaced(table, "peer", pc.if_else(_between_two(table), peer, pa.scalar(None, peer.type)))
+
+
 def _with_peers(table: pa.Table, members: Mapping[str, tuple[int, ...]]) -> pa.Table:
     """The table with the peers of sends and recvs, and with which of these is which, as far as the rows tell."""
-    between = pc.is_in(table.column("op").cast(pa.string()), pa.array(["send", "recv"]))
+    between = _between_two(table)
     if pc.any(pc.and_(between, table.column("peer").is_null())).as_py():
         table = _with_inferred_peers(table, between, members)
     if pc.any(pc.and_(between, table.column("p2p_seq").is_null())).as_py():

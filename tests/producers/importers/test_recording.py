@@ -442,3 +442,10 @@ def test_ends_that_are_the_times_of_calls_are_unknown(tmp_path: Path) -> None:
         5
     ]
     assert recording.gone == ("ends of rank 5 are the times of calls, and taken for unknown",)
+
+
+def test_peers_of_collectives_mean_nothing(tmp_path: Path) -> None:
+    rows = [row if row["op"] in {"send", "recv"} else {**row, "peer": 77, "p2p_seq": 5} for row in ROWS]
+    recording, plain = load([written(tmp_path / "run", rows)]), load([written(tmp_path / "plain", ROWS)])
+    assert (recording.job.ranks, recording.job.members) == (plain.job.ranks, plain.job.members)
+    assert recording.table.column("peer").equals(plain.table.column("peer"))
