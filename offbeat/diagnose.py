@@ -49,7 +49,8 @@ def diagnose(
         gathered = Gathered(on_iteration=shown.advance)
         with _stored_in(data_dir, settings, recorded) as sinks:
             run(recorded, settings, [gathered, *sinks])
-    verdicts = Verdicts.of(settings.monitor, settings.incidents, of_operators=operators is not None)
+    joining = settings.in_steps(recorded.step).incidents
+    verdicts = Verdicts.of(settings.monitor, joining, of_operators=operators is not None)
     answer = as_json(
         job,
         gathered,
@@ -76,7 +77,7 @@ def _extent(recorded: Recorded) -> str:
 
 def run(recorded: Recorded, settings: Settings, readers: Sequence[Processor]) -> None:
     """Move what was recorded through the whole pipeline in this process."""
-    job, operators = recorded.job, recorded.operators
+    job, operators, settings = recorded.job, recorded.operators, settings.in_steps(recorded.step)
     if recorded.traffic is None and operators is not None:
         wiring.run_in_process(job, operators.table, settings, readers)
     elif recorded.traffic is not None:

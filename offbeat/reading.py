@@ -55,6 +55,11 @@ class Recorded:
         return [] if self.operators is None else partial_logs(self.operators.table)
 
     @property
+    def step(self) -> int:
+        """By how much the numbers of iterations rise from one to the next that was recorded."""
+        return 1 if self.operators is None else self.operators.step
+
+    @property
     def silent_ns(self) -> int | None:
         """For how long NICs were polled after the last call, where nothing tells that the job was over."""
         return None if self.traffic is None or self.job.ended_ns is not None else self.traffic.silent_ns

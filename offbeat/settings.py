@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, Self
 
@@ -89,6 +89,15 @@ class Settings(BaseSettings):
                 f"{variable_name('model')} is given, but only Algorithm 1 asks a model: set {search}=algorithm_1"
             )
         return self
+
+    def in_steps(self, step: int) -> Self:
+        """The settings for iterations that are numbered by ``step``: how far apart two may be is told by numbers."""
+        monitor, incidents = self.monitor, self.incidents
+        apart = {
+            "monitor": replace(monitor, close_by=monitor.close_by * step, reach=monitor.reach * step),
+            "incidents": replace(incidents, window=incidents.window * step),
+        }
+        return self.model_copy(update=apart)
 
     @classmethod
     def load(cls, **given: Any) -> Self:

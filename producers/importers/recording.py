@@ -49,6 +49,8 @@ class Recording:
     files: tuple[Path, ...]
     gone: tuple[str, ...] = ()
     """What is known to be missing beyond that, in words."""
+    step: int = 1
+    """By how much the numbers of iterations rise."""
 
     @property
     def layout(self) -> Layout | None:
@@ -108,6 +110,7 @@ def load(
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
         gone=(*said.gone, *filter(None, (copied_ends, host_ends, tidied.numbered_on)), *unrecorded, *_left(recognised)),
+        step=tidied.numbering.step,
     )
 
 
