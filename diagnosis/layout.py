@@ -58,8 +58,7 @@ def check_layout(layout: Layout, pairs: Pairs, ranks: Sequence[int], uses: Colle
     ``uses`` are communicators of which all members are known.
     """
     world, highest = layout.world, max(ranks)
-    named = ("tp", "pp", "dp", "cp") if layout.cp not in {None, 1} else ("tp", "pp", "dp")
-    shown = "layout " + ",".join(f"{name}={getattr(layout, name)}" for name in named)
+    shown = f"layout {degrees(layout)}"
     if not world:
         raise ValueError(f"{shown}: give tp, pp and dp")
     remedy = "give degrees whose product is the number of the job's ranks, logged or not, or none to have them inferred"
@@ -80,6 +79,12 @@ def check_layout(layout: Layout, pairs: Pairs, ranks: Sequence[int], uses: Colle
     for use in uses:
         if not use.point_to_point and not _fits(use, layout):
             raise ValueError(f"{shown}: ranks {list(use.ranks)} of communicator {use.communicator} fit no group of it")
+
+
+def degrees(layout: Layout) -> str:
+    """A layout's degrees, as they are given: ``tp=2,pp=4,dp=1``."""
+    named = ("tp", "pp", "dp", "cp") if layout.cp not in {None, 1} else ("tp", "pp", "dp")
+    return ",".join(f"{name}={getattr(layout, name)}" for name in named)
 
 
 def communicator_kinds(uses: Sequence[CommunicatorUse], layout: Layout) -> dict[str, str | None]:

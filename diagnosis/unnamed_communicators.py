@@ -27,12 +27,14 @@ from diagnosis.streams import SCALARS, Streams
 @dataclass(frozen=True, slots=True)
 class Matched:
     """The communicator that each stream belongs to, where that could be told, all ranks that are in it, ascending,
-    and the layout that both follow from.
+    and the layout that both follow from. ``contrary``: the one that the calls show, where stages or tensor groups of
+    the given one are others.
     """
 
     communicator: Mapping[str, str]
     members: Mapping[str, tuple[int, ...]]
     layout: Layout | None
+    contrary: Layout | None = None
 
 
 def match_streams(table: pa.Table, layout: Layout | None = None) -> Matched:
@@ -43,12 +45,14 @@ def match_streams(table: pa.Table, layout: Layout | None = None) -> Matched:
     unless it has other ranks than those that logged and the calls contradict it.
     """
     streams = Streams.of(table)
+    shown, contrary = layout_of_streams(streams), None
     if layout is None:
-        layout = layout_of_streams(streams)
-    elif not may_be(layout, streams):
-        layout = None
+        layout = shown
+    else:
+        contrary = shown if shown is not None and _contradicts(shown, layout) else None
+        layout = layout if may_be(layout, streams) else None
     if layout is None:
-        return Matched({}, {}, None)
+        return Matched({}, {}, None, contrary)
     names: dict[str, str] = {}
     members: dict[str, tuple[int, ...]] = {}
     numbers: Counter[str] = Counter()
@@ -58,7 +62,12 @@ def match_streams(table: pa.Table, layout: Layout | None = None) -> Matched:
             numbers[matched.kind] += 1
             names |= {streams.names[matched.stream[rank]]: name for rank in group if rank in matched.stream}
             members[name] = tuple(sorted(group))
-    return Matched(names, members, layout)
+    return Matched(names, members, layout, contrary)
+
+
+def _contradicts(shown: Layout, given: Layout) -> bool:
+    """Whether stages or tensor groups are others. One group of all ranks may be either kind, which shows nothing."""
+    return shown.world not in {shown.tp, shown.dp} and (shown.tp, shown.pp) != (given.tp, given.pp)
 
 
 @dataclass(frozen=True, slots=True)

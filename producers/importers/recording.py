@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Job, Layout
+from diagnosis.layout import degrees
 from producers.importers import parquet
 from producers.importers.about import About, about
 from producers.importers.files import Limits
@@ -101,6 +102,7 @@ def load(
         raise InputError(f"{paths[0]}: {error}") from error
     given_numbers = completed.labelled.iterations_source == "given" and not said.iterations_source
     unrecorded = _unrecorded(replace(tidied, table=timed)) if given_numbers else ()
+    doubts = (copied_ends, host_ends, tidied.numbered_on, _contrary(given, completed.contrary))
     counted = 0 if said.iterations_source else tidied.lost_lines + completed.lost_lines  # else it is in what is said
     return Recording(
         job=job,
@@ -109,7 +111,7 @@ def load(
         duplicates=said.duplicates + tidied.duplicates,
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
-        gone=(*said.gone, *filter(None, (copied_ends, host_ends, tidied.numbered_on)), *unrecorded, *_left(recognised)),
+        gone=(*said.gone, *filter(None, doubts), *unrecorded, *_left(recognised)),
         step=tidied.numbering.step,
     )
 
@@ -136,6 +138,14 @@ def _unrecorded(tidied: Tidied) -> Iterator[str]:
             yield f"{every}: each is taken to last until its last operator ends"
         else:
             yield f"{every}, and no ends of operators: how long an iteration took is not known"
+
+
+def _contrary(given: Layout | None, shown: Layout | None) -> str | None:
+    """What is said where calls show another layout than the one that is given."""
+    if given is None or shown is None:
+        return None
+    those = f"the calls show {degrees(shown)}, not the layout {degrees(given)} that is given"
+    return f"{those}: by a wrong one nobody is found, or somebody else"
 
 
 def _left(recognised: Recognised) -> Iterator[str]:

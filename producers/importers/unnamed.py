@@ -42,15 +42,16 @@ def name_streams(table: pa.Table) -> pa.Table:
 class Completed:
     """``labelled`` rows with communicators and peers as far as they can be told.
 
-    ``layout`` is the one by which streams were matched; None: they were not. ``members`` are the ranks of the
-    communicators that this told, those without a log included. ``lost_lines`` are missing beyond what holes in the
-    recorded numbers show.
+    ``layout`` is the one by which streams were matched; None: they were not. ``contrary`` is what calls show instead of
+    a given one. ``members`` are the ranks of the communicators that this told, those without a log included.
+    ``lost_lines`` are missing beyond what holes in the recorded numbers show.
     """
 
     labelled: Labelled
     layout: Layout | None = None
     members: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lost_lines: int = 0
+    contrary: Layout | None = None
 
 
 def complete(
@@ -78,7 +79,7 @@ def complete(
     if rows.column("seq").null_count:
         rows, lost = number_by_position(rows, inferred=found.iterations_source == "inferred")
     peered = Labelled(_with_peers(rows, matched.members), found.iterations_source)
-    return Completed(peered, matched.layout, matched.members, lost)
+    return Completed(peered, matched.layout, matched.members, lost, matched.contrary)
 
 
 def _streams_only(table: pa.Table) -> bool:

@@ -97,6 +97,27 @@ def test_a_layout_given_by_hand_is_taken() -> None:
     assert match_streams(table, Layout(tp=4, pp=2, dp=2, source="given")).communicator.keys() == truth.keys()
 
 
+@pytest.mark.parametrize(
+    ("shape", "given", "contrary"),
+    [
+        ((2, 4, 1), Layout(tp=2, pp=4, dp=1), False),
+        ((2, 4, 1), Layout(tp=4, pp=2, dp=1), True),
+        ((2, 4, 1), Layout(tp=8, pp=1, dp=1), True),
+        ((2, 4, 1), Layout(tp=1, pp=4, dp=2), True),
+        ((2, 4, 1), Layout(tp=2, pp=5, dp=1), True),
+        ((8, 1, 1), Layout(tp=1, pp=1, dp=8), False),  # one group could be either
+    ],
+)
+def test_calls_that_show_another_layout_than_is_given_are_told(
+    shape: tuple[int, int, int], given: Layout, contrary: bool
+) -> None:
+    table, _ = streams_of(simulated(*shape), numbered=True)
+    told = match_streams(table, given).contrary
+    assert (told is not None) == contrary
+    assert told is None or (told.tp, told.pp, told.dp) == shape
+    assert match_streams(table).contrary is None
+
+
 def test_a_layout_of_other_ranks_matches_nothing() -> None:
     table, _ = streams_of(simulated(2, 4, 1), numbered=True)
     found = match_streams(table, Layout(tp=2, pp=4, dp=2, source="given"))

@@ -152,6 +152,13 @@ def test_a_last_stage_without_logs_takes_a_given_layout(tmp_path: Path) -> None:
     assert (named(told), told["coverage"]["ranks_expected"]) == ([2], 8)
 
 
+def test_a_given_layout_that_the_calls_contradict_is_said(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", load([EXAMPLE]).table, PLAIN)
+    said = "the calls show tp=2,pp=2,dp=2, not the layout tp=4,pp=2,dp=1 that is given: by a wrong one nobody is found"
+    assert said in offbeat("diagnose", folder, "--layout", "tp=4,pp=2,dp=1").stderr
+    assert "the calls show" not in offbeat("diagnose", folder, "--layout", "tp=2,pp=2,dp=2").stderr
+
+
 def test_a_layout_that_is_too_small_is_refused(tmp_path: Path) -> None:
     folder = eight_gpus(tmp_path / "run", [5], COUNTED)
     assert refusal(offbeat("diagnose", folder, "--layout", "tp=2,pp=3,dp=1")) == (
