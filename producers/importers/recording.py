@@ -26,7 +26,7 @@ from producers.importers.job_of_rows import (
     refuse_shared_name,
 )
 from producers.importers.tidy import Tidied, tidy
-from producers.importers.units import mistaken_unit, standing_clock
+from producers.importers.units import doubtful_unit, mistaken_unit, standing_clock
 from producers.importers.unnamed import complete, name_streams
 from schemas.catalogue import COMM_OPS
 from schemas.errors import InputError
@@ -102,7 +102,7 @@ def load(
         raise InputError(f"{paths[0]}: {error}") from error
     given_numbers = completed.labelled.iterations_source == "given" and not said.iterations_source
     unrecorded = _unrecorded(replace(tidied, table=timed)) if given_numbers else ()
-    doubts = (copied_ends, host_ends, tidied.numbered_on, _contrary(given, completed.contrary))
+    doubts = (doubtful_unit(timed), copied_ends, host_ends, tidied.numbered_on, _contrary(given, completed.contrary))
     counted = 0 if said.iterations_source else tidied.lost_lines + completed.lost_lines  # else it is in what is said
     return Recording(
         job=job,
@@ -111,7 +111,7 @@ def load(
         duplicates=said.duplicates + tidied.duplicates,
         iterations_source=completed.labelled.iterations_source,
         files=recognised.files,
-        gone=(*said.gone, *filter(None, doubts), *unrecorded, *_left(recognised)),
+        gone=tuple(dict.fromkeys((*said.gone, *filter(None, doubts), *unrecorded, *_left(recognised)))),
         step=tidied.numbering.step,
     )
 

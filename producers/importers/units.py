@@ -17,6 +17,9 @@ _IN_NS: Mapping[str, int] = {"microseconds": 10**3, "milliseconds": 10**6, "seco
 _EARLIEST_NS = 631_152_000 * 10**9
 """1990: of clocks that count from the epoch none is before it."""
 
+_LIKELY_US = (1_388_534_400 * 10**6, 2_019_686_400 * 10**6)
+"""From 2014 to 2034 in microseconds since the epoch: in nanoseconds 16 to 23 days of a host that is up."""
+
 _LEAST_CALLS = 100
 
 _LEAST_BETWEEN_NS = 10_000
@@ -76,3 +79,15 @@ def standing_clock(table: pa.Table) -> Mistaken | None:
     at = found[0]
     why = f"at {at_once[at]} of its {calls[at]} calls: no clock; give the time of each call, or leave the rank out"
     return Mistaken(int(rank[heads[at]]), int(call_ns[heads[at]]), why)
+
+
+def doubtful_unit(table: pa.Table) -> str | None:
+    """What is said of the first rank whose times may as well be microseconds since the epoch; None: there is none."""
+    rank, call_ns = integers(table, "rank"), integers(table, "call_ns")
+    doubtful = np.flatnonzero((call_ns >= _LIKELY_US[0]) & (call_ns < _LIKELY_US[1]))
+    if not len(doubtful):
+        return None
+    first = int(call_ns[doubtful[0]])
+    day, up = datetime.fromtimestamp(first // 10**6, UTC), first / (86_400 * 10**9)
+    as_ns = f"times of rank {rank[doubtful[0]]} are read as nanoseconds of a clock that began {up:.0f} days before"
+    return f"{as_ns}: if they are microseconds since the epoch ({day:%Y-%m-%d}), all durations are 1,000 times as long"

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from diagnosis.job import Communicator, Job, Layout, Place
-from producers.importers.recording import Recording, load
+from producers.importers.recording import Recording, load, write
 from schemas.catalogue import COMM_OPS
 from schemas.errors import InputError
 from tests.recordings import EXAMPLE, sample
@@ -184,6 +184,18 @@ def test_clocks_may_count_from_the_start_of_the_host(tmp_path: Path, up_s: float
     back = min(row["call_ns"] for row in ROWS) - int(up_s * 1e9)
     rows = [{**row, **{name: row[name] - back for name in TIMES if row[name]}} for row in ROWS]
     assert load([written(tmp_path / "run", rows)]).table.num_rows == len(ROWS)
+
+
+def test_times_that_may_be_microseconds_are_said_once(tmp_path: Path) -> None:
+    rows = [{**row, **{name: row[name] // 1000 for name in TIMES if row[name]}} for row in ROWS]
+    recording = load([written(tmp_path / "run", rows)])
+    [told] = recording.gone
+    assert told.startswith(
+        "times of rank 0 are read as nanoseconds of a clock that began 20 days before: if they are mic"
+    )
+    assert "(2023-11-14)" in told
+    write(recording, tmp_path / "run.parquet")
+    assert load([tmp_path / "run.parquet"]).gone == (told,)
 
 
 def test_lost_lines_are_holes_in_the_numbering(tmp_path: Path) -> None:
