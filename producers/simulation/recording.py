@@ -19,6 +19,9 @@ from schemas.errors import SettingsError
 
 _COMPRESSION = 4
 _OURS = re.compile(r"(rank\d+|h\d+\.(op_calls|queue_pairs|nic_epochs))\.jsonl\.gz|job\.json")
+_JOB = "job.json"
+_MARK = {"simulated": True}
+"""What ``job.json`` says beside the job: a recording that does not say it may be a real one, and is never replaced."""
 
 
 class Truth(Protocol):
@@ -45,7 +48,7 @@ def write(run: Recordable, folder: Path, truth_file: Path | None = None, *, repl
     """Write ``job.json`` and a ``NAME.jsonl.gz`` for each table of a run into ``folder``, and the truth to a file
     outside of it.
 
-    A line is a row without its nulls. ``replace`` removes a recording that was written there before. What is not
+    A line is a row without its nulls. ``replace`` removes a recording that was simulated before. What is not
     written to its end goes again. Raises ``SettingsError`` where ``require_room`` does, ``OSError`` where it cannot be
     written.
     """
@@ -70,7 +73,7 @@ def _clear(folder: Path) -> None:
 
 
 def _fill(run: Recordable, folder: Path) -> None:
-    (folder / "job.json").write_text(json.dumps(run.job.to_row(), indent=1) + "\n", encoding="utf-8")
+    (folder / _JOB).write_text(json.dumps(_MARK | run.job.to_row(), indent=1) + "\n", encoding="utf-8")
     for name, rows in run.recorded():
         # No file name and no time in the header: equal runs give equal bytes.
         with (
@@ -84,7 +87,7 @@ def require_room(folder: Path, truth_file: Path | None = None, *, replace: bool 
     """Raise ``SettingsError`` where a run cannot be written, to be known before it is simulated.
 
     A folder that holds anything is refused, as the next reader would take it for part of the recording; with
-    ``replace`` what ``write`` writes may be there, and nothing else. The truth lies elsewhere, in a folder that there
+    ``replace`` what ``write`` wrote may be there, and nothing else. The truth lies elsewhere, in a folder that there
     is.
     """
     if truth_file is not None and truth_file.resolve().is_relative_to(folder.resolve()):
@@ -98,8 +101,19 @@ def require_room(folder: Path, truth_file: Path | None = None, *, replace: bool 
     others = [path for path in held if not _OURS.fullmatch(path.name)]
     if others:
         raise SettingsError(f"{folder} holds {others[0].name}, which is no part of a simulation; give another folder")
+    if held and not _is_simulated(folder):
+        raise SettingsError(f"{folder} holds a recording, and no {_JOB} that calls it simulated; give another folder")
     if held and not replace:
         raise SettingsError(f"{folder} holds a recording already; give another folder, or replace it with --force")
+
+
+def _is_simulated(folder: Path) -> bool:
+    """Whether a folder's job.json says that ``write`` wrote it."""
+    try:
+        said = json.loads((folder / _JOB).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and _MARK.items() <= said.items()
 
 
 def require_writable(file: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from offbeat.commands.parameters import NIC_SCENARIO
 from producers.simulation.nic import Setup
-from tests.offbeat.command_line import offbeat, refusal
+from tests.offbeat.command_line import EXAMPLE, offbeat, refusal
 
 SCENARIO = "seed=5,tp=2,pp=2,dp=2,iterations=30"
 TINY = "tp=2,pp=1,dp=1,iterations=2"
@@ -176,3 +177,21 @@ def test_force_removes_nothing_of_anyone_else(tmp_path: Path) -> None:
     result = offbeat("simulate", "--out", tmp_path, "--scenario", TINY, "--force")
     assert refusal(result) == f"{tmp_path} holds thesis.tex, which is no part of a simulation; give another folder"
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("described", [None, "[]", "none", '{"job": "sim-0"}', '{"job": "sim-0", "simulated": false}'])
+def test_force_replaces_no_recording_of_a_real_job(tmp_path: Path, described: str | None) -> None:
+    run = shutil.copytree(EXAMPLE, tmp_path / "run")
+    if described is not None:
+        (run / "job.json").write_text(described)
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    for options in ((), ("--force",), ("--nic", "--force")):
+        said = f"{run} holds a recording, and no job.json that calls it simulated; give another folder"
+        assert refusal(offbeat("simulate", "--out", run, *options)) == said
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+
+
+def test_force_replaces_what_was_simulated_down_to_nics(tmp_path: Path) -> None:
+    made = ("simulate", "--nic", "--scenario", "setup=gpt2_70b,tp=2,pp=1,dp=2,iterations=1", "--out", tmp_path)
+    assert offbeat(*made).exit_code == 0
+    assert offbeat(*made, "--force").exit_code == 0
