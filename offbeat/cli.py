@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from offbeat import terminal
 from offbeat.commands import (
     agent,
     analysis,
@@ -90,4 +91,6 @@ for group in (bus.topics, dead_letters.dead_letters, silences.silences, store.st
 
 def main() -> None:
     """The ``offbeat`` command."""
+    with told_in_one_line():
+        terminal.guard_output()
     app(prog_name="offbeat")

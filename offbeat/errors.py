@@ -14,7 +14,10 @@ from enum import IntEnum
 from typer.exceptions import TyperException
 
 from offbeat import terminal
-from schemas.errors import OffbeatError
+from schemas.errors import OffbeatError, OutputError
+
+_STDOUT = 1
+"""Its descriptor, which is there where ``sys.stdout`` is not."""
 
 
 class ExitCode(IntEnum):
@@ -24,7 +27,8 @@ class ExitCode(IntEnum):
     FOUND = 1
     """``diagnose --fail-on-incident`` found one."""
     REFUSED = 2
-    """Bad usage, bad input, or a service that cannot be used; one line on stderr says what, where and what to do."""
+    """Bad usage, bad input, a service that cannot be used, or output that cannot be written; one line on stderr says
+    what, where and what to do."""
 
 
 @contextmanager
@@ -32,13 +36,21 @@ def told_in_one_line() -> Iterator[None]:
     """End the process with one line on stderr where an ``OffbeatError`` or a mistake in the usage comes through."""
     try:
         yield
+    except OutputError as error:
+        _drop_output()
+        _refuse(str(error))
     except OffbeatError as error:
         _refuse(str(error))
     except TyperException as error:
         _refuse(_usage(error))
     except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(ExitCode.DONE)
+
+
+def _drop_output() -> None:
+    """Send nowhere what is still to be printed, or the process would fail on it in its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
 
 
 def _usage(error: TyperException) -> str:

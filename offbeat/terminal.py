@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import threading
@@ -11,7 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from schemas.errors import OutputError
+
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.console import Console
 
 LINE_AFTER_S = 2.0
@@ -28,6 +32,31 @@ class Progress:
 
     advance: Callable[[int], None]
     say: Callable[[str], None]
+
+
+class _Output(io.FileIO):
+    """Where stdout ends: what cannot be written is told as that, but for a pipe whose reader has seen enough."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _unwritable(error.strerror) from error
+
+
+def guard_output() -> None:
+    """From now on what stdout does not take raises ``OutputError``; so does this where there is no stdout."""
+    if (given := sys.__stdout__) is None:
+        raise _unwritable("it is closed")
+    buffer = io.BufferedWriter(_Output(given.fileno(), "w", closefd=False))
+    at_once = given.line_buffering or given.write_through
+    sys.stdout = io.TextIOWrapper(buffer, given.encoding, given.errors, line_buffering=at_once)
+
+
+def _unwritable(why: str | None) -> OutputError:
+    return OutputError(f"the output cannot be written: {why}; send it where there is room for it")
 
 
 def printable(text: str) -> str:

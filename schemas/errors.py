@@ -15,6 +15,7 @@
     ├── DeliveryError            the message bus did not take what was sent
     ├── BusError                 the message bus is not as the catalogue says, or cannot be reached
     ├── StoreError               the store refused, or cannot be reached
+    ├── OutputError              what a command prints cannot be written
     └── ReceiverError            a webhook receiver refused, or cannot be reached
 
 Messages say what is wrong, where, and what to do. ``diagnosis`` raises plain ``ValueError``:
@@ -82,6 +83,10 @@ class BusError(OffbeatError):
 
 class StoreError(OffbeatError):
     """The store refused, or cannot be reached."""
+
+
+class OutputError(OffbeatError):
+    """What a command prints cannot be written."""
 
 
 class ReceiverError(OffbeatError):

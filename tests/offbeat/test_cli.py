@@ -1,13 +1,15 @@
 """The command line as such: help, usage errors, exit codes, what is loaded when."""
 
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from offbeat.errors import ExitCode, told_in_one_line
 from schemas.errors import InputError
-from tests.offbeat.command_line import ROOT, offbeat, refusal, run_offbeat
+from tests.offbeat.command_line import EXAMPLE, ROOT, command, offbeat, refusal, run_offbeat
 
 COMMANDS = (
     "demo",
@@ -116,3 +118,22 @@ def test_a_mistake_of_ours_keeps_its_traceback() -> None:
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     shell = f"{sys.executable} -c 'from offbeat.cli import main; main()' --help | true"
     assert subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=True).stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [(EXAMPLE,), (EXAMPLE, "--json"), ("--help",)])
+def test_output_that_cannot_be_written_is_refused(arguments: tuple[object, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        run = subprocess.run(
+            command("diagnose", *arguments), stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False
+        )
+    assert run.returncode == ExitCode.REFUSED
+    said = "the output cannot be written: No space left on device; send it where there is room for it"
+    assert run.stderr.splitlines()[-1] == said
+    assert "Traceback" not in run.stderr
+
+
+def test_output_that_is_closed_is_refused() -> None:
+    shell = f"{shlex.join(command('--version'))} >&-"
+    run = subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == ExitCode.REFUSED
+    assert run.stderr.startswith("the output cannot be written: it is closed; ")
