@@ -18,6 +18,7 @@ from producers.simulation.faults import Fault, Kind, Part, Pattern
 from producers.simulation.noise import DEFAULT, Draws, NoiseProfile, Purpose, log_uniform
 from producers.simulation.scenario import Omissions, Scenario
 from producers.simulation.schedule import longest_chain, programs, work_of_passes
+from schemas.errors import SettingsError
 
 WORLDS = (32, 64, 128)
 SLOWDOWNS = (1.1, 2.0)
@@ -26,6 +27,12 @@ MOST_FAULTS = 3
 
 FIRST_FAULTY = 12
 """Jobs run well this long: warm-up is over and there is something to compare with."""
+
+FEWEST_SPIKES, MOST_SPIKES = 3, 8
+"""Iterations in which a device is slow that is slow now and then."""
+
+FEWEST_ITERATIONS = FIRST_FAULTY + MOST_SPIKES
+"""There is room for every fault in so many."""
 
 KINDS = (Kind.GPU_SLOW, Kind.NIC_SLOW)
 PATTERNS = (Pattern.PERSISTENT, Pattern.SPIKES)
@@ -66,6 +73,8 @@ def random_scenario(
     scenario = _job(seed, draws, noise, iterations, ranks, experts)
     if story is Story.HEALTHY:
         return scenario
+    if iterations < FEWEST_ITERATIONS:
+        raise SettingsError(f"{iterations} iterations leave no room for a fault; give {FEWEST_ITERATIONS} or more")
     count = int(draws.integers(2, MOST_FAULTS + 1)) if story is Story.SEVERAL else 1
     slowdown = (ABSORBED_SLOWDOWN, ABSORBED_SLOWDOWN) if story is Story.ABSORBED else SLOWDOWNS
     faults: list[Fault] = []
@@ -149,7 +158,7 @@ def hidden_ranks(scenario: Scenario) -> Ints:
 def _iterations(draws: np.random.Generator, iterations: int, pattern: Pattern) -> tuple[int, ...]:
     """When a fault acts: from some iteration on, in half of the runs to the end; or now and then."""
     if pattern is Pattern.SPIKES:
-        count = int(draws.integers(3, 8, endpoint=True))
+        count = int(draws.integers(FEWEST_SPIKES, MOST_SPIKES, endpoint=True))
         return tuple(sorted(int(i) for i in draws.choice(np.arange(FIRST_FAULTY, iterations), count, replace=False)))
     first = int(draws.integers(FIRST_FAULTY, iterations - 5))
     last = iterations - 1 if draws.random() < 0.5 else int(draws.integers(first + 4, iterations))

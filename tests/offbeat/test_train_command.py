@@ -92,6 +92,11 @@ def test_too_few_runs_leave_nothing_to_measure_on(tmp_path: Path) -> None:
     assert models.load(str(tmp_path / "m.skops")).figures["f1"] is None
 
 
+def test_too_few_iterations_are_refused(tmp_path: Path) -> None:
+    made = offbeat("train", "--simulated", "--scenario", "iterations=17", "--runs", 2, "--out", tmp_path / "m.skops")
+    assert refusal(made) == "17 iterations leave no room for a fault; give 20 or more"
+
+
 def test_a_model_of_other_features_is_refused(of_a_job: Path, recording: Path, tmp_path: Path) -> None:
     other = of_other_features(of_a_job, tmp_path)
     said = refusal(offbeat("diagnose", recording, settings=asking(other)))

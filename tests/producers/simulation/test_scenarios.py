@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from producers.simulation import HARD, Kind, Part, Pattern, Scenario, simulate
-from producers.simulation.scenarios import FIRST_FAULTY, Story, random_scenario
+from producers.simulation.scenarios import FEWEST_ITERATIONS, FIRST_FAULTY, Story, random_scenario
+from schemas.errors import SettingsError
 
 
 @cache
@@ -79,3 +80,14 @@ def test_faults_act_as_drawn(seed: int) -> None:
     scenario = random_scenario(seed, Story.ONE, ranks=16, iterations=30)
     truth = simulate(scenario).truth
     assert np.median(truth.faults[0].slowdowns) == pytest.approx(scenario.faults[0].slowdown, rel=0.05)
+
+
+def test_iterations_that_leave_no_room_for_a_fault_are_refused() -> None:
+    for iterations in (1, 12, 17, FEWEST_ITERATIONS - 1):
+        for story in set(Story) - {Story.HEALTHY}:
+            with pytest.raises(SettingsError, match=f"^{iterations} iterations leave no room .*; give 20 or more$"):
+                random_scenario(1, story, iterations=iterations)
+    assert random_scenario(1, Story.HEALTHY, iterations=1).iterations == 1
+    for seed in range(100):
+        for fault in random_scenario(seed, Story.SEVERAL, iterations=FEWEST_ITERATIONS).faults:
+            assert max(fault.iterations) < FEWEST_ITERATIONS
