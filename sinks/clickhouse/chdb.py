@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import StoreError
-from sinks.clickhouse.folder_lock import require_free
+from sinks.clickhouse.folder_lock import opening
 from sinks.clickhouse.native import native_block
 from sinks.clickhouse.reason import reason
 from sinks.clickhouse.store import INSERT_SETTINGS, Parameters, Settings, insertable, parameter_text, quoted
@@ -57,10 +57,12 @@ class ChdbStore:
                 "process; pass that store on, or close it first"
             )
         try:
-            require_free(self.folder)
+            if not self.folder.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
+            with opening(self.folder):
+                self._connection: Connection | None = self._connect()
         except OSError as error:
             raise _unusable(self.folder, error) from error
-        self._connection: Connection | None = self._connect()
         ChdbStore._open = self.folder
 
     def execute(self, sql: str, params: Parameters | None = None) -> None:
@@ -111,12 +113,9 @@ class ChdbStore:
         from chdb.state import connect
 
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
             connection = connect(str(self.folder))
             # The engine takes over the handlers of fatal signals; a crash of ours is to be seen as what it is.
             _chdb.reset_signal_handlers()  # type: ignore[attr-defined] # its stub leaves it out
-        except OSError as error:
-            raise _unusable(self.folder, error) from error
         except RuntimeError as error:
             raise _store_error(self.folder, error) from error
         return connection

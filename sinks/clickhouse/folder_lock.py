@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from schemas.errors import StoreError
@@ -34,6 +37,24 @@ def require_free(folder: Path) -> None:
                 raise FolderHeld(folder, _holder(os.fstat(lock.fileno()))) from None
     except FileNotFoundError:
         return
+
+
+@contextmanager
+def opening(folder: Path) -> Iterator[None]:
+    """While one process opens a folder, others wait for it here: the engine would tell them of it in its own words.
+
+    Raises what ``require_free`` does, and ``OSError`` for a folder that cannot be written.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        require_free(folder)
+        for path in (folder, folder / _LOCK):
+            if path.exists() and not os.access(path, os.W_OK):
+                raise OSError(errno.EACCES, "it cannot be written, and the engine writes where it reads")
+        yield
+    finally:
+        os.close(lock)
 
 
 def _holder(lock: os.stat_result) -> int | None:

@@ -1,8 +1,10 @@
 """What is chDB's own: one folder a process, one process a folder."""
 
+import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,22 @@ from pathlib import Path
 from sinks.clickhouse.chdb import ChdbStore
 store = ChdbStore(Path(sys.argv[1]))
 print("open", flush=True)
+sys.stdin.read()
+"""
+
+AT_ONCE = """
+import sys
+from pathlib import Path
+import chdb
+from schemas.errors import StoreError
+from sinks.clickhouse.chdb import ChdbStore
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    store = ChdbStore(Path(sys.argv[1]))
+    print("open", flush=True)
+except StoreError as error:
+    print(error, flush=True)
 sys.stdin.read()
 """
 
@@ -48,6 +66,33 @@ def test_a_folder_that_another_process_holds_is_refused_until_it_ends(tmp_path: 
         process.kill()
     store = ChdbStore(tmp_path / "held")
     store.close()
+
+
+def test_one_of_the_processes_that_open_a_folder_at_once_has_it(tmp_path: Path) -> None:
+    command, pipe = [sys.executable, "-c", AT_ONCE, str(tmp_path / "new")], subprocess.PIPE
+    with ExitStack() as running:
+        begun = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(4)]
+        processes = [running.enter_context(process) for process in begun]
+        assert [process.stdout.readline() for process in processes if process.stdout] == ["ready\n"] * 4
+        for process in processes:
+            print("go", file=process.stdin, flush=True)
+        told = [process.stdout.readline() for process in processes if process.stdout]
+        ends = [process.communicate() for process in processes]
+    assert sorted("holds it" in line for line in told) == [False, True, True, True]
+    assert told.count("open\n") == 1
+    assert ends == [("", "")] * 4  # the engine has nothing to tell
+
+
+@pytest.mark.parametrize("denied", ["kept", "kept/status"])
+def test_a_folder_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denied: str
+) -> None:
+    folder, access = tmp_path / "kept", os.access
+    folder.mkdir()
+    (folder / "status").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / denied and access(path, mode))
+    with pytest.raises(StoreError, match=r"/kept: it cannot be written, .*; give a folder that can be made or written"):
+        ChdbStore(folder)
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGSEGV, -signal.SIGSEGV)])
