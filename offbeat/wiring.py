@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -129,7 +130,12 @@ def server_address(settings: StoreSettings) -> ServerAddress:
 
 def migrating(settings: StoreSettings) -> str:
     """The command that brings the store to the schema of this build."""
-    return "offbeat store migrate" + (f" --data-dir {settings.path}" if settings.engine == "chdb" else "")
+    return f"offbeat store migrate{in_folder(settings)}"
+
+
+def in_folder(settings: StoreSettings) -> str:
+    """What a command ends in that is to take the same store, where it is a chDB folder."""
+    return f" --data-dir {shlex.quote(str(settings.path))}" if settings.engine == "chdb" else ""
 
 
 @contextmanager

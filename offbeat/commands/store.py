@@ -12,6 +12,8 @@ from offbeat import terminal
 from offbeat.commands.parameters import DataDir, Json, settings_with
 from schemas.errors import StoreError
 
+_JOBS = "SELECT job FROM iterations UNION DISTINCT SELECT job FROM traffic_metrics"
+
 store = typer.Typer(name="store", help="The tables in ClickHouse or chDB.", rich_markup_mode=None)
 
 
@@ -104,12 +106,12 @@ def rank(
     since, until = _utc(since), _utc(until)
     if since is not None and until is not None and until <= since:
         raise typer.BadParameter("there is nothing between --since and --until")
-    with wiring.opened(settings_with(data_dir=data_dir).store, existing=True) as opened:
+    settings = settings_with(data_dir=data_dir).store
+    with wiring.opened(settings, existing=True) as opened:
         rows = tables.device_ranking(opened, ranking, job, since, until)
         if job is not None and not rows.num_rows and not tables.knows(opened, job):
-            raise StoreError(
-                f"nothing is stored of job {job!r}; see `offbeat sql 'SELECT DISTINCT job FROM iterations'`"
-            )
+            asking = f"offbeat sql '{_JOBS}'{wiring.in_folder(settings)}"
+            raise StoreError(f"nothing is stored of job {job!r}; see `{asking}`")
     if not rows.num_rows and since is not None and since > datetime.now(UTC):
         raise typer.BadParameter(f"--since is {since:%Y-%m-%d %H:%M} UTC, which is yet to come")
     tables.print_rows(rows, "json" if as_json else "table")

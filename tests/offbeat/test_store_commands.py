@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,20 @@ def test_a_window_or_a_job_that_is_not_there_is_said(folder: Path) -> None:
     assert refusal(offbeat(*rank, "--job", "another")).startswith(
         "nothing is stored of job 'another'; see `offbeat sql"
     )
+
+
+def test_the_jobs_that_there_are_are_listed_by_the_command_that_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "in a folder"
+    assert offbeat("store", "migrate", "--data-dir", folder).exit_code == 0
+    store = ChdbStore(folder)
+    store.execute("INSERT INTO iterations (job) VALUES ('of-operators'), ('of-both')")
+    store.execute("INSERT INTO traffic_metrics (job) VALUES ('of-nics'), ('of-both')")
+    store.close()
+    said = refusal(offbeat("rank", "--data-dir", folder, "--job", "another"))
+    name, *arguments = shlex.split(said.partition("`")[2].removesuffix("`"))
+    assert name == "offbeat"
+    jobs = json.loads(offbeat(*arguments, "--json").stdout)
+    assert sorted(row["job"] for row in jobs) == ["of-both", "of-nics", "of-operators"]
 
 
 def test_how_devices_are_ranked_can_be_chosen(folder: Path) -> None:
