@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.irregularity.drift import Levels
-from diagnosis.job import Layout
 from diagnosis.operators import Operators
+from offbeat import reading
+from offbeat.reading import Reading
 from offbeat.terminal import counted
 from offbeat.training import LABEL_COLUMNS, Labelled, Log, labelled, named
 from producers.importers.columns import not_utf8, shown
 from producers.importers.json_fault import object_of
-from producers.importers.recording import load
 from schemas.errors import InputError
 
 MOST_BYTES = 256 << 20
@@ -57,15 +57,9 @@ class Taught(NamedTuple):
     idle: int
 
 
-def labelled_recording(
-    paths: Sequence[Path],
-    labels: Path,
-    format_name: str | None = None,
-    layout: Layout | None = None,
-    iteration_end: str | None = None,
-) -> Taught:
+def labelled_recording(paths: Sequence[Path], labels: Path, given: Reading | None = None) -> Taught:
     """What a recording and the labels of its operators teach. Raises ``InputError`` for files that cannot be read."""
-    recording = load(paths, format_name=format_name, layout=layout, iteration_end=iteration_end)
+    recording = reading.read(paths, given or Reading())
     return taught(Log.of(recording.job, recording.table), labels)
 
 

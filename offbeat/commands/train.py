@@ -83,9 +83,10 @@ def train(
     levels: Levels | None
     if paths and labels is not None:
         from offbeat.labels import labelled_recording
+        from offbeat.reading import Reading
 
-        given = None if layout is None else options.layout(layout)
-        parts, levels, idle = labelled_recording(paths, labels, format_name, given, iteration_op)
+        given = Reading(format_name, None if layout is None else options.layout(layout), iteration_op)
+        parts, levels, idle = labelled_recording(paths, labels, given)
         if idle:
             terminal.note(f"{terminal.counted(idle, 'label')} in iterations that are not irregular: not learned from")
         learned = [[part] for part in parts]

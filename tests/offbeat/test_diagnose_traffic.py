@@ -310,8 +310,11 @@ def test_a_replay_tells_what_other_rules_would_have_said(slow: Path, tmp_path: P
 
 
 def test_what_takes_operators_alone_says_so(slow: Path, tmp_path: Path) -> None:
-    said = refusal(offbeat("convert", slow, "--out", tmp_path / "run.parquet"))
-    assert said.startswith(f"{slow}: holds NIC traffic alone, and this command takes operators; ")
+    labels = tmp_path / "labels.jsonl"
+    labels.touch()
+    for command in (("convert", slow), ("train", slow, "--labels", labels)):
+        said = refusal(offbeat(*command, "--out", tmp_path / "made.parquet"))
+        assert said.startswith(f"{slow}: holds NIC traffic alone, and this command takes operators; ")
 
 
 @pytest.mark.parametrize(
