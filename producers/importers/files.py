@@ -22,6 +22,7 @@ _THREADS = min(4, os.cpu_count() or 1)
 _HEAD_BYTES = 4096
 _ROTATED = re.compile(r"([.-][0-9]+)+(?=(\.gz)?$)")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 Work = TypeVar("Work")
@@ -153,11 +154,16 @@ class _File:
         except EOFError:
             self.cut = True
         except (gzip.BadGzipFile, zlib.error) as error:
-            at = f"at or after byte {self._file.tell()} of what it holds"
-            raise InputError(f"{self._path}: the compressed data is damaged {at}: {error}") from error
+            raise InputError(f"{self._path}: {self._damage(error)}") from error
         except OSError as error:
             raise InputError(f"{self._path}: {error.strerror or error}") from error
         return b"".join(parts)
+
+    def _damage(self, error: Exception) -> str:
+        with self._path.open("rb") as file:
+            if file.read(len(_GZIP)) != _GZIP:
+                return "no gzip, whatever its name says; name it without .gz, or leave it out"
+        return f"the compressed data is damaged at or after byte {self._file.tell()} of what it holds: {error}"
 
 
 def _open(path: Path, limits: Limits) -> _File:

@@ -175,7 +175,6 @@ def test_what_is_decompressed_is_bounded_over_all_files(tmp_path: Path) -> None:
     "damage",
     [
         pytest.param(lambda b: b[:-8] + b"\0\0\0\0" + b[-4:], id="another checksum"),
-        pytest.param(lambda b: b"no gzip at all", id="another format"),
         pytest.param(lambda b: b[:30] + b"\0" * 40 + b[70:], id="overwritten"),
     ],
 )
@@ -183,6 +182,12 @@ def test_damaged_compression_is_refused(tmp_path: Path, damage: Callable[[bytes]
     path = written(tmp_path, *[{**ROW, "seq": i} for i in range(500)], name="a.jsonl.gz")
     path.write_bytes(damage(path.read_bytes()))
     assert re.match(rf"{re.escape(str(path))}: the compressed data is damaged at or after byte [0-9]+ ", refusal(path))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.gz.1"])
+def test_what_is_not_compressed_but_named_so_is_refused(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, ROW, name="a.jsonl").rename(tmp_path / name)
+    assert refusal(path) == f"{path}: no gzip, whatever its name says; name it without .gz, or leave it out"
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
