@@ -212,7 +212,8 @@ def _content(path: Path, name: str) -> Mapping[str, Any]:
             raise ModelError(f"{name}: holds {beyond[0]}; a model holds plain data alone")
         content = skops.io.load(path, trusted=list(TRUSTED))
     except OSError as error:
-        raise ModelError(f"{name}: {error.strerror or error}") from error
+        told = f"{name}: {error.strerror or error}"
+        raise ModelError(f"{told}; give a file that offbeat train made, or {DEFAULT}") from error
     except (*_DAMAGED, UntrustedTypesFoundException, ValueError, TypeError, KeyError) as error:
         raise ModelError(f"{name}: not a model: {error}") from error
     if not isinstance(content, Mapping):

@@ -33,8 +33,11 @@ def _named(database: str) -> str:
 
 
 DatabaseName = Annotated[str, AfterValidator(_named)]
-SecretFile = Annotated[Path | None, BeforeValidator(lambda path: path or None)]
-"""One that is set to nothing is not set."""
+_Nothing = BeforeValidator(lambda text: text or None)
+"""Of what is not set where it is set to nothing."""
+
+SecretFile = Annotated[Path | None, _Nothing]
+ModelName = Annotated[str | None, _Nothing]
 
 
 def variable_name(*path: str) -> str:

@@ -27,6 +27,7 @@ from offbeat.setting_groups import (
     CollectSettings,
     KafkaSettings,
     LiveSettings,
+    ModelName,
     StoreSettings,
     WebhookSettings,
     WorkerGroup,
@@ -70,7 +71,7 @@ class Settings(BaseSettings):
     travel unasked."""
     publish_all: bool = False
     """Whether the operators of all ranks travel unasked, which suits small jobs."""
-    model: str | None = None
+    model: ModelName = None
     """The trained forest that judges operators for Algorithm 1 instead of ``search.locate.detector``: its file, or
     ``default`` for the one that ships."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -12,11 +12,11 @@ import pyarrow as pa
 from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.job import Job, pivots
 from offbeat import terminal
-from offbeat.setting_groups import KafkaSettings, StoreSettings
+from offbeat.setting_groups import KafkaSettings, StoreSettings, variable_name
 from offbeat.settings import Settings
 from producers.job_source import JobSource, job_message
 from producers.log_agent import LogAgent, agents
-from schemas.errors import StoreError
+from schemas.errors import ModelError, StoreError
 from schemas.message import Message
 from schemas.processor import Processor
 from streams import in_process
@@ -63,7 +63,10 @@ def trained_detector(settings: Settings) -> OperatorDetector | None:
         return None
     from offbeat import models
 
-    return models.load(settings.model).detector
+    try:
+        return models.load(settings.model).detector
+    except ModelError as error:
+        raise ModelError(f"{variable_name('model')}: {error}") from error
 
 
 def log_agents(job: Job, table: pa.Table, settings: Settings) -> list[LogAgent]:

@@ -53,6 +53,11 @@ def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPat
     assert (kafka.bootstrap_servers, kafka.username) == ("b:2", "me")
 
 
+def test_a_model_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFBEAT_MODEL", "")
+    assert Settings.load().model is None
+
+
 UNKNOWN, MOMENTS = "there is no such setting", "OFFBEAT_INCIDENTS__MOMENTS__"
 
 

@@ -104,6 +104,12 @@ def test_a_model_of_other_features_is_refused(of_a_job: Path, recording: Path, t
     assert "train it anew with offbeat train" in said
 
 
+def test_a_model_that_cannot_be_read_is_refused_by_the_name_of_its_setting(recording: Path, tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "none.skops", "No such file or directory"), (tmp_path, "Is a directory")):
+        said = refusal(offbeat("diagnose", recording, settings=asking(path)))
+        assert said == f"OFFBEAT_MODEL: {path}: {why}; give a file that offbeat train made, or default"
+
+
 def test_features_are_one_of_the_lists() -> None:
     said = refusal(offbeat("train", "--default", "--features", "all"))
     assert "--features all: give one of scale_free, published, every" in said
