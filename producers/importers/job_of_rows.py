@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ from diagnosis.job import MOST_RANKS, Communicator, Job, Layout, Place
 from diagnosis.layout import check_layout, communicator_kinds, infer_layout
 from diagnosis.shared_names import shared_name
 from diagnosis.unseen_members import in_doubt
+from producers.importers.columns import shown
 from producers.importers.files import common_folder
 from producers.segments import private
 from schemas.catalogue import JOBS
@@ -27,6 +28,17 @@ from schemas.message import decode, encode
 
 JOB_FILE = "job.json"
 _MAX_BYTES = 256 << 20
+_SHOWN = 60
+"""Characters of a wrong text that a message shows."""
+_KINDS = {
+    pa.types.is_integer: "a whole number",
+    pa.types.is_floating: "a number",
+    pa.types.is_boolean: "true or false",
+    pa.types.is_string: "text",
+    pa.types.is_list: "a list",
+    pa.types.is_struct: "an object",
+}
+"""What a field takes, in words."""
 
 
 def read_job_file(folder: Path, named: str | None = None) -> Job | None:
@@ -105,12 +117,13 @@ def job_of_row(row: Mapping[str, Any]) -> Job:
     Raises ``ValueError`` for what cannot be.
     """
     known = {name: value for name, value in row.items() if name in JOBS.schema.names}
+    of = pa.struct(list(JOBS.schema))
     try:
-        _check_lists(known, pa.struct(list(JOBS.schema)), JOB_FILE)
+        _check_lists(known, of, JOB_FILE)
         record = encode(JOBS, JOBS.from_rows([known]), job=str(known.get("job")))
         return Job.from_row(decode(record, JOBS).to_pylist()[0])
     except (ValueError, TypeError, OverflowError, pa.ArrowException, MessageError) as error:
-        raise ValueError(f"not a row of control.jobs: {error}") from error
+        raise ValueError(f"not a row of control.jobs: {_misfit(known, of) or error}") from error
 
 
 def _check_lists(value: Any, of: pa.DataType, name: str) -> None:
@@ -123,6 +136,28 @@ def _check_lists(value: Any, of: pa.DataType, name: str) -> None:
     elif pa.types.is_struct(of) and isinstance(value, Mapping):
         for field in of:
             _check_lists(value.get(field.name), field.type, field.name)
+
+
+def _misfit(value: Any, of: pa.DataType, name: str = "") -> str | None:
+    """Which field is not of its type, and what belongs there; None where all are.
+
+    The slow way, taken once Arrow has refused the row, which tells the value alone.
+    """
+    parts: Iterable[tuple[object, Any, pa.DataType]]
+    if pa.types.is_struct(of) and isinstance(value, Mapping):
+        parts = ((field.name, value.get(field.name), field.type) for field in of)
+    elif pa.types.is_list(of) and isinstance(value, list):
+        parts = ((at, element, of.value_type) for at, element in enumerate(value))
+    else:
+        try:
+            pa.scalar(value, of)
+        except (ValueError, TypeError, OverflowError, pa.ArrowException):
+            kind = next((words for is_kind, words in _KINDS.items() if is_kind(of)), f"a value of {of}")
+            told = f"the text {value[:_SHOWN]!r}" if isinstance(value, str) else shown(value)
+            return f"field {name} is {told}; give {kind}"
+        return None
+    faults = (_misfit(part, type_, f"{name}.{key}" if name else str(key)) for key, part, type_ in parts)
+    return next(filter(None, faults), None)
 
 
 def complete_job(

@@ -350,6 +350,12 @@ def test_a_job_file_without_a_layout_leaves_it_to_be_inferred(tmp_path: Path) ->
         ('{"job": "x", "ranks": [{"host": "h"}], "communicators": []}', "not a row of control.jobs"),
         ('{"job": "x", "ranks": 3, "communicators": []}', "not a row of control.jobs"),
         ('{"ranks": [3]}', "not a row of control.jobs"),
+        ('{"job": 5, "ranks": []}', "job.json: not a row of control.jobs: field job is 5; give text$"),
+        ('{"ranks": [{"rank": 0}, {"rank": "1"}]}', "field ranks.1.rank is the text '1'; give a whole number$"),
+        ('{"ranks": [{"rank": 0, "nics": ["a", 3]}]}', "field ranks.0.nics.1 is 3; give text$"),
+        ('{"ranks": [], "training": {"tp": "2"}}', "field training.tp is the text '2'; give a whole number$"),
+        ('{"ranks": [], "training": 5}', "field training is 5; give an object$"),
+        ('{"ranks": [], "monitoring": "no"}', "field monitoring is the text 'no'; give true or false$"),
         ('{"ranks": [{"rank": 3, "nics": "mlx5_1"}]}', "nics is the text 'mlx5_1'; give a list"),
         ('{"ranks": [], "paths": [{"tor": "t", "spines": "ab"}]}', "spines is the text 'ab'; give a list"),
         (
