@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 _KEY = b"offbeat"
+_FOREIGN = f"its metadata {_KEY.decode()!r} is not what offbeat convert writes; convert the run anew, or leave it out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,13 @@ def about(schema: pa.Schema) -> About:
     text = (schema.metadata or {}).get(_KEY)
     if text is None:
         return About()
-    said = json.loads(text)
     try:
-        found = About(**said)
-        whole = found.lost_lines >= 0 and found.duplicates >= 0
+        found = About(**json.loads(text))
+        whole = all(type(count) is int and count >= 0 for count in (found.lost_lines, found.duplicates))
         sourced = found.iterations_source in {None, "given", "inferred"}
         told = isinstance(found.gone, (list, tuple)) and all(isinstance(line, str) for line in found.gone)
-    except TypeError as error:
-        raise ValueError(f"the metadata is not Offbeat's: {error}") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(_FOREIGN) from error
     if not (whole and sourced and told and (found.job is None or isinstance(found.job, dict))):
-        raise ValueError("the metadata is not Offbeat's")
+        raise ValueError(_FOREIGN)
     return found

@@ -168,10 +168,15 @@ def _groups(file: pq.ParquetFile, path: Path, left: int) -> Iterator[pa.RecordBa
 
 
 def _require_columns(file: pq.ParquetFile, path: Path, known: set[str]) -> None:
-    """Raise ``InputError`` where columns are missing that no row can do without; ``communicator`` can be inferred."""
+    """Raise ``InputError`` where columns are missing that no row can do without; ``communicator`` can be inferred from
+    ``stream``.
+    """
     there = {_BY_NAME[name].name for name in known}
     needed = (column.name for column in COLUMNS if not column.nullable and column.name != "communicator")
-    if missing := ", ".join(name for name in needed if name not in there):
+    missing = ", ".join(name for name in needed if name not in there)
+    if not missing and there.isdisjoint({"communicator", "stream"}):
+        missing = "communicator, or else stream"
+    if missing:
         held = ", ".join(file.schema_arrow.names[:_MOST_NAMES]) or "none"
         raise InputError(f"{path}: columns are missing: {missing}; it has {held}")
 

@@ -34,7 +34,10 @@ def name_streams(table: pa.Table) -> pa.Table:
     own = pc.binary_join_element_wise(rank, stream, _OWN)
     names = pc.coalesce(named.cast(pa.string()), own)
     if names.null_count:
-        raise ValueError("operators that name neither a communicator nor a stream; which rank meets which is not known")
+        raise ValueError(
+            "operators that name neither a communicator nor a stream; which rank meets which is not known: "
+            "give each the name of its communicator"
+        )
     return _replaced(table, "communicator", names)
 
 

@@ -46,6 +46,9 @@ def test_all_columns_that_are_missing_are_told_with_those_that_are_there(tmp_pat
     assert refusal(path) == f"{path}: columns are missing: rank, call_ns; it has op, ts, comm"
     placed = written(tmp_path / "rank=3" / "a.parquet", {"op": "send", "ts": 7})
     assert refusal(placed) == f"{placed}: columns are missing: call_ns; it has op, ts"
+    unnamed = written(tmp_path / "b.parquet", {"op": "send", "call_ns": 7, "rank": 3})
+    columns = "communicator, or else stream; it has op, call_ns, rank"
+    assert refusal(unnamed) == f"{unnamed}: columns are missing: {columns}"
 
 
 @pytest.mark.parametrize(
@@ -199,13 +202,18 @@ def test_damage_is_refused_or_does_no_harm(tmp_path_factory: pytest.TempPathFact
         b'{"unknown": 1}',
         b'{"iterations_source": "guessed"}',
         b'{"lost_lines": "x"}',
+        b'{"lost_lines": null}',
+        b'{"gone": 3}',
+        b'{"job": "x"}',
+        b"\xff",
     ],
 )
 def test_metadata_that_offbeat_does_not_write_is_refused(tmp_path: Path, said: bytes) -> None:
     path = tmp_path / "a.parquet"
     table = pa.Table.from_pylist([ROW]).replace_schema_metadata({b"offbeat": said})
     pq.write_table(table, path)
-    assert refusal(path).startswith(f"{path}: ")
+    told = "its metadata 'offbeat' is not what offbeat convert writes; convert the run anew, or leave it out"
+    assert refusal(path) == f"{path}: {told}"
 
 
 def test_a_job_that_cannot_be_is_refused(tmp_path: Path) -> None:
