@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagnosis.operators import UNKNOWN
 from schemas import comm_ops
 from schemas.errors import ImpossibleValue
 from schemas.topic import ID, Column
@@ -108,7 +109,8 @@ def _column_fault(column: Column, value: Any) -> str | None:
     if value.bit_length() >= column.type.bit_width:
         return f"field {column.name} is {shown(value)}, more than {column.type} holds"
     if column.minimum is not None and value < column.minimum:
-        return f"field {column.name} is {value}; the least possible value is {column.minimum}"
+        unknown = ", or leave the field out where it is not known" if value == UNKNOWN and column.nullable else ""
+        return f"field {column.name} is {value}; the least possible value is {column.minimum}{unknown}"
     if column.maximum is not None and value > column.maximum:
         return f"field {column.name} is {value}; the greatest possible value is {column.maximum}"
     return None

@@ -14,7 +14,7 @@ def find_fault(block: Block) -> str | None:
     """What is wrong with the first bad line, with its file, line and field; None where all lines are good."""
     for number, line in enumerate(block.data.split(b"\n"), start=block.line):
         if line.strip() and (fault := _fault(line)):
-            return f"{block.path}:{number}: {fault}"
+            return f"{block.path}:{number}: {fault}; correct the line, or leave it out"
     return None
 
 

@@ -87,6 +87,7 @@ def test_blocks_meet_at_lines(tmp_path: Path) -> None:
     assert read(written(tmp_path, *rows), line_bytes=150) == rows
 
 
+NEGATIVE = "field bytes is -1; the least possible value is 0"
 BAD = {
     "not JSON": (b"{rank: 1}", "not a JSON object"),
     "cut short": (b'{"rank": 1', "not a JSON object"),
@@ -110,6 +111,8 @@ BAD = {
     "an unknown op": ({**ROW, "op": "gossip"}, 'field op is "gossip"; known are all_reduce'),
     "an unknown phase": ({**ROW, "phase": "X"}, 'field phase is "X"; known are forward'),
     "a negative number": ({**ROW, "seq": -1}, "field seq is -1; the least possible value is 0"),
+    "an unknown number": ({**ROW, "bytes": -1}, f"{NEGATIVE}, or leave the field out where it is not known;"),
+    "another negative number": ({**ROW, "bytes": -2}, f"{NEGATIVE.replace('-1', '-2')};"),
     "too large a number": ({**ROW, "rank": 1 << 31}, "field rank is 2147483648, more than int32 holds"),
     "an end before its start": ({**ROW, "start_ns": 20, "end_ns": 15}, "field end_ns lies before start_ns"),
     "an end before its call": ({**ROW, "end_ns": 5}, "field end_ns lies before call_ns"),
@@ -129,7 +132,9 @@ BAD = {
 def test_a_bad_line_is_named(tmp_path: Path, what: str, line: int) -> None:
     bad, why = BAD[what]
     path = written(tmp_path, *[ROW] * (line - 1), bad, ROW, [])
-    assert refusal(path, line_bytes=1000).startswith(f"{path}:{line}: {why}")
+    told = refusal(path, line_bytes=1000)
+    assert told.startswith(f"{path}:{line}: {why}")
+    assert told.endswith("; correct the line, or leave it out")
 
 
 def test_a_null_at_the_head_of_a_block_is_refused(tmp_path: Path) -> None:
