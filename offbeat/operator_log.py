@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from producers.live.registration import (
     DEFAULT_FOLDER,
@@ -64,7 +64,7 @@ class OperatorLog:
     machine's name, ``folder`` where the agent looks for logs. ``layout`` are degrees of parallelism such as
     ``{"tp": 8, "pp": 4, "dp": 2}``; left out, they are inferred. ``capacity`` is the records of a ring, 80 bytes each.
 
-    Raises ``ValueError`` where rank or job are neither given nor in the environment, or cannot be.
+    Raises ``ValueError`` where rank or job are neither given nor in the environment, or they or the layout cannot be.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class OperatorLog:
             host=os.uname().nodename if host is None else host,
             gpu=_whole("LOCAL_RANK") if gpu is None else gpu,
             started_ns=time.time_ns(),
-            layout=dict(layout or {}),
+            layout=_degrees(layout),
         )
         self._registration.check()
         self._capacity = capacity
@@ -115,23 +115,25 @@ class OperatorLog:
         """Operators that found no room, because the agent is away or too slow."""
         return sum(ring.dropped for ring in self._rings)
 
-    def communicator(self, name: str, ranks: Sequence[int] = (), kind: str | None = None) -> None:
+    def communicator(self, name: str, ranks: Sequence[int] | None = None, kind: str | None = None) -> None:
         """Tell of a communicator: its members in its own order, and what it is for (``tensor``, ``data`` ...).
 
-        The name must be the same on all members and no other communicator's. One that was not told of becomes known
-        with its first operator; who its members are is then inferred. Raises ``ValueError`` for an empty name, for a
-        rank that is none, and for one that is listed twice.
+        The name must be the same on all members and no other communicator's: where it had other members before, these
+        count from now on, and a warning says so, once. One that was not told of becomes known with its first operator;
+        who its members are is then inferred. Raises ``ValueError`` for an empty name, for a rank that is none, for one
+        that is listed twice, and for ranks without this one.
         """
-        try:
-            group = Group(name, tuple(int(rank) for rank in ranks), kind or None)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the ranks of communicator {name!r} are {ranks!r}; give a list of numbers") from error
+        group = Group(name, () if ranks is None else _members(name, ranks), kind or None)
         with self._growing:
             groups = list(self._registration.groups)
             if name not in self._known:
                 groups.append(group)
-            elif ranks and not self._silent:
-                groups[self._known[name][0]] = group
+            elif group.ranks and not self._silent:
+                code = self._known[name][0]
+                if groups[code].ranks not in {(), group.ranks}:
+                    told = "the ranks of communicator %s are now %s, and were %s: give each group a name of its own"
+                    self._warn(told, name, group.ranks, groups[code].ranks)
+                groups[code] = group
             self._register(groups)
             self._known.setdefault(name, (-1 if self._silent else len(groups) - 1, count()))
 
@@ -201,7 +203,8 @@ class OperatorLog:
                 time.time_ns(), nbytes, seq, p2p_seq, code, kind, part, self._iteration, peer, microbatch
             )
         except (TypeError, ValueError, struct.error) as error:
-            self._warn("an operator of %s is not logged: %s", communicator, error)
+            told = _no_number(nbytes=nbytes, peer=peer, microbatch=microbatch) or error
+            self._warn("an operator of %s is not logged: %s", communicator, told)
             return None
         return None if number < 0 else (ring, number)
 
@@ -209,14 +212,15 @@ class OperatorLog:
         """Log that an operator is done: now, or when ``end_ns`` says (0: it is not known, and never will be).
 
         Any thread may say it, in any order. ``start_ns`` is when the library began with it. Times are nanoseconds
-        since the epoch on this host's clock.
+        since the epoch on this host's clock. What is no time, or no ticket, is not logged; the first time a warning
+        says so.
         """
         if ticket is None:
             return
         try:
             ticket[0].done(ticket[1], start_ns, time.time_ns() if end_ns is None else end_ns)
-        except struct.error as error:
-            self._warn("the end of an operator is not logged: %s", error)
+        except (AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
+            self._warn("the end of an operator is not logged: %s; give what begin gave, and whole numbers", error)
 
     def operator(
         self,
@@ -283,6 +287,12 @@ class OperatorLog:
     def _register(self, groups: Sequence[Group]) -> None:
         said = Registration(**{**vars(self._registration), "groups": tuple(groups)})
         said.check()
+        for group in groups:
+            if group.ranks and said.rank not in group.ranks:
+                raise ValueError(
+                    f"the ranks of communicator {group.communicator!r} are {group.ranks}, without this rank, "
+                    f"{said.rank}; tell of the communicators that it is in"
+                )
         self._registration = said
         presence = self._presence  # another thread may close the log
         if presence is not None and not self._silent:
@@ -362,6 +372,33 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _degrees(layout: Mapping[str, int] | None) -> dict[str, int]:
+    try:
+        return dict(layout or {})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the layout is {layout!r}; give degrees by their names, as {{'tp': 2}}") from error
+
+
+def _members(name: str, ranks: Sequence[int]) -> tuple[int, ...]:
+    try:
+        members = tuple(map(operator.index, ranks))
+    except TypeError as error:
+        raise ValueError(f"the ranks of communicator {name!r} are {ranks!r}; give a list of numbers") from error
+    if not members:
+        raise ValueError(f"communicator {name!r} has no ranks; leave them out where they are not known")
+    return members
+
+
+def _no_number(**given: Any) -> str | None:
+    """Which argument is no whole number; None where all are."""
+    for name, value in given.items():
+        try:
+            operator.index(value)
+        except TypeError:
+            return f"{name} is a {type(value).__name__}; give a whole number"
+    return None
 
 
 def _rank() -> int:

@@ -99,7 +99,9 @@ class Registration:
 
     def check(self) -> None:
         """Raise ``ValueError`` for numbers and names that cannot be."""
-        numbers = [self.rank, *self.layout.values(), *(rank for group in self.groups for rank in group.ranks)]
+        if not set(self.layout) <= set(DEGREES) or any(type(own) is not int or own < 1 for own in self.layout.values()):
+            raise ValueError(f"the layout is {dict(self.layout)}; give degrees of {', '.join(DEGREES)} from 1")
+        numbers = [self.rank, *(rank for group in self.groups for rank in group.ranks)]
         numbers += [number for number in (self.world, self.gpu, self.started_ns) if number is not None]
         if any(type(number) is not int or number < 0 for number in numbers):
             raise ValueError("a rank, a size or a time is not a whole number from 0")
@@ -111,8 +113,6 @@ class Registration:
         for group in self.groups:
             if len(set(group.ranks)) < len(group.ranks):
                 raise ValueError(f"communicator {group.communicator} lists a rank twice")
-        if not set(self.layout) <= set(DEGREES) or 0 in self.layout.values():
-            raise ValueError(f"the layout is {dict(self.layout)}; give degrees of {', '.join(DEGREES)} from 1")
         names = [self.job, self.start_id, *(group.communicator for group in self.groups)]
         names += [name for name in (self.host, *(group.kind for group in self.groups)) if name is not None]
         if not all(type(name) is str and name for name in names):

@@ -222,6 +222,71 @@ def test_names_that_cannot_be_are_refused_and_forgotten(log: OperatorLog, tmp_pa
             OperatorLog(rank=0, job="j", folder=tmp_path, layout=layout)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ("03", "the ranks of communicator 'tp' are '03'; give a list of numbers"),
+        ([2.5, 3], r"the ranks of communicator 'tp' are \[2.5, 3\]; give a list of numbers"),
+        (3, "the ranks of communicator 'tp' are 3; give a list of numbers"),
+        ([], "communicator 'tp' has no ranks; leave them out where they are not known"),
+        ([0, 1], r"the ranks of communicator 'tp' are \(0, 1\), without this rank, 3; tell of the communicators that"),
+    ],
+)
+def test_ranks_that_cannot_be_those_of_a_communicator_are_refused(
+    log: OperatorLog, tmp_path: Path, ranks: Any, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        log.communicator("tp", ranks)
+    assert registration(tmp_path).groups == ()
+
+
+def test_a_name_that_gets_other_members_is_told_of_once(
+    log: OperatorLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No error: groups that are made anew while a job runs may bear the names of those before."""
+    members: Any = np.array([2, 3])
+    log.communicator("tp", members)
+    log.communicator("tp", members, "tensor")
+    assert not caplog.records
+    for ranks in ([3, 4], [3, 5]):
+        log.communicator("tp", ranks)
+    [told] = caplog.records
+    assert told.getMessage().startswith("the ranks of communicator tp are now (3, 4), and were (2, 3): give each group")
+    assert registration(tmp_path).groups == (Group("tp", (3, 5)),)
+
+
+@pytest.mark.parametrize("layout", ["tp=2", 5, [3], {"tp": "2"}, {"tp": 2.0}, {"tp": -1}, {2: 2}])
+def test_a_layout_that_cannot_be_is_refused(tmp_path: Path, layout: Any) -> None:
+    with pytest.raises(ValueError, match=r"^the layout is .*; give degrees"):
+        OperatorLog(rank=0, job="j", folder=tmp_path, layout=layout)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"microbatch": "x"}, "microbatch is a str; give a whole number"),
+        ({"nbytes": 3.5}, "nbytes is a float; give a whole number"),
+        ({"peer": None}, "peer is a NoneType; give a whole number"),
+    ],
+)
+def test_what_is_no_number_is_told_by_its_name(
+    log: OperatorLog, caplog: pytest.LogCaptureFixture, wrong: dict[str, Any], said: str
+) -> None:
+    log.begin("tp", "send", **wrong)
+    assert [record.getMessage() for record in caplog.records] == [f"an operator of tp is not logged: {said}"]
+
+
+@pytest.mark.parametrize("ticket", ["x", 5, (), {}, (1, 2), [None]])
+def test_an_end_of_what_is_no_ticket_is_told_once(
+    log: OperatorLog, caplog: pytest.LogCaptureFixture, ticket: Any
+) -> None:
+    for _ in range(2):
+        log.end(ticket)
+    [told] = caplog.records
+    assert told.getMessage().startswith("the end of an operator is not logged: ")
+    assert told.getMessage().endswith("; give what begin gave, and whole numbers")
+
+
 def test_numbers_that_leave_some_out_are_told_of_once(log: OperatorLog, caplog: pytest.LogCaptureFixture) -> None:
     for number in (7, 8, 18, 28):
         log.iteration(number)
