@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.arrays import Floats, Ints
-from diagnosis.operators import UNKNOWN, Operators, next_calls
+from diagnosis.operators import UNKNOWN, Operators
 
 _MEETINGS = 64
 """Meetings, the newest, that a pair of clocks is compared at: clocks drift, and more hardly sharpen a median."""
@@ -102,7 +102,7 @@ def causal_bounds(operators: Operators, clock: Ints) -> dict[tuple[int, int], Bo
     """What causality says of each pair of clocks: nobody is done, nor goes on, before the last one has entered."""
     known = (operators.meeting_keys != UNKNOWN) & (clock != UNKNOWN)
     left, right = meetings(np.where(known, operators.meeting_keys, UNKNOWN), clock)
-    following = np.where(operators.ended, operators.end_ns, next_calls(operators))
+    following = np.where(operators.ended, operators.end_ns, operators.next_calls)
     proves = (following != UNKNOWN) & ~operators.is_op("send", *ONE_SIDED)
     found = {}
     for pair, rows in _grouped(clock[left], clock[right]).items():
@@ -120,7 +120,8 @@ def causal_bounds(operators: Operators, clock: Ints) -> dict[tuple[int, int], Bo
 def meetings(keys: Ints, clock: Ints) -> tuple[Ints, Ints]:
     """Pairs of operators of one communication on neighbouring clocks, lower clock first; shape (m,) each."""
     known = np.flatnonzero(keys != UNKNOWN)
-    order = known[np.lexsort((clock[known], keys[known]))]
+    width = int(clock[known].max(initial=0)) + 1
+    order = known[np.argsort(keys[known] * width + clock[known], kind="stable")]
     same = (keys[order][1:] == keys[order][:-1]) & (clock[order][1:] != clock[order][:-1])
     at = np.flatnonzero(same)
     return order[at], order[at + 1]

@@ -118,6 +118,25 @@ class Operators:
         keys = numbered(between.astype(np.int64), first, second + 1, third)
         return np.where(known, keys, UNKNOWN)
 
+    @cached_property
+    def next_calls(self) -> Ints:
+        """When each operator's rank went on after it, on the rank's own clock; shape (n,), ``UNKNOWN`` where its log
+        ends or has a hole of whole iterations.
+
+        Where ``next_ns`` does not tell, it is the call of the next operator here: that of the rank only if all are. A
+        pipeline stage posts a send and the receive from the same peer at once and waits for both, so such a send's
+        rank goes on when it goes on after the receive.
+        """
+        following = calls_after(
+            self.rank,
+            self.iteration,
+            self.call_ns,
+            self.peer,
+            sends=self.is_op("send"),
+            receives=self.is_op("recv"),
+        )
+        return np.where(self.next_ns == UNKNOWN, following, self.next_ns)
+
     def is_op(self, *names: str) -> Bools:
         """Which operators bear one of the names; shape (n,)."""
         bears = np.array([*(name in names for name in self.ops), False])  # the last one is of UNKNOWN
@@ -250,27 +269,11 @@ def last_callers(keys: Ints, call_ns: Ints) -> tuple[Ints, Ints, Ints]:
     return last, call_ns[last], seen
 
 
-def next_calls(operators: Operators) -> Ints:
-    """When each operator's rank went on after it, on the rank's own clock; shape (n,), ``UNKNOWN`` where its log
-    ends or has a hole of whole iterations.
-
-    Where ``next_ns`` does not tell, it is the call of the next operator here: that of the rank only if all are. A
-    pipeline stage posts a send and the receive from the same peer at once and waits for both, so such a send's
-    rank goes on when it goes on after the receive.
-    """
-    following = calls_after(
-        operators.rank,
-        operators.iteration,
-        operators.call_ns,
-        operators.peer,
-        sends=operators.is_op("send"),
-        receives=operators.is_op("recv"),
-    )
-    return np.where(operators.next_ns == UNKNOWN, following, operators.next_ns)
-
-
 def calls_after(rank: Ints, iteration: Ints, call_ns: Ints, peer: Ints, *, sends: Bools, receives: Bools) -> Ints:
-    """The same from columns by rank and time of call, each of shape (n,); ``peer`` tells a rank's peers apart."""
+    """When each row's rank went on, as its next row tells: what ``Operators.next_calls`` is where logs do not say.
+
+    Columns by rank and time of call, each of shape (n,); ``peer`` tells a rank's peers apart.
+    """
     following = np.full(len(rank), UNKNOWN, dtype=np.int64)
     same_rank = (rank[1:] == rank[:-1]) & (np.diff(iteration) <= 1)
     following[:-1][same_rank] = call_ns[1:][same_rank]

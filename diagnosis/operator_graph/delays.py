@@ -20,7 +20,7 @@ from diagnosis.clocks import Clocks
 from diagnosis.job import Job
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.spread import Spreads, spreads
-from diagnosis.operators import UNKNOWN, Operators, last_callers, next_calls, numbered
+from diagnosis.operators import UNKNOWN, Operators, last_callers, numbered
 
 Kind = Literal["compute", "transfer", "step", "exposed"]
 """What time is spent on, as sums of it are judged."""
@@ -229,7 +229,7 @@ def _meet(view: LogView, clocks: Clocks) -> Met:
     last, entered, seen = last_callers(keys, call)
     complete = seen >= _expected_members(operators, view.job)
     complete &= _alike(keys, clocks.islands(view.clock_of_rank, operators.rank, operators.iteration))
-    following = next_calls(operators)
+    following = operators.next_calls
     following = np.where(following == UNKNOWN, UNKNOWN, following - shift)
     end = np.where(_alone(operators, view.job), call, _ends(operators, keys, shift, entered, complete))
     amid = clocks.amid(view.clock_of_rank, operators.rank, operators.iteration)
@@ -325,7 +325,7 @@ def _first_to_go_on(operators: Operators, keys: Ints, shift: Ints, entered: Ints
 
     A sender may go on before its receiver has come, so never before the last member entered.
     """
-    following = next_calls(operators)
+    following = operators.next_calls
     known = (following != UNKNOWN) & (keys != UNKNOWN)
     if not known.any():
         return np.full(len(operators), UNKNOWN, dtype=np.int64)

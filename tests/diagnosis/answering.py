@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from diagnosis.arrays import Floats
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.operator_graph.needs import Answer, Need, Needs, Series
-from diagnosis.operators import UNKNOWN, Operators, next_calls
+from diagnosis.operators import UNKNOWN, Operators
 
 Found = TypeVar("Found")
 
@@ -112,7 +112,7 @@ def _chosen(table: pa.Table, need: Need, missing: Collection[int]) -> pa.Table:
 def _with_next_calls(whole: pa.Table) -> pa.Table:
     """What log agents tell of a rank's next call, where no end is known."""
     whole = whole.sort_by([(name, "ascending") for name in ("rank", "call_ns", "call_order")])
-    following = next_calls(Operators.from_arrow(whole))
+    following = Operators.from_arrow(whole).next_calls
     column = pa.field("next_call_ns", pa.int64()), pa.array(following, mask=following == UNKNOWN)
     at = whole.schema.get_field_index("next_call_ns")
     return whole.append_column(*column) if at < 0 else whole.set_column(at, *column)

@@ -15,7 +15,6 @@ from diagnosis.operators import (
     UNKNOWN,
     Operators,
     last_callers,
-    next_calls,
     numbered,
 )
 from schemas.catalogue import COMM_OPS
@@ -60,7 +59,7 @@ def test_what_the_log_does_not_say_is_unknown() -> None:
 def test_no_rows_are_no_operators() -> None:
     made = Operators.from_arrow(COMM_OPS.schema.empty_table())
     assert len(made) == 0
-    assert len(made.meeting_keys) == len(next_calls(made)) == 0
+    assert len(made.meeting_keys) == len(made.next_calls) == 0
     assert len(Operators.from_arrow(COMM_OPS.schema.empty_table(), distinct=True)) == 0
 
 
@@ -201,13 +200,13 @@ def test_when_a_rank_goes_on(ops: list[str], peers: list[int | None], expected: 
         for place, (op, peer) in enumerate(zip(ops, peers, strict=True))
     ]
     made = operators([*rows, {"rank": 1, "call_ns": 99}])
-    assert next_calls(made).tolist() == [*expected, UNKNOWN]
+    assert made.next_calls.tolist() == [*expected, UNKNOWN]
 
 
 def test_nobody_knows_when_a_rank_went_on_before_a_hole() -> None:
     iterations = [None, 3, 3, 4, 7, 7]
     rows = [{"rank": 0, "iteration": iteration, "call_ns": place} for place, iteration in enumerate(iterations)]
-    assert next_calls(operators(rows)).tolist() == [UNKNOWN, 2, 3, UNKNOWN, 5, UNKNOWN]
+    assert operators(rows).next_calls.tolist() == [UNKNOWN, 2, 3, UNKNOWN, 5, UNKNOWN]
 
 
 def test_a_log_that_numbers_no_collective_is_joined_by_iteration_and_position() -> None:
