@@ -144,6 +144,8 @@ class Operators:
 
     def take(self, index: Ints | Bools | slice) -> Self:
         """The chosen operators, in the chosen order."""
+        if isinstance(index, np.ndarray) and index.dtype == np.bool_:
+            index = np.flatnonzero(index)  # once, not for each column
         return replace(self, **{name: getattr(self, name)[index] for name in _ARRAYS})
 
     @property

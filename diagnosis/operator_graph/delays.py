@@ -250,7 +250,8 @@ def _split(operators: Operators, met: Met, paused: Mapping[int, int]) -> Split:
     on = np.where(met.following == UNKNOWN, np.nan, np.maximum(met.following - begin, 0))
     onward = np.where(ended & (met.following != UNKNOWN), met.following - met.end, np.nan)
     step = np.where(ended, exposed, on)
-    return Split(*(np.where(met.amid, np.nan, spent) for spent in (compute, exposed, wait, step, onward)))
+    split = (compute, exposed, wait, step, onward)
+    return Split(*(np.where(met.amid, np.nan, spent) for spent in split) if met.amid.any() else split)
 
 
 def _rested(operators: Operators, paused: Mapping[int, int]) -> Ints:
