@@ -30,7 +30,7 @@ from diagnosis.irregularity.forest import ForestDetector, ForestSettings
 from diagnosis.irregularity.samples import PATTERNS, PHASES
 from diagnosis.irregularity.trees import Trees
 from offbeat.bounds import numbers
-from producers.importers.files import replacing
+from producers.whole_files import replacing
 from schemas.errors import ModelError
 from schemas.topic import LONGEST_RUN_NS
 

@@ -15,9 +15,11 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from producers.message_frames import frame_of, message_of
 from producers.segments import Frame, Segments, private
+from producers.whole_files import replacing
 from schemas.message import Message, TopicKey
 
 log = logging.getLogger(__name__)
@@ -171,28 +173,29 @@ def _topics(places: Iterable[TopicKey]) -> Iterator[str]:
 
 def _write(path: Path, text: str) -> None:
     """Put a file in the place of the one before, at once."""
-    written = path.with_suffix(".new")
-    with open(written, "w", encoding="ascii", opener=private) as file:
-        file.write(text)
-    written.replace(path)
+    with replacing(path, private) as file:
+        file.write(text.encode())
 
 
 def _tallied(tally: Path) -> tuple[Counter[str], Counter[TopicKey]]:
     """What was dropped, by topic, and what of it is untold; nothing where that is not known."""
     try:
-        found = json.loads(tally.read_bytes())
-        dropped = Counter(dict(found["dropped"]))
-        untold = Counter({(topic, key): count for topic, key, count in found["untold"]})
-        texts = [*dropped, *(text for place in untold for text in place)]
-        counts = [*dropped.values(), *untold.values()]
-        if all(type(text) is str for text in texts) and all(type(n) is int and 0 < n < _LAST for n in counts):
-            return dropped, untold
+        return _counts(json.loads(tally.read_bytes()))
     except FileNotFoundError:
         return Counter(), Counter()
     except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    log.warning("%s is damaged: what was dropped before is not known", tally)
-    return Counter(), Counter()
+        log.warning("%s is damaged: what was dropped before is not known", tally)
+        return Counter(), Counter()
+
+
+def _counts(found: Any) -> tuple[Counter[str], Counter[TopicKey]]:
+    dropped = Counter(dict(found["dropped"]))
+    untold = Counter({(topic, key): count for topic, key, count in found["untold"]})
+    texts = [*dropped, *(text for place in untold for text in place)]
+    counts = [*dropped.values(), *untold.values()]
+    if all(type(text) is str for text in texts) and all(type(n) is int and 0 < n < _LAST for n in counts):
+        return dropped, untold
+    raise ValueError("no counts by topic and key")
 
 
 def _delivered(mark: Path) -> int:

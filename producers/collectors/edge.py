@@ -25,6 +25,7 @@ from diagnosis.job import Job
 from diagnosis.traffic.host import HostTraffic, StepRules
 from producers.collectors.traffic_ring import Kept, TrafficRing
 from producers.segments import private
+from producers.whole_files import replacing
 from schemas.catalogue import LOG_REQUESTS, NIC_EPOCHS, OP_CALLS, OPERATORS, QUEUE_PAIRS, TOPICS, TRAFFIC_METRICS
 from schemas.errors import MessageError, StoreError
 from schemas.found_in_traffic import found_in_traffic
@@ -215,9 +216,8 @@ class EdgeJob:
     def _save(self, traffic: HostTraffic) -> None:
         path = self._folder / _STATE
         try:
-            with open(path.with_suffix(".new"), "w", encoding="utf-8", opener=private) as file:
-                json.dump(traffic.to_state(), file)
-            path.with_suffix(".new").replace(path)
+            with replacing(path, private) as file:
+                file.write(json.dumps(traffic.to_state()).encode())
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error}: make room") from error
         self._saved_ns = traffic.at_ns or 0

@@ -9,10 +9,9 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import unquote
 
 from schemas.errors import InputError
@@ -204,19 +203,6 @@ def partitions(path: Path) -> dict[str, str]:
     """What the names of the folders around a file say of its rows: ``rank=3/part-0.parquet`` says that rank is 3."""
     pairs = (part.split("=", 1) for part in path.parent.parts if "=" in part)
     return {name: unquote(value) for name, value in pairs if value != _NO_VALUE}
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of ``path`` once it is whole. Raises ``OSError`` where it cannot."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-        part.replace(path)
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def common_folder(files: Sequence[Path]) -> Path:

@@ -22,14 +22,13 @@ from diagnosis.unseen_members import in_doubt
 from producers.importers.columns import shown
 from producers.importers.files import common_folder
 from producers.segments import private
+from producers.whole_files import replacing
 from schemas.catalogue import JOBS
 from schemas.errors import InputError, MessageError
 from schemas.message import decode, encode
 
 JOB_FILE = "job.json"
 _MAX_BYTES = 256 << 20
-_SHOWN = 60
-"""Characters of a wrong text that a message shows."""
 _KINDS = {
     pa.types.is_integer: "a whole number",
     pa.types.is_floating: "a number",
@@ -105,10 +104,8 @@ def described_folder(files: Sequence[Path]) -> Path:
 
 def write_job_file(folder: Path, job: Job) -> None:
     """Describe a folder's job for ``read_job_file``; nobody but this user may read it. Raises ``OSError``."""
-    written = folder / f"{JOB_FILE}.new"
-    with open(written, "w", encoding="utf-8", opener=private) as file:
-        json.dump(job.to_row(), file)
-    written.replace(folder / JOB_FILE)
+    with replacing(folder / JOB_FILE, private) as file:
+        file.write(json.dumps(job.to_row()).encode())
 
 
 def job_of_row(row: Mapping[str, Any]) -> Job:
@@ -153,8 +150,7 @@ def _misfit(value: Any, of: pa.DataType, name: str = "") -> str | None:
             pa.scalar(value, of)
         except (ValueError, TypeError, OverflowError, pa.ArrowException):
             kind = next((words for is_kind, words in _KINDS.items() if is_kind(of)), f"a value of {of}")
-            told = f"the text {value[:_SHOWN]!r}" if isinstance(value, str) else shown(value)
-            return f"field {name} is {told}; give {kind}"
+            return f"field {name} is {shown(value)}; give {kind}"
         return None
     faults = (_misfit(part, type_, f"{name}.{key}" if name else str(key)) for key, part, type_ in parts)
     return next(filter(None, faults), None)

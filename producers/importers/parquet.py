@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from producers.importers.about import About, about, described, joined
 from producers.importers.columns import ALIASES, COLUMNS, PHASES, SCHEMA, check, conform, plain, row_fault, shown
-from producers.importers.files import Limits, partitions, replacing
+from producers.importers.files import Limits, partitions
+from producers.whole_files import replacing
 from schemas.errors import ImpossibleValue, InputError
 from schemas.topic import TIME, Column
 

@@ -25,7 +25,6 @@ _LEAST_CALLS = 100
 _LEAST_BETWEEN_NS = 10_000
 """Between two calls of a rank that trains, in the mean: a call alone takes about as long."""
 
-
 _LEAST_STANDING = 10
 """Calls of a rank of which more than half can hardly be at one moment."""
 

@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from producers.whole_files import replacing
+
 DEFAULT_FOLDER = Path("/dev/shm/offbeat")
 FOLDER_VARIABLE = "OFFBEAT_LIVE__RINGS"
 """Environment variable that names another folder, to the training processes and to the agent."""
@@ -70,9 +72,8 @@ class Registration:
 
     def write(self, folder: Path) -> None:
         """Replace what the folder says."""
-        written = folder / f"{REGISTRATION}.new"
-        written.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        written.replace(folder / REGISTRATION)
+        with replacing(folder / REGISTRATION) as file:
+            file.write(json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, folder: Path) -> Registration:
