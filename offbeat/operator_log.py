@@ -28,8 +28,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from offbeat.log_arguments import degrees, members, no_number, own_job, own_rank, whole
 from producers.live.registration import (
     DEFAULT_FOLDER,
     FOLDER_VARIABLE,
@@ -80,14 +81,14 @@ class OperatorLog:
         capacity: int = DEFAULT_CAPACITY,
     ) -> None:
         self._registration = Registration(
-            job=_job() if job is None else job,
-            rank=_rank() if rank is None else rank,
+            job=own_job() if job is None else job,
+            rank=own_rank() if rank is None else rank,
             start_id=secrets.token_hex(8),
-            world=_whole("WORLD_SIZE") if world is None else world,
+            world=whole("WORLD_SIZE") if world is None else world,
             host=os.uname().nodename if host is None else host,
-            gpu=_whole("LOCAL_RANK") if gpu is None else gpu,
+            gpu=whole("LOCAL_RANK") if gpu is None else gpu,
             started_ns=time.time_ns(),
-            layout=_degrees(layout),
+            layout=degrees(layout),
         )
         self._registration.check()
         self._capacity = capacity
@@ -123,7 +124,7 @@ class OperatorLog:
         who its members are is then inferred. Raises ``ValueError`` for an empty name, for a rank that is none, for one
         that is listed twice, and for ranks without this one.
         """
-        group = Group(name, () if ranks is None else _members(name, ranks), kind or None)
+        group = Group(name, () if ranks is None else members(name, ranks), kind or None)
         with self._growing:
             groups = list(self._registration.groups)
             if name not in self._known:
@@ -203,7 +204,7 @@ class OperatorLog:
                 time.time_ns(), nbytes, seq, p2p_seq, code, kind, part, self._iteration, peer, microbatch
             )
         except (TypeError, ValueError, struct.error) as error:
-            told = _no_number(nbytes=nbytes, peer=peer, microbatch=microbatch) or error
+            told = no_number(nbytes=nbytes, peer=peer, microbatch=microbatch) or error
             self._warn("an operator of %s is not logged: %s", communicator, told)
             return None
         return None if number < 0 else (ring, number)
@@ -372,53 +373,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _degrees(layout: Mapping[str, int] | None) -> dict[str, int]:
-    try:
-        return dict(layout or {})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"the layout is {layout!r}; give degrees by their names, as {{'tp': 2}}") from error
-
-
-def _members(name: str, ranks: Sequence[int]) -> tuple[int, ...]:
-    try:
-        members = tuple(map(operator.index, ranks))
-    except TypeError as error:
-        raise ValueError(f"the ranks of communicator {name!r} are {ranks!r}; give a list of numbers") from error
-    if not members:
-        raise ValueError(f"communicator {name!r} has no ranks; leave them out where they are not known")
-    return members
-
-
-def _no_number(**given: Any) -> str | None:
-    """Which argument is no whole number; None where all are."""
-    for name, value in given.items():
-        try:
-            operator.index(value)
-        except TypeError:
-            return f"{name} is a {type(value).__name__}; give a whole number"
-    return None
-
-
-def _rank() -> int:
-    rank = _whole("RANK")
-    if rank is None:
-        raise ValueError("RANK is not set: give rank=, or start the process with torchrun")
-    return rank
-
-
-def _job() -> str:
-    run, restart = os.environ.get("TORCHELASTIC_RUN_ID", "none"), _whole("TORCHELASTIC_RESTART_COUNT")
-    if run == "none":
-        raise ValueError("the run has no name: give job=, or --rdzv-id to torchrun")
-    return f"{run}.{restart}" if restart else run
-
-
-def _whole(variable: str) -> int | None:
-    text = os.environ.get(variable)
-    if text is None:
-        return None
-    if not text.isdecimal():
-        raise ValueError(f"{variable} is {text!r}, not a whole number")
-    return int(text)
