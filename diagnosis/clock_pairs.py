@@ -98,15 +98,32 @@ class Bounds:
         return type(self)(*both)
 
 
-def causal_bounds(operators: Operators, clock: Ints) -> dict[tuple[int, int], Bounds]:
-    """What causality says of each pair of clocks: nobody is done, nor goes on, before the last one has entered."""
-    known = (operators.meeting_keys != UNKNOWN) & (clock != UNKNOWN)
-    left, right = meetings(np.where(known, operators.meeting_keys, UNKNOWN), clock)
+def by_communication(operators: Operators, clock: Ints) -> Ints:
+    """The rows of a known communication and clock: those of one communication together, by clock; shape (k,)."""
+    keys = operators.meeting_keys
+    known = np.flatnonzero((keys != UNKNOWN) & (clock != UNKNOWN))
+    width = int(clock[known].max(initial=0)) + 1
+    return known[np.argsort(keys[known] * width + clock[known], kind="stable")]
+
+
+def meetings(rows: Ints, operators: Operators, clock: Ints) -> tuple[Ints, Ints]:
+    """Of rows ``by_communication`` the pairs on neighbouring clocks, lower clock first; shape (m,) each."""
+    key, of = operators.meeting_keys[rows], clock[rows]
+    at = np.flatnonzero((key[1:] == key[:-1]) & (of[1:] != of[:-1]))
+    return rows[at], rows[at + 1]
+
+
+def causal_bounds(operators: Operators, clock: Ints, rows: Ints) -> dict[tuple[int, int], Bounds]:
+    """What causality says of each pair of clocks: nobody is done, nor goes on, before the last one has entered.
+
+    ``rows`` as ``by_communication`` has them.
+    """
+    left, right = meetings(rows, operators, clock)
     following = np.where(operators.ended, operators.end_ns, operators.next_calls)
     proves = (following != UNKNOWN) & ~operators.is_op("send", *ONE_SIDED)
     found = {}
-    for pair, rows in _grouped(clock[left], clock[right]).items():
-        a, b = left[rows], right[rows]
+    for pair, at in _grouped(clock[left], clock[right]).items():
+        a, b = left[at], right[at]
         a_before_b, b_before_a = proves[b], proves[a]
         found[pair] = Bounds(
             (following[b] - operators.call_ns[a])[a_before_b],
@@ -115,16 +132,6 @@ def causal_bounds(operators: Operators, clock: Ints) -> dict[tuple[int, int], Bo
             operators.iteration[a][b_before_a],
         )
     return found
-
-
-def meetings(keys: Ints, clock: Ints) -> tuple[Ints, Ints]:
-    """Pairs of operators of one communication on neighbouring clocks, lower clock first; shape (m,) each."""
-    known = np.flatnonzero(keys != UNKNOWN)
-    width = int(clock[known].max(initial=0)) + 1
-    order = known[np.argsort(keys[known] * width + clock[known], kind="stable")]
-    same = (keys[order][1:] == keys[order][:-1]) & (clock[order][1:] != clock[order][:-1])
-    at = np.flatnonzero(same)
-    return order[at], order[at + 1]
 
 
 def by_ends(left: Ints, right: Ints, clock: Ints, operators: Operators, moments: Moments) -> Pairs[int]:

@@ -27,6 +27,7 @@ from diagnosis.clock_pairs import (
     Pairs,
     at_moments,
     by_causality,
+    by_communication,
     by_ends,
     causal_bounds,
     meetings,
@@ -137,16 +138,18 @@ def estimate(operators: Operators, clock_of_rank: Mapping[int, str], reference: 
     """
     names = sorted({reference, *clock_of_rank.values()})
     clock = _numbers(operators, clock_of_rank, {}, names)
-    bounds = causal_bounds(operators, clock)
+    rows = by_communication(operators, clock)
+    bounds = causal_bounds(operators, clock, rows)
     epochs = _epochs(bounds, names, _certain(operators))
     if epochs:
         names += [name for of_clock in epochs.values() for name in of_clock.names[:-1]]
         clock = _numbers(operators, clock_of_rank, epochs, names)
-        bounds = causal_bounds(operators, clock)
+        rows = by_communication(operators, clock)
+        bounds = causal_bounds(operators, clock, rows)
     moments = _moments(operators)
     graph: nx.Graph[str] = nx.Graph()
     graph.add_nodes_from([reference, *names])
-    for (a, b), pair in _pairs(operators, clock, bounds, epochs, names, moments).items():
+    for (a, b), pair in _pairs(operators, clock, rows, bounds, epochs, names, moments).items():
         ahead, drift = {a: -pair.ahead_ns, b: pair.ahead_ns}, {a: -pair.drift, b: pair.drift}
         graph.add_edge(a, b, ahead=ahead, drift=drift, error=pair.error_ns)
     tree = nx.minimum_spanning_tree(graph, weight="error")
@@ -268,15 +271,15 @@ def _steps(bounds: Bounds, certain: Collection[int]) -> set[tuple[int, int]]:
 def _pairs(
     operators: Operators,
     clock: Ints,
+    rows: Ints,
     bounds: Mapping[tuple[int, int], Bounds],
     epochs: Mapping[str, Epochs],
     names: Sequence[str],
     moments: Moments,
 ) -> Pairs[str]:
     """Each pair of clocks that meet, by name."""
-    by_end = (operators.meeting_keys != UNKNOWN) & (clock != UNKNOWN) & operators.ended
-    by_end &= ~operators.point_to_point & ~operators.is_op(*ONE_SIDED)
-    left, right = meetings(np.where(by_end, operators.meeting_keys, UNKNOWN), clock)
+    by_end = operators.ended & ~operators.point_to_point & ~operators.is_op(*ONE_SIDED)
+    left, right = meetings(rows[by_end[rows]], operators, clock)
     found = by_causality(bounds, moments) | by_ends(left, right, clock, operators, moments)
     amid = frozenset[str]().union(*(of_clock.amid for of_clock in epochs.values()))
     named = {(names[a], names[b]): value for (a, b), value in found.items()}

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.arrays import Bools, Ints
+from diagnosis.numbering import numbered
 
 UNKNOWN = -1
 """What integer columns hold where the log says nothing."""
@@ -206,7 +207,7 @@ class Operators:
         told_apart = (self.p2p_seq, self.peer, self.op, self.seq, self.communicator)
         order = in_order((self.rank, self.call_ns, self.call_order), told_apart[::-1])
         if distinct:
-            order = first_of_each(order, (self.rank, self.call_ns, *told_apart))
+            order = first_of_each(order, (self.call_ns, self.rank, *told_apart))
         return self if len(order) == len(self) and (np.diff(order) == 1).all() else self.take(order)
 
 
@@ -217,36 +218,6 @@ def _ordinals(operators: Operators, between: Bools) -> Ints:
     counted = (operators.iteration != UNKNOWN) & (operators.position != UNKNOWN)
     most = int(operators.position.max(initial=0)) + 1
     return np.where(counted, operators.iteration * most + operators.position, UNKNOWN)
-
-
-def numbered(*columns: Ints) -> Ints:
-    """One number, from 0, for each distinct combination of columns of shape (n,); ``UNKNOWN`` where one is."""
-    if not len(columns[0]):
-        return np.zeros(0, dtype=np.int64)
-    known = np.logical_and.reduce([column != UNKNOWN for column in columns])
-    code = np.zeros(len(known), dtype=np.int64)
-    for column in map(_narrow, columns):
-        width = int(column.max()) + 2
-        if int(code.max()) > np.iinfo(np.int64).max // width - 1:
-            code = _ordinals_of(code)
-        code = code * width + column + 1
-    return np.where(known, _ordinals_of(code), UNKNOWN)
-
-
-def _ordinals_of(values: Ints) -> Ints:
-    """The place of each value among the distinct ones, ascending: of many rows only those are sorted."""
-    encoded = pa.array(values).dictionary_encode()
-    distinct = encoded.dictionary.to_numpy()
-    places = np.empty(len(distinct), dtype=np.int64)
-    places[np.argsort(distinct)] = np.arange(len(distinct))
-    return np.asarray(places[encoded.indices.to_numpy()], dtype=np.int64)
-
-
-def _narrow(column: Ints) -> Ints:
-    """The column itself where its values are small, else their ordinals: products of large ones do not fit."""
-    if int(column.max()) < 1 << 31:
-        return column
-    return np.where(column == UNKNOWN, UNKNOWN, _ordinals_of(column))
 
 
 def last_callers(keys: Ints, call_ns: Ints) -> tuple[Ints, Ints, Ints]:
@@ -309,9 +280,13 @@ def in_order(keys: tuple[Ints, ...], finer: tuple[Ints, ...]) -> Ints:
 
 
 def first_of_each(order: Ints, columns: Sequence[Ints]) -> Ints:
-    """Rows in an order that brings those together that are equal in all columns: the first of these, and the others."""
-    again = np.arange(1, len(order))
-    for column in columns:
+    """Rows in an order that brings those together that are equal in all columns: the first of these, and the others.
+
+    Quickest if few are equal in the first column.
+    """
+    foremost = columns[0][order]
+    again = np.flatnonzero(foremost[1:] == foremost[:-1]) + 1
+    for column in columns[1:]:
         again = again[column[order[again]] == column[order[again - 1]]]
     return np.delete(order, again)
 

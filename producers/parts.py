@@ -51,11 +51,11 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
     for column in batch.columns:
         if pa.types.is_dictionary(column.type) and len(column.dictionary) > 1:
             indices = column.indices.fill_null(-1).to_numpy()
-            used, within = np.unique(indices, return_inverse=True)
-            absent = int(len(used) > 0 and used[0] < 0)
-            values = column.dictionary.take(pa.array(used[absent:]))
-            codes = pa.array((within - absent).astype(np.int32), mask=indices < 0)
-            columns.append(pa.DictionaryArray.from_arrays(codes, values))
+            used = np.zeros(len(column.dictionary) + 1, dtype=np.bool_)
+            used[indices] = True  # nulls the last one
+            values = column.dictionary.take(pa.array(np.flatnonzero(used[:-1])))
+            codes = (np.cumsum(used, dtype=np.int32) - 1)[indices]
+            columns.append(pa.DictionaryArray.from_arrays(pa.array(codes, mask=indices < 0), values))
         else:
             columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

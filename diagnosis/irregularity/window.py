@@ -15,7 +15,8 @@ from typing import Self
 import numpy as np
 
 from diagnosis.arrays import Bools, Floats, Ints
-from diagnosis.operators import UNKNOWN, Operators, numbered
+from diagnosis.numbering import numbered
+from diagnosis.operators import UNKNOWN, Operators
 
 QUARTILES = (0.25, 0.5, 0.75)
 

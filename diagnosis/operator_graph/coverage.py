@@ -10,8 +10,9 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from diagnosis.arrays import Bools, Ints
+from diagnosis.numbering import numbered
 from diagnosis.operator_graph.needs import Need
-from diagnosis.operators import UNKNOWN, Operators, numbered
+from diagnosis.operators import UNKNOWN, Operators
 
 
 class Came(NamedTuple):

@@ -18,9 +18,10 @@ import numpy as np
 from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.clocks import Clocks
 from diagnosis.job import Job
+from diagnosis.numbering import numbered
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.spread import Spreads, spreads
-from diagnosis.operators import UNKNOWN, Operators, last_callers, numbered
+from diagnosis.operators import UNKNOWN, Operators, last_callers
 
 Kind = Literal["compute", "transfer", "step", "exposed"]
 """What time is spent on, as sums of it are judged."""

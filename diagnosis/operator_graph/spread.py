@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from diagnosis.arrays import Bools, Floats, Ints
-from diagnosis.operators import UNKNOWN, numbered
+from diagnosis.numbering import numbered
+from diagnosis.operators import UNKNOWN
 
 Spreads = Mapping[tuple[int, int], float]
 """Standard deviations in ns, by rank and group."""

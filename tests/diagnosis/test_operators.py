@@ -15,7 +15,6 @@ from diagnosis.operators import (
     UNKNOWN,
     Operators,
     last_callers,
-    numbered,
 )
 from schemas.catalogue import COMM_OPS
 
@@ -155,20 +154,6 @@ def test_operators_meet_exactly_where_they_are_one_communication(rows: list[Row]
         for other, other_key in zip(ordered, keys, strict=True):
             if key != UNKNOWN:
                 assert (key == other_key) == (_meeting(one) == _meeting(other))
-
-
-_numbers = st.integers(0, 4) | st.integers(2**61, 2**62) | st.just(UNKNOWN)
-
-
-@given(st.lists(st.tuples(_numbers, _numbers, _numbers), max_size=10))
-def test_one_number_for_each_combination(rows: list[tuple[int, int, int]]) -> None:
-    columns = [np.array([row[i] for row in rows], dtype=np.int64) for i in range(3)]
-    numbers = numbered(*columns).tolist()
-    for row, number in zip(rows, numbers, strict=True):
-        assert (number == UNKNOWN) == (UNKNOWN in row)
-        for other, other_number in zip(rows, numbers, strict=True):
-            if number != UNKNOWN:
-                assert (number == other_number) == (row == other)
 
 
 @given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 5)), max_size=12))
