@@ -179,12 +179,13 @@ class Ledger:
         """The member that keeps the others, where calls are queued; None where they are not, or nobody does.
 
         A collective's kernels end on all members at once, so what a member does after that shows alone: whose GPU is
-        slow goes on last, time after time, and by more than chance; a slow channel releases all alike.
+        slow goes on last, time after time, and by more than chance; a slow channel releases all alike. Who was last is
+        known only where it is known of all.
         """
         delays, operators = self._delays, self._delays.operators
         excess = np.nan_to_num(delays.transfer[rows])
         slow = rows[excess >= self._settings.straggler_least * excess.max(initial=1.0)]
-        at = np.flatnonzero(np.isin(delays.meeting, delays.meeting[slow]) & ~np.isnan(delays.behind))
+        at = self._met(slow, delays.behind)
         if not len(at):
             return None
         weight = np.zeros(int(delays.meeting.max()) + 1)
@@ -201,6 +202,12 @@ class Ledger:
         chance = self._settings.sigmas * delays.spread(delays.behind, own, self._baseline)
         return rank if float(np.nansum(now)) > chance else None
 
+    def _met(self, rows: Ints, values: Floats) -> Ints:
+        """The rows of all that met in some rows, where the values are known of each of them."""
+        meeting = self._delays.meeting
+        at = np.flatnonzero(np.isin(meeting, meeting[rows][meeting[rows] != UNKNOWN]))
+        return at[~np.isin(meeting[at], meeting[at[np.isnan(values[at])]])]
+
     def _computing_end(self, rows: Ints) -> int | None:
         """Which end of some sends and receives computes slowly, where nobody tells when these had ended.
 
@@ -210,9 +217,7 @@ class Ledger:
         delays, operators = self._delays, self._delays.operators
         if operators.ended[rows].any():
             return None
-        keys = delays.meeting[rows]
-        at = np.flatnonzero(np.isin(delays.meeting, keys[keys != UNKNOWN]))
-        at = at[~np.isin(delays.meeting[at], delays.meeting[at[np.isnan(delays.after[at])]])]
+        at = self._met(rows, delays.after)
         ranks, of = np.unique(operators.rank[at], return_inverse=True)
         if len(ranks) != 2:
             return None

@@ -25,9 +25,10 @@ def number_by_position(table: pa.Table, *, inferred: bool = True) -> tuple[pa.Ta
     """The table with ``seq`` on communicators that have none, and how many lines are missing there at least.
 
     ``table`` has iterations and positions, sorted by rank and call order. Members of a communicator call as many
-    operators an iteration; where a rank called another number, lines are missing. Which ones they are is told by when
-    the other members went on (lost_lines.py); ``iteration`` and ``position`` of the others are corrected accordingly.
-    Where nobody tells, its operators of that iteration stay without a number: unknown, rather than mistaken for others.
+    operators an iteration; where a rank called another number, lines are missing. Which ones they are is told by what
+    ranks call where in other iterations, and by when the other members went on (lost_lines.py); ``iteration`` and
+    ``position`` of the others are corrected accordingly. Operators of which nothing tells stay without a number:
+    unknown, rather than mistaken for others.
     ``inferred``: the iterations are.
     """
     rows = _Rows.of(table)
@@ -52,6 +53,7 @@ class _Rows:
     seq: Ints
     call_ns: Ints
     left_ns: Ints
+    mark: Ints
     between: Bools
 
     @classmethod
@@ -67,6 +69,7 @@ class _Rows:
             seq=seq,
             call_ns=call_ns,
             left_ns=left_ns(rank, call_ns, end_ns),
+            mark=_marks(table, rank),
             between=np.asarray(between.to_numpy(), dtype=np.bool_),
         )
 
@@ -107,13 +110,28 @@ class _Rows:
     def _placed(self, logs: Mapping[int, Ints], usual: int, *, inferred: bool) -> Iterator[Ints]:
         """Correct what counting says of operators around holes; yields the rows of each rank that are known then."""
         members = {
-            rank: Member(self.iteration[own], self.call_ns[own], self.left_ns[own], inferred and self._after_hole(rank))
+            rank: Member(
+                self.iteration[own],
+                self.call_ns[own],
+                self.left_ns[own],
+                self.mark[own],
+                inferred and self._after_hole(rank),
+            )
             for rank, own in logs.items()
         }
         for rank, places in place(members, usual, counted=inferred).items():
             own = logs[rank]
             self.iteration[own], self.position[own] = places.iteration, places.position
             yield own[places.known]
+
+
+def _marks(table: pa.Table, rank: Ints) -> Ints:
+    """What tells operators of a communicator apart, from 1: what is sent, and whether the rank called another
+    communicator's just before, as a program does in the same places of each iteration.
+    """
+    communicator = codes(table, "communicator")[0]
+    follows = (np.diff(communicator, prepend=-1) == 0) & (np.diff(rank, prepend=-1) == 0)
+    return joint_codes(codes(table, "op")[0], integers(table, "bytes"), follows.astype(np.int64)) + 1
 
 
 def _usual(counts: Ints) -> int:

@@ -1,13 +1,14 @@
 """Which operators a log without sequence numbers lacks, told by the times of others."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from diagnosis.lost_lines import Member, Places, fitting_slots, place
+from diagnosis.lost_lines import Member, Places, fitted_in_time, place
 
 Ints = NDArray[np.int64]
 USUAL = 12
@@ -23,15 +24,16 @@ def left(seed: int = 0) -> Ints:
     )
 
 
-def member(rank: int, lost: set[int], *, ends: bool = True) -> Member:
+def member(rank: int, lost: set[int], *, ends: bool = True, marks: Ints | None = None) -> Member:
     """A log without some operators. Its iterations are counted as far as the lines go, up to the next iteration that
-    begins with a line that is there.
+    begins with a line that is there. ``marks`` are those of an iteration's operators, all alike by default.
     """
     slots = np.array([slot for slot in range(USUAL * ITERATIONS) if slot not in lost])
     jitter = np.random.default_rng(rank).integers(-50_000, 50_000, USUAL * ITERATIONS)
     went_on = (left() + jitter + rank * OFFSET_NS)[slots]
     called = np.append(went_on[0] - 1_000_000, left()[:-1] + 200_000 + rank * OFFSET_NS)[slots]
-    return Member(slots // USUAL, called, went_on if ends else np.append(called[1:], went_on[-1]))
+    mark = np.zeros(len(slots), dtype=np.int64) if marks is None else marks[slots % USUAL]
+    return Member(slots // USUAL, called, went_on if ends else np.append(called[1:], went_on[-1]), mark)
 
 
 def slots(places: Places) -> Ints:
@@ -43,15 +45,28 @@ def test_operators_go_to_the_slots_that_were_left_when_they_were(lost: set[int],
     draws = np.random.default_rng(seed)
     times = np.cumsum(draws.uniform(1.0, 5.0, 40))
     kept = np.array([slot for slot in range(40) if slot not in lost])
-    found = fitting_slots(times[kept] + draws.uniform(-0.45, 0.45, len(kept)), times)
-    assert found is not None
-    assert (found == kept).all()
+    found = fitted_in_time(times[kept] + draws.uniform(-0.45, 0.45, len(kept)), times, alike(kept, times))
+    assert (found.slot == kept).all()
 
 
-def test_more_operators_than_slots_and_times_of_something_else_fit_nowhere() -> None:
-    times = np.arange(10.0)
-    assert fitting_slots(np.arange(11.0), times) is None
-    assert fitting_slots(np.arange(9.0) + 500, times) is None
+def alike(left: NDArray[Any], slots: NDArray[Any]) -> NDArray[np.bool_]:
+    """No operator is another one than that of its slot."""
+    return np.zeros((len(slots) - len(left) + 1, len(left)), dtype=np.bool_)
+
+
+@given(lost=st.sets(st.integers(0, 39), max_size=5), scatter=st.floats(0.0, 4.0), seed=st.integers(0, 1 << 32))
+def test_the_more_operators_scatter_the_fewer_are_known(lost: set[int], scatter: float, seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    times = np.cumsum(draws.uniform(1.0, 5.0, 40))
+    kept = np.array([slot for slot in range(40) if slot not in lost])
+    found = fitted_in_time(times[kept] + draws.normal(0.0, scatter, len(kept)), times, alike(kept, times))
+    assert (found.slot[found.known] == kept[found.known]).all()
+    assert found.known.all() or lost
+
+
+def test_of_times_of_something_else_nothing_is_known() -> None:
+    times, left = np.arange(10.0), np.arange(9.0) + 500
+    assert not fitted_in_time(left, times, alike(left, times)).known.any()
 
 
 @given(
@@ -65,6 +80,48 @@ def test_what_one_member_lost_the_others_tell(lost: set[int], ends: bool) -> Non
     for rank in members:
         expected = [slot for slot in range(USUAL * ITERATIONS) if rank != 1 or slot not in lost]
         assert slots(places[rank]).tolist() == expected
+
+
+RUNS = np.array([1, 2, 2, 2, 3, 2, 2, 2, 2, 3, 2, 2])
+"""What the operators of an iteration are: few are told apart by that."""
+
+
+@given(lost=st.sets(st.integers(2 * USUAL, 3 * USUAL - 1), min_size=1, max_size=2))
+def test_where_no_times_tell_operators_are_known_but_for_those_like_the_lost_ones(lost: set[int]) -> None:
+    members = {rank: member(rank, lost, marks=RUNS) for rank in range(2)}
+    kept = np.array([slot for slot in range(USUAL * ITERATIONS) if slot not in lost])
+    for found in place(members, USUAL, counted=False).values():
+        assert (slots(found)[found.known] == kept[found.known]).all()
+        assert set(found.iteration[~found.known].tolist()) <= {2}
+
+
+def test_what_an_operator_is_goes_before_its_time() -> None:
+    late = member(1, {30}, marks=RUNS)
+    late.left_ns[24:34] += 9_000_000  # as if the one before them were lost
+    places = place({0: member(0, set(), marks=RUNS), 1: late}, USUAL, counted=False)
+    kept = [slot for slot in range(USUAL * ITERATIONS) if slot != 30]
+    assert [at for at, slot in enumerate(slots(places[1])) if slot != kept[at] and places[1].known[at]] == []
+    assert places[1].known[:24].all()
+    assert places[1].known[35:].all()
+
+
+def test_a_whole_iteration_is_lost_nobody_can_tell_where() -> None:
+    lost = set(range(30, 42))  # from amid one iteration to the same place of the next
+    for found in place({rank: member(rank, lost, marks=RUNS) for rank in range(2)}, USUAL).values():
+        assert set(found.iteration[~found.known].tolist()) <= {1, 2, 3, 4}
+        kept = np.array([slot for slot in range(USUAL * ITERATIONS) if slot not in lost])
+        assert (slots(found)[found.known] == kept[found.known]).all()
+
+
+def test_after_a_hole_the_beginning_is_lost_and_other_lines_too() -> None:
+    lost = {*range(5), 30}
+    marks = np.arange(1, USUAL + 1)
+    kept = [slot for slot in range(USUAL * ITERATIONS) if slot not in lost]
+    for found in place(
+        {rank: replace(member(rank, lost, marks=marks), after_hole=True) for rank in range(2)}, USUAL
+    ).values():
+        assert [at for at, known in enumerate(found.known) if known and slots(found)[at] != kept[at]] == []
+        assert (~found.known).sum() < USUAL
 
 
 def test_lines_counted_as_the_iteration_before_go_back_to_their_own() -> None:
@@ -101,10 +158,7 @@ def test_who_lacks_operators_in_every_iteration_is_compared_with_nobody() -> Non
 
 def test_iterations_that_nobody_has_lack_nothing() -> None:
     members = {rank: member(rank, {40} if rank == 1 else set()) for rank in range(2)}
-    apart = {
-        rank: Member(own.iteration // 2 * 5 + own.iteration % 2, own.call_ns, own.left_ns)
-        for rank, own in members.items()
-    }
+    apart = {rank: replace(own, iteration=own.iteration // 2 * 5 + own.iteration % 2) for rank, own in members.items()}
     places = place(apart, USUAL)
     assert all(found.known.all() for found in places.values())
     assert np.unique(places[1].iteration).tolist() == [0, 1, 5, 6, 10, 11, 15, 16]
