@@ -25,6 +25,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -96,7 +97,8 @@ class OperatorLog:
         self._rings: list[RingWriter] = []
         self._free: list[RingWriter] = []
         self._ring_numbers = count()
-        self._growing = threading.Lock()
+        self._growing, self._writing = threading.Lock(), threading.Lock()
+        self._unwritten = False
         self._known: dict[str, tuple[int, Iterator[int]]] = {}
         self._point_to_point: dict[tuple[str, int], Iterator[int]] = {}
         self._iteration = -1
@@ -125,7 +127,8 @@ class OperatorLog:
         that is listed twice, and for ranks without this one.
         """
         group = Group(name, () if ranks is None else members(name, ranks), kind or None)
-        with self._growing:
+        self._check(group)
+        with self._growing:  # in memory alone: files are written outside
             groups = list(self._registration.groups)
             if name not in self._known:
                 groups.append(group)
@@ -135,8 +138,9 @@ class OperatorLog:
                     told = "the ranks of communicator %s are now %s, and were %s: give each group a name of its own"
                     self._warn(told, name, group.ranks, groups[code].ranks)
                 groups[code] = group
-            self._register(groups)
+            self._registration = replace(self._registration, groups=tuple(groups))
             self._known.setdefault(name, (-1 if self._silent else len(groups) - 1, count()))
+        self._write()
 
     def iteration(self, number: int) -> None:
         """Begin a training iteration: the operators that follow, of all threads, are its. One thread says so.
@@ -285,22 +289,30 @@ class OperatorLog:
             self._warned.add(message)
             log.warning(message, *values)
 
-    def _register(self, groups: Sequence[Group]) -> None:
-        said = Registration(**{**vars(self._registration), "groups": tuple(groups)})
+    def _check(self, group: Group) -> None:
+        said = replace(self._registration, groups=(group,))
         said.check()
-        for group in groups:
-            if group.ranks and said.rank not in group.ranks:
-                raise ValueError(
-                    f"the ranks of communicator {group.communicator!r} are {group.ranks}, without this rank, "
-                    f"{said.rank}; tell of the communicators that it is in"
-                )
-        self._registration = said
-        presence = self._presence  # another thread may close the log
-        if presence is not None and not self._silent:
+        if group.ranks and said.rank not in group.ranks:
+            raise ValueError(
+                f"the ranks of communicator {group.communicator!r} are {group.ranks}, without this rank, "
+                f"{said.rank}; tell of the communicators that it is in"
+            )
+
+    def _write(self) -> None:
+        """Write what is registered. Where another thread writes at the moment, that one does it again, and this one
+        does not wait for it.
+        """
+        self._unwritten = True
+        while self._unwritten and self._writing.acquire(blocking=False):
             try:
-                self._registration.write(presence.folder)
+                self._unwritten = False
+                presence = self._presence  # another thread may close the log
+                if presence is not None and not self._silent:
+                    self._registration.write(presence.folder)
             except OSError as error:
                 self._cannot(error)
+            finally:
+                self._writing.release()
 
     def _own_ring(self) -> RingWriter | None:
         """The calling thread's ring from now on: one that a thread has left, or a new one. No other thread waits."""
@@ -337,7 +349,7 @@ class OperatorLog:
 
     def _forked(self) -> None:
         """In a child of fork: the rings are its parent's."""
-        self._growing = threading.Lock()
+        self._growing, self._writing = threading.Lock(), threading.Lock()
         self._presence = None
         self._silence()
 

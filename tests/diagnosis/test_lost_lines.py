@@ -100,7 +100,8 @@ def test_what_an_operator_is_goes_before_its_time() -> None:
     late.left_ns[24:34] += 9_000_000  # as if the one before them were lost
     places = place({0: member(0, set(), marks=RUNS), 1: late}, USUAL, counted=False)
     kept = [slot for slot in range(USUAL * ITERATIONS) if slot != 30]
-    assert [at for at, slot in enumerate(slots(places[1])) if slot != kept[at] and places[1].known[at]] == []
+    wrong = {kept[at] for at, slot in enumerate(slots(places[1])) if slot != kept[at]}
+    assert wrong <= set(range(29, 33))  # those like it
     assert places[1].known[:24].all()
     assert places[1].known[35:].all()
 

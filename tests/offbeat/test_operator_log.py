@@ -124,6 +124,31 @@ def test_threads_have_rings_of_their_own_and_share_the_numbers(log: OperatorLog,
     assert sorted(np.concatenate([records["seq"] for records in own]).tolist()) == list(range(60))
 
 
+def test_a_communicator_that_is_being_made_known_holds_up_no_other_thread(
+    log: OperatorLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, written, write = threading.Event(), threading.Event(), Registration.write
+
+    def slowly(said: Registration, folder: Path) -> None:
+        if threading.current_thread() is slow:
+            writing.set()
+            written.wait(60)
+        write(said, folder)
+
+    monkeypatch.setattr(Registration, "write", slowly)
+    slow, other = (threading.Thread(target=log.begin, args=(name, "all_reduce")) for name in ("a", "b"))
+    slow.start()
+    writing.wait()
+    other.start()
+    other.join(20)
+    held_up = other.is_alive()
+    written.set()
+    for thread in (slow, other):
+        thread.join()
+    assert not held_up
+    assert [group.communicator for group in registration(tmp_path).groups[-2:]] == ["a", "b"]
+
+
 def test_a_ring_that_is_being_opened_holds_up_no_other_thread(
     log: OperatorLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
