@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 import typer
 
 from offbeat import terminal
-from schemas.errors import SettingsError
 
 if TYPE_CHECKING:  # heavy: loaded when runs begin
     from benchmarks.large.plan import LargeCase
@@ -187,14 +186,9 @@ class Series(Generic[_Case, _Score]):
 
     def finished(self, file: Path | None) -> dict[str, Mapping[str, Any]]:
         """Figures of the runs that a file holds, by profile of noise; raises ``SettingsError`` where it holds none."""
-        from benchmarks.simulated.finished import Finished
+        from benchmarks.simulated.finished import kept
 
-        found = Finished(file, None, self.kind)
-        scores = list(found.scores.values())
-        if len(found.versions) > 1:
-            terminal.note(f"runs of {len(found.versions)} versions of code or settings are in these figures")
-        if not scores:
-            raise SettingsError(f"--finished: no runs in {file or 'no file'}: name one that has some with --resume")
+        scores = kept(file, self.kind)
         return self._by_noise(scores, sorted({score.noise for score in scores}))
 
     def _by_noise(self, scores: Sequence[_Score], noises: Sequence[str]) -> dict[str, Mapping[str, Any]]:

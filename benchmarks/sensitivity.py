@@ -28,6 +28,10 @@ def run(
     pivots: Annotated[list[int] | None, typer.Option(min=1, help="Watched ranks, may be repeated.")] = None,
     seeds: Annotated[int, typer.Option(min=0, help="The first seed; reported figures begin at the default.")] = SEEDS,
     resume: Annotated[Path | None, typer.Option(help="A file that keeps finished runs; taken up again.")] = None,
+    finished: Annotated[
+        bool,
+        typer.Option("--finished", help="Only figures of what the file of --resume holds, whoever made it."),
+    ] = False,
     processes: Annotated[int, typer.Option(min=1, max=2, help="Runs at the same time.")] = 2,
 ) -> dict[str, Any]:
     """Diagnose the same runs with other settings.
@@ -37,23 +41,24 @@ def run(
     """
     from benchmarks.large import plan, variations
     from benchmarks.simulated import workers
-    from benchmarks.simulated.finished import Finished, version
+    from benchmarks.simulated.finished import Finished, kept, version
     from offbeat.settings import Settings
 
     settings = Settings.load()
+    if finished:
+        scores = kept(resume, variations.VariedScore)
+        return {"noise": variations.by_noise(variations.of_scores(settings, scores), scores)}
     varied = variations.variations(settings, delta or DELTAS, pivots or PIVOTS)
     cases = plan.cases(runs, healthy, noise.profiles, seeds, ranks=ranks, iterations=iterations)
-    finished = Finished(resume, version(settings), variations.VariedScore)
-    lacking = [(case, [one for one in varied if one.of(case) not in finished.scores]) for case in cases]
+    done = Finished(resume, version(settings), variations.VariedScore)
+    lacking = [(case, [one for one in varied if one.of(case) not in done.scores]) for case in cases]
     to_do = [(case, still) for case, still in lacking if still]
     with terminal.progress("simulated runs", len(cases)) as shown:
-        for done, of_run in enumerate(workers.results(variations.judge_each, to_do, processes), start=1):
+        for count, of_run in enumerate(workers.results(variations.judge_each, to_do, processes), start=1):
             for score in of_run:
-                finished.add(score)
-            shown.advance(len(cases) - len(to_do) + done)
-    scores = finished.of(one.of(case) for case in cases for one in varied)
-    by_noise = {name: [score for score in scores if score.noise == name] for name in noise.profiles}
+                done.add(score)
+            shown.advance(len(cases) - len(to_do) + count)
     return {
         "runs": {"faulty": runs, "healthy": healthy, "ranks": ranks, "iterations": iterations},
-        "noise": {name: variations.figures(varied, of_noise) for name, of_noise in by_noise.items()},
+        "noise": variations.by_noise(varied, done.of(one.of(case) for case in cases for one in varied)),
     }

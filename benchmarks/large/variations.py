@@ -95,6 +95,18 @@ def under_each(case: LargeCase, run: LazyRun, varied: Sequence[Variation]) -> li
     return [VariedScore(one.name, one.value, judged(case, run, one.settings)) for one in varied]
 
 
+def of_scores(settings: Settings, scores: Iterable[VariedScore]) -> list[Variation]:
+    """The settings that scores are of, by name and value."""
+    values = {name: sorted({of.value for of in scores if of.name == name}) for name in ("delta", "pivots")}
+    return variations(settings, values["delta"], map(int, values["pivots"]))
+
+
+def by_noise(varied: Sequence[Variation], scores: Sequence[VariedScore]) -> dict[str, Mapping[str, Any]]:
+    """Figures of each profile of noise that there are scores of."""
+    profiles = sorted({of.noise for of in scores})
+    return {name: figures(varied, (of for of in scores if of.noise == name)) for name in profiles}
+
+
 def figures(varied: Sequence[Variation], scores: Iterable[VariedScore]) -> Mapping[str, Mapping[str, Figures]]:
     """By setting and value."""
     scores = list(scores)

@@ -10,9 +10,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from offbeat import terminal
 from offbeat.settings import DECISIVE as GROUPS
 from offbeat.settings import Settings
-from schemas.errors import InputError
+from schemas.errors import InputError, SettingsError
 
 ROOT = Path(__file__).parents[2]
 DECISIVE = (
@@ -94,6 +95,16 @@ class Finished(Generic[_Score]):
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(f"{file}: line {number} is not a finished run; name another file") from error
             self.scores[score.case] = score
+
+
+def kept(file: Path | None, kind: type[_Score]) -> list[_Score]:
+    """All scores in a file, whoever made them; raises ``SettingsError`` where there are none."""
+    found = Finished(file, None, kind)
+    if len(found.versions) > 1:
+        terminal.note(f"runs of {len(found.versions)} versions of code or settings are in these figures")
+    if not found.scores:
+        raise SettingsError(f"--finished: no runs in {file or 'no file'}: name one that has some with --resume")
+    return list(found.scores.values())
 
 
 def version(settings: Settings) -> str:

@@ -74,3 +74,15 @@ def test_a_series_is_taken_up_where_it_ended(asked: list[VariedCase], tmp_path: 
     assert offbeat("bench", "sensitivity", *OPTIONS, "--resume", file, "--json").stdout == whole
     assert asked == first[5:]
     assert file.read_text() == "".join(lines)
+
+
+def test_figures_of_what_is_finished_need_no_more_runs(asked: list[VariedCase], tmp_path: Path) -> None:
+    file = tmp_path / "finished.jsonl"
+    whole = json.loads(offbeat("bench", "sensitivity", *OPTIONS, "--resume", file, "--json").stdout)
+    asked.clear()
+    told = json.loads(offbeat("bench", "sensitivity", "--finished", "--resume", file, "--json").stdout)
+    assert told["noise"] == whole["noise"]
+    assert not asked
+    refused = offbeat("bench", "sensitivity", "--finished", "--resume", tmp_path / "none.jsonl", "--json")
+    assert refused.exit_code == 2
+    assert "no runs in" in refused.output
