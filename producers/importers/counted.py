@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from diagnosis.anchors import SILENCE
 from diagnosis.arrays import Bools, Ints
-from diagnosis.columns import codes, integers, joint_codes, left_ns, nullable
+from diagnosis.columns import codes, integers, joint_codes, left_ns, nullable, sizes
 from diagnosis.lost_lines import Member, place
 
 _FEW = 0.1
@@ -131,7 +131,7 @@ def _marks(table: pa.Table, rank: Ints) -> Ints:
     """
     communicator = codes(table, "communicator")[0]
     follows = (np.diff(communicator, prepend=-1) == 0) & (np.diff(rank, prepend=-1) == 0)
-    return joint_codes(codes(table, "op")[0], integers(table, "bytes"), follows.astype(np.int64)) + 1
+    return joint_codes(codes(table, "op")[0], sizes(table), follows.astype(np.int64)) + 1
 
 
 def _usual(counts: Ints) -> int:

@@ -1,6 +1,7 @@
 """Logs that carry call times only, as Megatrace writes them: who is slow shows in who calls last, and waits least."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 from diagnosis.arrays import Ints
+from diagnosis.columns import integers
 from diagnosis.job import Layout
 from offbeat.diagnose import diagnose
 from offbeat.reading import Reading
 from offbeat.settings import Settings
 from producers.importers.recording import Recording, load
+from producers.importers.recording import write as write_recording
 from producers.simulation import Fault, Kind, Scenario, SimulatedRun, simulate
 from tests.producers.importers.megatrace_log import COUNTED, HASHED, PLAIN, VARIANTS, write
 from tests.producers.importers.queued_calls import queued
@@ -131,6 +134,23 @@ def test_lines_lost_here_and_there_from_a_log_that_numbers_nothing_blame_nobody_
         lines = gzip.decompress((folder / f"rank_{rank}.log.gz").read_bytes()).decode().splitlines()
         lines = [re.sub(r"^\[save_count \d+\] | opCount.*", "", line) for line in lines if kept.random() > 0.0003]
         (tmp_path / f"rank_{rank}.log").write_text("\n".join(lines) + "\n")
+    assert found(answer(tmp_path)) == [("compute_slow", [2])]
+
+
+def test_who_went_on_last_is_not_told_by_those_alone_of_whom_it_is_known(tmp_path: Path) -> None:
+    """Of many operators it is unknown what is usual for the slow rank, as an early iteration lacks numbers: of none of
+    them is it known that its neighbour went on last.
+    """
+    recording = load([sample("megatrace-8ranks-rank2-slow")])
+    table = recording.table
+    tensor = np.array([name.startswith("tp") for name in table.column("communicator").to_pylist()])
+    lost = tensor & (integers(table, "rank") == 2) & (integers(table, "iteration") == 18)
+    lost &= np.isin(integers(table, "position"), np.arange(100, 300))
+    assert lost.any()
+    seq, at = integers(table, "seq"), table.schema.get_field_index("seq")
+    known = pa.array(seq, table.schema.field(at).type, mask=lost | (seq < 0))
+    table = table.set_column(at, table.schema.field(at), known)
+    write_recording(replace(recording, table=table), tmp_path / "run.parquet")
     assert found(answer(tmp_path)) == [("compute_slow", [2])]
 
 
