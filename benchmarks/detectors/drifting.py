@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.detectors.comparison import GENERIC, Runs
 from benchmarks.detectors.figures import figures
-from diagnosis.irregularity.drift import STATISTICS, Levels, Statistic
+from diagnosis.irregularity.drift import STATISTICS, Levels
 from diagnosis.irregularity.features import AS_PUBLISHED, SCALE_FREE
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
+from diagnosis.irregularity.tuning import WEEK_NS, TunedForest, TuningSettings
 from offbeat import models, training
 from offbeat.training import Counts
 
@@ -20,38 +21,6 @@ DAYS = (1, 7, 14, 21, 28)
 """When the forest is judged; learned is on day 0."""
 
 DAY_NS = 86_400 * 10**9
-
-WEEK_NS = 7 * DAY_NS
-
-
-@dataclass(frozen=True, slots=True)
-class TuningSettings:
-    """``statistic`` of each feature says how far it has moved; the mean suffers least from irregular iterations
-    (appendix E). The forest is tuned once in ``interval_ns``.
-    """
-
-    statistic: Statistic = "mean"
-    interval_ns: int = WEEK_NS
-
-
-@dataclass
-class TunedForest:
-    """A forest that learned at ``tuned_ns`` and has been tuned since, each time from where it stood."""
-
-    forest: ForestDetector
-    tuned_ns: int
-    settings: TuningSettings = field(default_factory=TuningSettings)
-
-    def at(self, now_ns: int, levels: Levels) -> ForestDetector:
-        """The forest to judge by, tuned to the levels if the last time is an interval ago.
-
-        Raises ``ValueError`` for a forest that cannot be tuned (``ForestDetector.tuned``).
-        """
-        if now_ns - self.tuned_ns >= self.settings.interval_ns:
-            self.forest = self.forest.tuned(levels, self.settings.statistic)
-            self.tuned_ns = now_ns
-        return self.forest
-
 
 UNTUNED = "untuned"
 

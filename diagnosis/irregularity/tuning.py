@@ -1,14 +1,15 @@
 """Tuning a forest again and again while its job runs (Holmes 4.2.2).
 
-As published it is tuned once a week. A search tunes it whenever it asks it, an interval of zero: shifts add up, so that
-the forest that was trained, moved by all that the job has drifted since, is the one that weekly tunings would have made
-by then. Between them theirs stands still, which a search would have to remember: what it names would then hang on which
-searches came before it, and a restart or a replay from further on would name others under the same ids.
+As published it is tuned once a week (``TunedForest``). A search tunes it whenever it asks it, an interval of zero:
+shifts add up, so that the forest that was trained, moved by all that the job has drifted since, is the one that weekly
+tunings would have made by then. Between them theirs stands still, which a search would have to remember: what it names
+would then hang on which searches came before it, and a restart or a replay from further on would name others under the
+same ids.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +18,37 @@ from diagnosis.irregularity.features import IN_NS
 from diagnosis.irregularity.forest import ForestDetector
 from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.irregularity.window import WindowStatistics
+
+WEEK_NS = 7 * 86_400 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class TuningSettings:
+    """``statistic`` of each feature says how far it has moved; the mean suffers least from irregular iterations
+    (appendix E). The forest is tuned once in ``interval_ns``.
+    """
+
+    statistic: Statistic = "mean"
+    interval_ns: int = WEEK_NS
+
+
+@dataclass
+class TunedForest:
+    """A forest that learned at ``tuned_ns`` and has been tuned since, each time from where it stood."""
+
+    forest: ForestDetector
+    tuned_ns: int
+    settings: TuningSettings = field(default_factory=TuningSettings)
+
+    def at(self, now_ns: int, levels: Levels) -> ForestDetector:
+        """The forest to judge by, tuned to the levels if the last time is an interval ago.
+
+        Raises ``ValueError`` for a forest that cannot be tuned (``ForestDetector.tuned``).
+        """
+        if now_ns - self.tuned_ns >= self.settings.interval_ns:
+            self.forest = self.forest.tuned(levels, self.settings.statistic)
+            self.tuned_ns = now_ns
+        return self.forest
 
 
 def tuning_by(detector: OperatorDetector, statistic: Statistic | None) -> OperatorDetector:
