@@ -25,7 +25,8 @@ from diagnosis.irregularity.samples import Length, Samples
 from diagnosis.irregularity.training_set import chosen
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job, pivots
-from diagnosis.operators import UNKNOWN, Operators, numbered
+from diagnosis.numbering import numbered
+from diagnosis.operators import UNKNOWN, Operators
 from offbeat.models import Model
 from producers.simulation import Kind, LazyLog, LazyRun, SimulatedRun, simulate
 from producers.simulation.extent import MOST_OPERATORS, most_operators
