@@ -229,7 +229,8 @@ class _Group:
         if told is None:
             fit = fitted(np.zeros(differs.shape), 1.0, differs, _ODD, after_hole=begins)
             # marks come again in each iteration, so that they do not tell which one is lost
-            return fit if np.diff(fit.slot).max(initial=0) <= self.usual // 2 else None
+            tells = fit.known.any() and np.diff(fit.slot).max(initial=0) <= self.usual // 2
+            return fit if tells else None
         fit = fitted_in_time(log.member.left_ns[rows].astype(np.float64), told[1], differs, after_hole=begins)
         _recall(fit.slot, log.member.call_ns[rows].astype(np.float64), told[0])
         return fit

@@ -72,7 +72,7 @@ class Delays:
 
     @cached_property
     def compute(self) -> Floats:
-        of_gap = numbered(self._operator, np.r_[UNKNOWN, self._operator[:-1]])
+        of_gap = numbered(self._operator, np.r_[UNKNOWN, self._operator][:-1])
         return self.spent.compute - _usual(self.spent.compute, of_gap, self.in_baseline)
 
     @cached_property
