@@ -228,12 +228,12 @@ class _Group:
         begins = log.member.after_hole and first == log.ordinal[0]
         if told is None:
             fit = fitted(np.zeros(differs.shape), 1.0, differs, _ODD, after_hole=begins)
-            # marks come again in each iteration, so that they do not tell which one is lost
-            tells = fit.known.any() and np.diff(fit.slot).max(initial=0) <= self.usual // 2
-            return fit if tells else None
-        fit = fitted_in_time(log.member.left_ns[rows].astype(np.float64), told[1], differs, after_hole=begins)
-        _recall(fit.slot, log.member.call_ns[rows].astype(np.float64), told[0])
-        return fit
+            if np.diff(fit.slot).max(initial=0) > self.usual // 2:
+                return None  # marks come again in each iteration, so that they do not tell which one is lost
+        else:
+            fit = fitted_in_time(log.member.left_ns[rows].astype(np.float64), told[1], differs, after_hole=begins)
+            _recall(fit.slot, log.member.call_ns[rows].astype(np.float64), told[0])
+        return fit if fit.known.any() else None
 
     def _told(self, of: int, first: int, last: int) -> Floats | None:
         """When the others called each operator of some iterations and went on, by a log's own clock; shape (2, slots).

@@ -290,6 +290,7 @@ class OperatorLog:
             log.warning(message, *values)
 
     def _check(self, group: Group) -> None:
+        """Raise ``ValueError`` for a communicator that cannot be, or is of others."""
         said = replace(self._registration, groups=(group,))
         said.check()
         if group.ranks and said.rank not in group.ranks:
@@ -300,7 +301,7 @@ class OperatorLog:
 
     def _write(self) -> None:
         """Write what is registered. Where another thread writes at the moment, that one does it again, and this one
-        does not wait for it.
+        does not wait for it: its records may come before the name, for which the agent asks once an iteration is over.
         """
         self._unwritten = True
         while self._unwritten and self._writing.acquire(blocking=False):

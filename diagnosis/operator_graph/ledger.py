@@ -185,7 +185,7 @@ class Ledger:
         delays, operators = self._delays, self._delays.operators
         excess = np.nan_to_num(delays.transfer[rows])
         slow = rows[excess >= self._settings.straggler_least * excess.max(initial=1.0)]
-        at = self._met(slow, delays.behind)
+        at = self._known_meetings(slow, delays.behind)
         if not len(at):
             return None
         weight = np.zeros(int(delays.meeting.max()) + 1)
@@ -202,7 +202,7 @@ class Ledger:
         chance = self._settings.sigmas * delays.spread(delays.behind, own, self._baseline)
         return rank if float(np.nansum(now)) > chance else None
 
-    def _met(self, rows: Ints, values: Floats) -> Ints:
+    def _known_meetings(self, rows: Ints, values: Floats) -> Ints:
         """The rows of all that met in some rows, where the values are known of each of them."""
         meeting = self._delays.meeting
         at = np.flatnonzero(np.isin(meeting, meeting[rows][meeting[rows] != UNKNOWN]))
@@ -217,7 +217,7 @@ class Ledger:
         delays, operators = self._delays, self._delays.operators
         if operators.ended[rows].any():
             return None
-        at = self._met(rows, delays.after)
+        at = self._known_meetings(rows, delays.after)
         ranks, of = np.unique(operators.rank[at], return_inverse=True)
         if len(ranks) != 2:
             return None

@@ -55,13 +55,23 @@ def alike(left: NDArray[Any], slots: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 @given(lost=st.sets(st.integers(0, 39), max_size=5), scatter=st.floats(0.0, 4.0), seed=st.integers(0, 1 << 32))
-def test_the_more_operators_scatter_the_fewer_are_known(lost: set[int], scatter: float, seed: int) -> None:
+def test_what_is_known_is_right_however_much_operators_scatter(lost: set[int], scatter: float, seed: int) -> None:
     draws = np.random.default_rng(seed)
     times = np.cumsum(draws.uniform(1.0, 5.0, 40))
     kept = np.array([slot for slot in range(40) if slot not in lost])
     found = fitted_in_time(times[kept] + draws.normal(0.0, scatter, len(kept)), times, alike(kept, times))
     assert (found.slot[found.known] == kept[found.known]).all()
     assert found.known.all() or lost
+
+
+def test_the_more_operators_scatter_the_fewer_are_known() -> None:
+    draws = np.random.default_rng(1)
+    times = np.cumsum(draws.uniform(1.0, 5.0, 400))
+    left, noise = np.delete(times, 200), draws.normal(size=399)
+    known = [fitted_in_time(left + by * noise, times, alike(left, times)).known.sum() for by in (0.0, 0.1, 1.0, 10.0)]
+    assert known == sorted(known, reverse=True)
+    assert known[0] == 399
+    assert known[-1] < 300
 
 
 def test_of_times_of_something_else_nothing_is_known() -> None:
@@ -123,6 +133,18 @@ def test_after_a_hole_the_beginning_is_lost_and_other_lines_too() -> None:
     ).values():
         assert [at for at, known in enumerate(found.known) if known and slots(found)[at] != kept[at]] == []
         assert (~found.known).sum() < USUAL
+
+
+def test_what_was_counted_stands_where_there_are_more_operators_than_places_or_times_of_something_else() -> None:
+    own, another = member(1, set()), member(2, {40})
+    twice = np.sort(np.r_[np.arange(USUAL * ITERATIONS), 2 * USUAL : 2 * USUAL + 3])
+    more = Member(*(of[twice] for of in (own.iteration, own.call_ns, own.left_ns, own.mark)))
+    another.left_ns[3 * USUAL - 5 : 5 * USUAL] += 10**12
+    found = place({0: member(0, set()), 1: more, 2: another}, USUAL, counted=False)
+    assert (found[1].iteration == more.iteration).all()
+    assert set(more.iteration[~found[1].known].tolist()) == {2}
+    assert (found[2].iteration == another.iteration).all()
+    assert set(another.iteration[~found[2].known].tolist()) == {3}
 
 
 def test_lines_counted_as_the_iteration_before_go_back_to_their_own() -> None:

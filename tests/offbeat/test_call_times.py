@@ -1,5 +1,6 @@
 """Logs that carry call times only, as Megatrace writes them: who is slow shows in who calls last, and waits least."""
 
+import gzip
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -125,15 +126,19 @@ def test_a_layout_given_by_hand_wins(tmp_path: Path, example: Recording) -> None
     assert found(told) == [("compute_slow", [5])]
 
 
+def eight_gpus(rank: int) -> list[str]:
+    """The lines of a rank of the recording of eight GPUs."""
+    file = sample("megatrace-8ranks-rank2-slow") / f"rank_{rank}.log.gz"
+    return gzip.decompress(file.read_bytes()).decode().splitlines(keepends=True)
+
+
 @pytest.mark.parametrize("seed", [1, 3, 4])
 def test_lines_lost_here_and_there_from_a_log_that_numbers_nothing_blame_nobody_else(tmp_path: Path, seed: int) -> None:
-    import gzip
-
-    folder, kept = sample("megatrace-8ranks-rank2-slow"), np.random.default_rng(seed)
+    kept = np.random.default_rng(seed)
     for rank in range(8):
-        lines = gzip.decompress((folder / f"rank_{rank}.log.gz").read_bytes()).decode().splitlines()
-        lines = [re.sub(r"^\[save_count \d+\] | opCount.*", "", line) for line in lines if kept.random() > 0.0003]
-        (tmp_path / f"rank_{rank}.log").write_text("\n".join(lines) + "\n")
+        lines = [line for line in eight_gpus(rank) if kept.random() > 0.0003]
+        bare = [re.sub(r"^\[save_count \d+\] | opCount.*", "", line) for line in lines]
+        (tmp_path / f"rank_{rank}.log").write_text("".join(bare))
     assert found(answer(tmp_path)) == [("compute_slow", [2])]
 
 
@@ -160,13 +165,10 @@ def renamed(text: str, rank: int) -> str:
 
 @pytest.mark.parametrize("change", ["as it is", "other rank", "lost lines"])
 def test_a_recording_of_eight_gpus_has_one_slow_rank(tmp_path: Path, change: str) -> None:
-    import gzip
-
-    folder = sample("megatrace-8ranks-rank2-slow")
     kept = np.random.default_rng(2)
     culprit = 3 if change == "other rank" else 2
     for rank in range(8):
-        lines = gzip.decompress((folder / f"rank_{rank}.log.gz").read_bytes()).decode().splitlines(keepends=True)
+        lines = eight_gpus(rank)
         if change == "lost lines":
             lines = [line for line in lines if kept.random() > 0.002]
         text = "".join(lines)

@@ -124,56 +124,55 @@ def test_threads_have_rings_of_their_own_and_share_the_numbers(log: OperatorLog,
     assert sorted(np.concatenate([records["seq"] for records in own]).tolist()) == list(range(60))
 
 
+Work = Callable[[], object]
+
+
+def holds_up(works: tuple[Work, Work], patch: Callable[[Work], None]) -> bool:
+    """Whether a thread waits for another. ``patch`` is given what stops that one, where it calls it."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        if threading.current_thread() is slow:
+            reached.set()
+            go_on.wait(60)
+
+    patch(stop)
+    slow, other = (threading.Thread(target=work) for work in works)
+    slow.start()
+    reached.wait()
+    other.start()
+    other.join(20)
+    waits = other.is_alive()
+    go_on.set()
+    for thread in (slow, other):
+        thread.join()
+    return waits
+
+
 def test_a_communicator_that_is_being_made_known_holds_up_no_other_thread(
     log: OperatorLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writing, written, write = threading.Event(), threading.Event(), Registration.write
+    write = Registration.write
 
-    def slowly(said: Registration, folder: Path) -> None:
-        if threading.current_thread() is slow:
-            writing.set()
-            written.wait(60)
-        write(said, folder)
+    def patch(stop: Work) -> None:
+        monkeypatch.setattr(Registration, "write", lambda said, folder: (stop(), write(said, folder)))
 
-    monkeypatch.setattr(Registration, "write", slowly)
-    slow, other = (threading.Thread(target=log.begin, args=(name, "all_reduce")) for name in ("a", "b"))
-    slow.start()
-    writing.wait()
-    other.start()
-    other.join(20)
-    held_up = other.is_alive()
-    written.set()
-    for thread in (slow, other):
-        thread.join()
-    assert not held_up
+    assert not holds_up((lambda: log.begin("a", "all_reduce"), lambda: log.begin("b", "all_reduce")), patch)
     assert [group.communicator for group in registration(tmp_path).groups[-2:]] == ["a", "b"]
 
 
 def test_a_ring_that_is_being_opened_holds_up_no_other_thread(
     log: OperatorLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opening, opened, allocate = threading.Event(), threading.Event(), os.posix_fallocate
+    allocate = os.posix_fallocate
 
-    def slowly(*told: int) -> None:
-        if threading.current_thread() is slow:
-            opening.set()
-            opened.wait(60)
-        allocate(*told)
+    def patch(stop: Work) -> None:
+        monkeypatch.setattr(os, "posix_fallocate", lambda *told: (stop(), allocate(*told)))
 
     def work() -> None:
         log.end(log.begin("tp", "all_reduce"))
 
-    monkeypatch.setattr(os, "posix_fallocate", slowly)
-    slow, other = threading.Thread(target=work), threading.Thread(target=work)
-    slow.start()
-    opening.wait()
-    other.start()
-    other.join(20)
-    held_up = other.is_alive()
-    opened.set()
-    for thread in (slow, other):
-        thread.join()
-    assert not held_up
+    assert not holds_up((work, work), patch)
     assert [len(records) for records in rings(tmp_path)] == [1, 1]
 
 
