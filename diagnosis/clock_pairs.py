@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.arrays import Floats, Ints
-from diagnosis.operators import UNKNOWN, Operators
+from diagnosis.operators import ONE_SIDED, UNKNOWN, Operators
 
 _MEETINGS = 64
 """Meetings, the newest, that a pair of clocks is compared at: clocks drift, and more hardly sharpen a median."""
@@ -37,10 +37,6 @@ _WORTH = 0.5
 
 _LEAST_MIDDLES = 4
 """Fewer iterations with bounds on both sides do not show by how much their middles scatter."""
-
-ONE_SIDED = ("broadcast", "reduce")
-"""Of these, as of a send, some are done before others have come: the root of the one, all but it of the other."""
-
 
 Moments = Mapping[int, int]
 """When each iteration began, in ns before the newest one (0 or less)."""

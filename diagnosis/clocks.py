@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from diagnosis.arrays import Bools, Ints
 from diagnosis.clock_pairs import (
-    ONE_SIDED,
     Bounds,
     Moments,
     Pairs,
@@ -32,7 +31,7 @@ from diagnosis.clock_pairs import (
     causal_bounds,
     meetings,
 )
-from diagnosis.operators import UNKNOWN, Operators
+from diagnosis.operators import ONE_SIDED, UNKNOWN, Operators
 
 _SET_NS = 50_000_000
 """By more than this a clock does not drift while iterations are compared: it was set."""

@@ -18,6 +18,8 @@ UNKNOWN = -1
 """What integer columns hold where the log says nothing."""
 
 POINT_TO_POINT = ("send", "recv")
+ONE_SIDED = ("broadcast", "reduce")
+"""Of these, as of a send, some are done before others have come: the root of the one, all but it of the other."""
 
 _NUMBERS = {
     "rank": "rank",

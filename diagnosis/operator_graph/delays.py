@@ -21,7 +21,7 @@ from diagnosis.job import Job
 from diagnosis.numbering import numbered
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.spread import Spreads, spreads
-from diagnosis.operators import UNKNOWN, Operators, last_callers
+from diagnosis.operators import ONE_SIDED, UNKNOWN, Operators, last_callers
 
 Kind = Literal["compute", "transfer", "step", "exposed"]
 """What time is spent on, as sums of it are judged."""
@@ -272,9 +272,11 @@ def _ends(operators: Operators, keys: Ints, shift: Ints, entered: Ints, complete
 
 
 def _behind(operators: Operators, met: Met) -> Floats:
-    """How much later than the first member each rank went on after a collective; NaN where calls are not queued."""
+    """How much later than the first member each rank went on after a collective that all end together; NaN where calls
+    are not queued.
+    """
     chosen = met.complete & (met.keys != UNKNOWN) & (met.following != UNKNOWN)
-    chosen &= ~operators.ended & ~operators.point_to_point
+    chosen &= ~operators.ended & ~operators.point_to_point & ~operators.is_op(*ONE_SIDED)
     behind = np.full(len(operators), np.nan)
     if not chosen.any():
         return behind

@@ -124,30 +124,39 @@ class Transfers:
     def of_rank(
         self, job: Job, rank: int, iteration: int, tells: Tells
     ) -> Iterator[tuple[tuple[int, ...], Transferred]]:
-        """The members of each channel of the rank that tell, with what it transferred there as far as that is known."""
+        """The members of each channel of the rank that tell, with what it transferred there as far as that is known.
+
+        Of two what either lost: what one sends late shows with the other alone, which it reaches late.
+        """
+        for channel, members in self._telling(job, rank, iteration, tells):
+            ends = members if len(members) == 2 else (rank,)
+            seen = [one for end in ends if (one := self._transferred(end, channel, iteration)) is not None]
+            if seen:
+                yield members, max(seen)
+
+    def _transferred(self, rank: int, channel: int, iteration: int) -> Transferred | None:
+        """What a rank transferred on a channel; None: it is not known of any operator."""
         delays = self.delays
-        for channel, members, rows in self._telling(job, rank, iteration, tells):
-            known = rows[~np.isnan(delays.transfer[rows])]
-            if len(known):
-                amount, usual = float(delays.transfer[known].sum()), float(delays.transfer_usual[known].sum())
-                yield members, Transferred(amount, usual, self.chance.get((rank, channel), np.inf))
+        rows = delays.rows(rank, [iteration])
+        known = rows[(delays.channel[rows] == channel) & ~np.isnan(delays.transfer[rows])]
+        if not len(known):
+            return None
+        amount, usual = float(delays.transfer[known].sum()), float(delays.transfer_usual[known].sum())
+        return Transferred(amount, usual, self.chance.get((rank, channel), np.inf))
 
     def knows(self, job: Job, rank: int, iteration: int, tells: Tells) -> bool:
         """Whether the rank has channels whose members tell, and what it transferred is known of each of them."""
         telling = list(self._telling(job, rank, iteration, tells))
         return 0 < len(telling) == len(self.on_channels(job, rank, iteration, tells))
 
-    def _telling(
-        self, job: Job, rank: int, iteration: int, tells: Tells
-    ) -> Iterator[tuple[int, tuple[int, ...], Ints]]:
-        """The channels of a rank whose members tell, with these and its rows there."""
+    def _telling(self, job: Job, rank: int, iteration: int, tells: Tells) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The channels of a rank whose members tell, with these."""
         rows = self.delays.rows(rank, [iteration])
         of_row = self.delays.channel[rows]
         for channel in np.unique(of_row).tolist():
-            own = rows[of_row == channel]
-            members = self.delays.members(int(own[0]), job)
+            members = self.delays.members(int(rows[of_row == channel][0]), job)
             if len(members) >= 2 and tells(members):
-                yield channel, members, own
+                yield channel, members
 
 
 def transfers(

@@ -17,7 +17,7 @@ CALLS, BASELINE, IRREGULAR = 4, tuple(range(10)), 10
 JOB = Job("j", (Place(0, "h"), Place(1, "h")), (Communicator("g", (0, 1)),))
 
 
-def log(*, behind_ms: float, slow_ms: float, spacing_ms: float = 1.0) -> pa.Table:
+def log(*, behind_ms: float, slow_ms: float, spacing_ms: float = 1.0, op: str = "all_reduce") -> pa.Table:
     """Two ranks call four operators, the second 1.5 ms after the first, and go on when their GPUs are done, 20 ms on.
 
     In the irregular iteration that takes ``slow_ms`` longer, and rank 1 goes on ``behind_ms`` after rank 0.
@@ -30,7 +30,7 @@ def log(*, behind_ms: float, slow_ms: float, spacing_ms: float = 1.0) -> pa.Tabl
             for k in range(CALLS):
                 call = at + k * spacing_ms + noise[i, rank]
                 rows.append({"rank": rank, "communicator": "g", "seq": seq, "position": k, "iteration": i})
-                rows[-1] |= {"op": "all_reduce", "call_ns": int(call * MS), "call_order": seq}
+                rows[-1] |= {"op": op, "call_ns": int(call * MS), "call_order": seq}
                 seq += 1
             at += CALLS * spacing_ms + 20 + (slow_ms if i == IRREGULAR else 0)
             at += behind_ms * rank * ((i == IRREGULAR) - (i == IRREGULAR + 1))
@@ -59,6 +59,11 @@ def test_who_goes_on_last_is_measured_where_calls_are_queued() -> None:
 
 def test_nothing_is_told_of_it_where_calls_wait() -> None:
     assert np.isnan(measured(log(behind_ms=1, slow_ms=100, spacing_ms=3.0)).behind).all()
+
+
+def test_who_goes_on_before_the_last_has_come_may_have_had_nobody_to_wait_for() -> None:
+    """As the root of a broadcast, where calls wait as well."""
+    assert np.isnan(measured(log(behind_ms=5, slow_ms=100, op="broadcast")).behind).all()
 
 
 def test_who_keeps_the_others_computes_slowly() -> None:

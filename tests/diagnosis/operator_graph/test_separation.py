@@ -70,6 +70,21 @@ def test_the_member_whose_other_channels_are_slow_is_told_apart() -> None:
     assert other.ranks == (0,)
 
 
+def test_what_a_member_sends_late_shows_with_whom_it_reaches_late() -> None:
+    """As where packets leave a host late: its own operators end in time, but for those that wait for an answer."""
+    late = {("column1", 3), ("across1", 2)}
+    programs = square({"row0": 60}).programs
+    programs = {
+        rank: [
+            replace(step, late_ms=50) if isinstance(step, Collective) and (step.communicator, rank) in late else step
+            for step in steps
+        ]
+        for rank, steps in programs.items()
+    }
+    told, _ = separated(Training(programs, GROUPS), "row0")
+    assert told == Separation((0, 1), (1,))
+
+
 def in_pairs(extra_ms: Mapping[str, float], lonely: bool = False) -> Training:
     """Two ranks that share a channel, each with four others beside; ``lonely``: one of them has no other."""
     groups: dict[str, tuple[int, ...]] = {"both": (0, 1)}
