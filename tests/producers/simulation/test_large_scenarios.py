@@ -8,7 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from producers.simulation import HARD, Kind, LazyRun, Pattern, Scenario
+from diagnosis.columns import integers
+from diagnosis.iterations import infer_iterations
+from producers.simulation import HARD, Kind, LazyLog, LazyRun, Pattern, Scenario
 from producers.simulation.large_scenarios import FLUCTUATIONS, OPERATORS, Trouble, large_scenario
 from producers.simulation.lazy_truth import LazyTruth
 from producers.simulation.schedule import programs
@@ -44,6 +46,16 @@ def test_jobs_differ() -> None:
     assert 0.15 < np.mean([s.omissions.labels for s in many()]) < 0.5
     assert {scenario.faults[0].kind for scenario in many()} == set(Kind)
     assert {scenario.faults[0].pattern for scenario in many()} == set(Pattern)
+
+
+@pytest.mark.parametrize("dimensions", [3, 4, 6])
+def test_what_agents_number_is_found_where_rows_carry_no_iteration(dimensions: int) -> None:
+    """A lazy log numbers iterations in any case, as an agent does that sees all of its ranks' rows."""
+    log = LazyLog(LazyRun(large_scenario(11, ranks=1024, iterations=12, dimensions=dimensions, noise=HARD)))
+    rows, lacking = log.rows([700], range(12))
+    assert lacking, "no line is lost"
+    found = infer_iterations(rows.drop_columns(["iteration", "position", "call_order", "phase", "microbatch"]))
+    np.testing.assert_array_equal(found, integers(rows, "iteration"))
 
 
 @pytest.mark.parametrize("dimensions", [3, 4, 6])
