@@ -58,14 +58,14 @@ def conform(columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def check(batch: pa.RecordBatch, *, unnamed: bool = False) -> None:
+def check(batch: pa.RecordBatch) -> None:
     """Raise ``ImpossibleValue`` where rows hold what cannot be.
 
-    ``unnamed``: communicators may be left to inference.
+    A communicator may be left to inference, from the rank's stream.
     """
     for column in COLUMNS:
         values = batch.column(column.name)
-        if values.null_count and not column.nullable and not (unnamed and column.name == "communicator"):
+        if values.null_count and not column.nullable and _missing(batch, column.name):
             raise ImpossibleValue(f"field {column.name} is missing")
         if pa.types.is_dictionary(values.type):
             values.dictionary.validate(full=True)
@@ -77,10 +77,20 @@ def check(batch: pa.RecordBatch, *, unnamed: bool = False) -> None:
             raise ImpossibleValue(f"field {later} lies more than {_LONGEST_NS // _DAY_NS} days after {earlier}")
 
 
-def row_fault(row: Mapping[str, Any], *, unnamed: bool = False) -> str | None:
+def _missing(batch: pa.RecordBatch, name: str) -> bool:
+    """Whether a value is missing for which no other stands."""
+    missing = batch.column(name).is_null()
+    if name == "communicator":
+        missing = pc.and_(missing, batch.column("stream").is_null())
+    return bool(pc.any(missing).as_py())
+
+
+def row_fault(row: Mapping[str, Any]) -> str | None:
     """What is wrong with one row, and in which field; None where nothing is."""
     for column in COLUMNS:
-        if unnamed and column.name == "communicator" and row.get(column.name) is None:
+        if column.name == "communicator" and row.get(column.name) is None:
+            if row.get("stream") is None:
+                return "field communicator is missing, and so is stream, from which it could be inferred"
             continue
         if fault := _column_fault(column, row.get(column.name)):
             return fault

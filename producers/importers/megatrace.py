@@ -86,7 +86,7 @@ class Megatrace:
         except WentBack as error:
             raise InputError(f"{_place_of(error.row, files, limits)}: {error}") from error
         batch = conform(calls.columns, calls.rows)
-        check(batch, unnamed=True)
+        check(batch)
         what = About(lost_lines=calls.lost_lines + partial, duplicates=calls.duplicates, gone=cut)
         return described(pa.Table.from_batches([batch], SCHEMA), what)
 

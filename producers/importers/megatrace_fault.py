@@ -85,4 +85,4 @@ def _fault(raw: bytes) -> str | None:
         return f"{shown(found['tail'])} after the last field"
     row = {name: int(found[name]) for name in ("rank", "count")}
     call_ns = int(found["seconds"]) * 1_000_000_000 + int(found["nanoseconds"])
-    return row_fault({**row, "op": op, "call_ns": call_ns}, unnamed=True)
+    return row_fault({**row, "op": op, "call_ns": call_ns, "stream": found["stream"]})

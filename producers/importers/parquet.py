@@ -193,7 +193,7 @@ def _conformed(raw: pa.Table, fixed: Mapping[str, str], path: Path, first: int) 
         columns[name] = _repeated(text, _BY_NAME[name], raw.num_rows, path)
     try:
         batch = conform(columns, raw.num_rows)
-        check(batch, unnamed=True)
+        check(batch)
     except (pa.ArrowException, ImpossibleValue) as error:
         raise InputError(_first_fault(columns, path, first) or f"{path}: {_first_line(error)}") from error
     return batch
@@ -246,7 +246,7 @@ def _first_fault(columns: Mapping[str, pa.Array], path: Path, first: int) -> str
                 if row.get(name) is None:
                     row[name] = row.pop(alias, None)
             row["phase"] = PHASES.get(row.get("phase"), row.get("phase"))
-            if fault := row_fault(row, unnamed=True):
+            if fault := row_fault(row):
                 return f"{path}: row {number}: {fault}"
         first += len(batch)
     return None

@@ -23,21 +23,13 @@ _OWN = "/"
 
 
 def name_streams(table: pa.Table) -> pa.Table:
-    """The table with each communicator that is not named called after its rank and stream.
-
-    Raises ``ValueError`` where there is no stream either.
-    """
+    """The table with each communicator that is not named called after its rank and stream."""
     named = table.column("communicator")
     if not named.null_count:
         return table
     rank, stream = (table.column(name).cast(pa.string()) for name in ("rank", "stream"))
     own = pc.binary_join_element_wise(rank, stream, _OWN)
     names = pc.coalesce(named.cast(pa.string()), own)
-    if names.null_count:
-        raise ValueError(
-            "operators that name neither a communicator nor a stream; which rank meets which is not known: "
-            "give each the name of its communicator"
-        )
     return _replaced(table, "communicator", names)
 
 

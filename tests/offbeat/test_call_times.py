@@ -1,6 +1,7 @@
 """Logs that carry call times only, as Megatrace writes them: who is slow shows in who calls last, and waits least."""
 
 import gzip
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,19 @@ def test_a_real_slow_rank_is_named_by_its_calls_alone(tmp_path: Path, example: R
     assert found(told) == [("compute_slow", [5])]
     first, last = told["incidents"][0]["iterations"]
     assert (first, last) == (30, 58)  # when the last iteration ended is not known
+    assert told["layout"] == {"tp": 2, "pp": 2, "dp": 2, "source": "inferred"}
+
+
+def test_streams_tell_which_ranks_meet(tmp_path: Path) -> None:
+    """JSON lines of calls that name neither communicators nor numbers, but each rank's own streams."""
+    for path in sorted(EXAMPLE.glob("rank*.jsonl.gz")):
+        with gzip.open(path, "rt") as lines, gzip.open(tmp_path / path.name, "wt") as written:
+            for row in map(json.loads, lines):
+                stream = row.pop("comm").rstrip("0123456789")
+                kept = {name: row[name] for name in ("rank", "op", "bytes", "call_ns")}
+                written.write(json.dumps({**kept, "stream": stream}) + "\n")
+    told = answer(tmp_path)
+    assert found(told) == [("compute_slow", [5])]
     assert told["layout"] == {"tp": 2, "pp": 2, "dp": 2, "source": "inferred"}
 
 

@@ -164,7 +164,7 @@ def test_good_records_are_read_as_rows_that_can_be(format_: Format, good: Path) 
     assert table.schema.equals(SCHEMA, check_metadata=False)
     assert table.num_rows
     for batch in table.to_batches():
-        check(batch, unnamed=True)
+        check(batch)
     assert {column.name for column in COLUMNS} == set(table.column_names)
 
 

@@ -53,6 +53,13 @@ def test_both_spellings_are_read(tmp_path: Path) -> None:
     assert {row["communicator"] for row in rows} == {"c"}
 
 
+def test_a_stream_may_stand_for_a_communicator(tmp_path: Path) -> None:
+    rows = [{"rank": 3, "stream": "7", "op": "all_reduce", "call_ns": 10}, {**ROW, "call_ns": 11}]
+    assert read(written(tmp_path, *rows)) == rows
+    refused = refusal(written(tmp_path, *rows, {"rank": 3, "op": "all_reduce", "call_ns": 12}))
+    assert "rank3.jsonl:3: field communicator is missing" in refused
+
+
 def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
     paths = [written(tmp_path, {**ROW, "rank": r}, name=f"{r}.jsonl") for r in (2, 0, 1)]
     assert [row["rank"] for row in read(*paths)] == [2, 0, 1]
@@ -103,7 +110,7 @@ BAD = {
     "half a character in a name": ({**ROW, "\ud800": 1}, r"field \ud800 is 1, not text"),
     "no number in an unknown field": (b'{"x": NaN}', "not a JSON object: NaN is no number of JSON"),
     "no rank": ({**ROW, "rank": None}, "field rank is missing"),
-    "no communicator": ({"rank": 1, "op": "send", "call_ns": 1}, "field communicator is missing"),
+    "no communicator": ({"rank": 1, "op": "send", "call_ns": 1}, "field communicator is missing, and so is stream"),
     "a word for a rank": ({**ROW, "rank": "3"}, 'field rank is "3", not a whole number'),
     "a truth for a number": ({**ROW, "seq": True}, "field seq is true, not a whole number"),
     "a fraction": ({**ROW, "call_ns": 1.5}, "field call_ns is 1.5, not a whole number"),
