@@ -80,7 +80,7 @@ def slow_switches(
             over_spines.append(channel.leaf)
         elif channel.tor is not None and _is_slow_elsewhere(job, seen, channel, settings, separation):
             slow[channel.leaf] = (channel.tor,)
-        else:
+        elif not _is_slow_below(job, seen, channel, settings, separation):
             others.append(channel.leaf)
     slow_of = _slow_channels(job, seen, ranks, [*over_spines, *others], settings, separation)
     over_spines += with_spines_alone_in_common(job, others, slow_of, settings)
@@ -205,14 +205,7 @@ def _is_fine_below(
     slowdown = _slowdown(job, seen, channel.leaf)
 
     def is_fine(rank: int) -> bool:
-        own = job.tor(rank)
-        if own is None:
-            return False
-
-        def tells(members: Sequence[int]) -> bool:
-            return not job.on_one_host(members) and {job.tor(member) for member in members} == {own}
-
-        below = are_fine(seen.on_channels(job, rank, iteration, tells))
+        below = are_fine(_below_its_tor(job, seen, rank, iteration))
         return 2 * sum(below) > len(below)
 
     def are_fine(transferred: Sequence[Transferred]) -> list[bool]:
@@ -222,6 +215,32 @@ def _is_fine_below(
 
     at_home = (seen.on_channels(job, rank, iteration, job.on_one_host) for rank in channel.leaf.members)
     return all(map(is_fine, channel.suspects)) and all(all(are_fine(transferred)) for transferred in at_home)
+
+
+def _is_slow_below(
+    job: Job, seen: Transfers, channel: _Channel, settings: SwitchSettings, separation: SeparationSettings
+) -> bool:
+    """Whether the suspects that were told apart are certainly slowed, beside their channel, on most channels that stay
+    below their own ToRs: no spine does that.
+    """
+    least = settings.fine_share * _slowdown(job, seen, channel.leaf)
+
+    def is_slow(rank: int) -> bool:
+        below = [at for at in _below_its_tor(job, seen, rank, channel.leaf.iteration) if at.usual > 0]
+        slow = [at.amount - separation.sigmas * at.chance > least * at.usual for at in below]
+        return 2 * sum(slow) > len(slow)
+
+    return channel.told_apart and all(map(is_slow, channel.suspects))
+
+
+def _below_its_tor(job: Job, seen: Transfers, rank: int, iteration: int) -> list[Transferred]:
+    """What a rank transferred on the channels between hosts that stay below its own ToR."""
+    own = job.tor(rank)
+
+    def tells(members: Sequence[int]) -> bool:
+        return own is not None and not job.on_one_host(members) and {job.tor(member) for member in members} == {own}
+
+    return seen.on_channels(job, rank, iteration, tells)
 
 
 def _is_slow_elsewhere(

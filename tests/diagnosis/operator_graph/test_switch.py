@@ -179,6 +179,17 @@ def test_a_spine_that_explains_all_that_is_slow_is_likelier_than_two_tors(
     assert above(job, list(traced)) == [{SPINES[0]} if is_spine else set()] * len(traced)
 
 
+@pytest.mark.parametrize(("chance_ns", "is_spine"), [(1.0, False), (20.0, True)])
+def test_who_is_certainly_slow_below_the_own_tor_is_so_by_no_spine(
+    monkeypatch: pytest.MonkeyPatch, chance_ns: float, is_spine: bool
+) -> None:
+    """Of four slow channels over one spine two are of ranks that are slow below their ToR as well."""
+    monkeypatch.setattr(switch, "transfers", Seen([(RAIL, Transferred(20.0, 10.0, chance_ns))]).fetched)
+    channels = [(0, 8), (2, 10), (1, 9), (3, 11)]
+    job = with_routes(job_with(Kind.SPINE_SLOW, 0).job, [(pair, SPINES[0]) for pair in channels])
+    assert above(job, channels) == [{SPINES[0]} if is_spine else set()] * 4
+
+
 @pytest.mark.parametrize(("as_fast_as_ever", "is_spine"), [([(4, 12), (6, 14)], True), ([(4, 12)], False)])
 def test_a_tor_that_is_fine_does_not_count_as_shared(
     monkeypatch: pytest.MonkeyPatch, as_fast_as_ever: Sequence[tuple[int, int]], is_spine: bool
