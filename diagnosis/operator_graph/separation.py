@@ -95,8 +95,8 @@ Tells = Callable[[Sequence[int]], bool]
 
 
 class Transferred(NamedTuple):
-    """What a rank transferred on a channel in an iteration, in ns: beyond the usual, usually (NaN: not known), and by
-    how much that varies.
+    """What a rank, or of a channel of two either, transferred in an iteration, in ns: beyond the usual, usually (NaN:
+    not known), and by how much that varies.
     """
 
     amount: float
@@ -126,13 +126,14 @@ class Transfers:
     ) -> Iterator[tuple[tuple[int, ...], Transferred]]:
         """The members of each channel of the rank that tell, with what it transferred there as far as that is known.
 
-        Of two what either lost: what one sends late shows with the other alone, which it reaches late.
+        Of two it is what either transferred, the end that lost more, of those of which it is known what is usual and
+        what chance: what one sends late shows with the other alone, which it reaches late.
         """
         for channel, members in self._telling(job, rank, iteration, tells):
             ends = members if len(members) == 2 else (rank,)
             seen = [one for end in ends if (one := self._transferred(end, channel, iteration)) is not None]
             if seen:
-                yield members, max(seen)
+                yield members, max(seen, key=lambda of: (bool(np.isfinite([of.usual, of.chance]).all()), of.amount))
 
     def _transferred(self, rank: int, channel: int, iteration: int) -> Transferred | None:
         """What a rank transferred on a channel; None: it is not known of any operator."""
@@ -145,7 +146,7 @@ class Transfers:
         return Transferred(amount, usual, self.chance.get((rank, channel), np.inf))
 
     def knows(self, job: Job, rank: int, iteration: int, tells: Tells) -> bool:
-        """Whether the rank has channels whose members tell, and what it transferred is known of each of them."""
+        """Whether the rank has channels whose members tell, and what was transferred is known of each of them."""
         telling = list(self._telling(job, rank, iteration, tells))
         return 0 < len(telling) == len(self.on_channels(job, rank, iteration, tells))
 

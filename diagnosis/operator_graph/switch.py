@@ -4,7 +4,8 @@ A slow switch slows whatever crosses it, so the walk ends at whichever of the NI
 channel between these cannot tell. Other channels can. Where those of other hosts' ranks below the same ToR are slow as
 well, it is the ToR; where those of the suspects are not that stay below their ToRs, it is a spine between these. And
 where several channels are slow that have nothing in common but spines, it is one of these (``spines`` tells which);
-what no other spine can have slowed counts there too, though nobody waited for it long enough for the walk to end there.
+what no other spine can have slowed counts there too, though nobody waited for it long enough for the walk to end there,
+and a channel does not whose suspects are slow below their ToRs as well.
 A spine that slows most channels of a job is told by those between two ranks that do not cross it.
 """
 
@@ -220,8 +221,8 @@ def _is_fine_below(
 def _is_slow_below(
     job: Job, seen: Transfers, channel: _Channel, settings: SwitchSettings, separation: SeparationSettings
 ) -> bool:
-    """Whether the suspects that were told apart are certainly slowed, beside their channel, on most channels that stay
-    below their own ToRs: no spine does that.
+    """Whether the suspects are certainly slowed, beside their channel, on most channels that stay below their own ToRs:
+    no spine does that.
     """
     least = settings.fine_share * _slowdown(job, seen, channel.leaf)
 
@@ -230,7 +231,7 @@ def _is_slow_below(
         slow = [at.amount - separation.sigmas * at.chance > least * at.usual for at in below]
         return 2 * sum(slow) > len(slow)
 
-    return channel.told_apart and all(map(is_slow, channel.suspects))
+    return least > 0 and all(map(is_slow, channel.suspects))
 
 
 def _below_its_tor(job: Job, seen: Transfers, rank: int, iteration: int) -> list[Transferred]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from producers.importers.about import About, described
-from producers.importers.columns import ALIASES, COLUMNS, SCHEMA, check, conform, plain
+from producers.importers.columns import ALIASES, COLUMNS, SCHEMA, check, conform, plain, require_one_meaning
 from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks, unrotated
 from producers.importers.json_fault import find_fault
 from schemas.errors import ImpossibleValue, InputError
@@ -62,7 +62,9 @@ class JsonLines:
             tables.append(table)
             partial += ends_within
         what = About(lost_lines=partial, gone=cut)
-        return described(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), what)
+        rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        require_one_meaning(rows, files[0])
+        return described(rows, what)
 
 
 def _columns_of(block: Block) -> tuple[pa.Table, bool]:

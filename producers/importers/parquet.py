@@ -18,7 +18,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from producers.importers.about import About, about, described, joined
-from producers.importers.columns import ALIASES, COLUMNS, PHASES, SCHEMA, check, conform, plain, row_fault, shown
+from producers.importers.columns import (
+    ALIASES,
+    COLUMNS,
+    PHASES,
+    SCHEMA,
+    check,
+    conform,
+    plain,
+    require_one_meaning,
+    row_fault,
+    shown,
+)
 from producers.importers.files import Limits, partitions
 from producers.whole_files import replacing
 from schemas.errors import ImpossibleValue, InputError
@@ -91,7 +102,9 @@ class Parquet:
                 for batch in _groups(file, path, left):
                     tables.append(pa.Table.from_batches([batch]))
                     left -= batch.nbytes
-        return described(pa.concat_tables(tables).unify_dictionaries().combine_chunks(), joined(said))
+        rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        require_one_meaning(rows, files[0])
+        return described(rows, joined(said))
 
 
 def write(table: pa.Table, path: Path, what: About) -> None:

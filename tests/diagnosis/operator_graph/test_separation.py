@@ -85,6 +85,18 @@ def test_what_a_member_sends_late_shows_with_whom_it_reaches_late() -> None:
     assert told == Separation((0, 1), (1,))
 
 
+def test_an_end_of_which_chance_is_not_known_hides_nothing_of_the_other() -> None:
+    training, settings = square({"column1": 50}), SeparationSettings()
+    job, asking = training.job(), Logs(training.job(), tuple(range(training.iterations)))
+    seen, _ = answered(
+        transfers(asking, (1, 3), ["column1"], training.irregular, training.baseline, settings), training.table()
+    )
+    known = {of: chance for of, chance in seen.chance.items() if of[0] == 1}
+    for told in (seen, replace(seen, chance=known)):
+        [lost] = told.slowness(job, 1, training.irregular, settings, lambda members: True)
+        assert lost == pytest.approx(50 * MS, rel=0.1)
+
+
 def in_pairs(extra_ms: Mapping[str, float], lonely: bool = False) -> Training:
     """Two ranks that share a channel, each with four others beside; ``lonely``: one of them has no other."""
     groups: dict[str, tuple[int, ...]] = {"both": (0, 1)}

@@ -179,13 +179,23 @@ def test_a_spine_that_explains_all_that_is_slow_is_likelier_than_two_tors(
     assert above(job, list(traced)) == [{SPINES[0]} if is_spine else set()] * len(traced)
 
 
-@pytest.mark.parametrize(("chance_ns", "is_spine"), [(1.0, False), (20.0, True)])
+@pytest.mark.parametrize(
+    ("below", "is_spine"),
+    [
+        ([(20.0, 1.0)], False),
+        ([(20.0, 20.0)], True),  # may be chance
+        ([(6.0, 1.0)], True),  # less than half as slow as over the spine
+        ([(20.0, 1.0), (6.0, 1.0)], True),  # not on most
+    ],
+)
 def test_who_is_certainly_slow_below_the_own_tor_is_so_by_no_spine(
-    monkeypatch: pytest.MonkeyPatch, chance_ns: float, is_spine: bool
+    monkeypatch: pytest.MonkeyPatch, below: Sequence[tuple[float, float]], is_spine: bool
 ) -> None:
-    """Of four slow channels over one spine two are of ranks that are slow below their ToR as well."""
-    monkeypatch.setattr(switch, "transfers", Seen([(RAIL, Transferred(20.0, 10.0, chance_ns))]).fetched)
+    """Of four slow channels over one spine two are of ranks that may be slow below their ToR as well."""
     channels = [(0, 8), (2, 10), (1, 9), (3, 11)]
+    told_of: list[tuple[tuple[int, ...], Transferred]] = [(of, Transferred(20.0, 10.0, 1.0)) for of in channels]
+    told_of += [(RAIL, Transferred(amount, 10.0, chance)) for amount, chance in below]
+    monkeypatch.setattr(switch, "transfers", Seen(told_of).fetched)
     job = with_routes(job_with(Kind.SPINE_SLOW, 0).job, [(pair, SPINES[0]) for pair in channels])
     assert above(job, channels) == [{SPINES[0]} if is_spine else set()] * 4
 
