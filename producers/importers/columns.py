@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,14 @@ def check(batch: pa.RecordBatch) -> None:
             raise ImpossibleValue(f"field {later} lies more than {_LONGEST_NS // _DAY_NS} days after {earlier}")
 
 
-def require_one_meaning(table: pa.Table, path: Path) -> None:
+def require_one_meaning(table: pa.Table, files: Sequence[Path]) -> None:
     """Raise ``InputError`` where streams that stand for communicators cannot: beside names, as each would stay one
     rank's own, and where one has both sends or receives and collectives.
     """
     unnamed = table.filter(table.column("communicator").is_null())
     if not unnamed.num_rows:
         return
+    path = files[0] if len(files) == 1 else files[0].parent
     rank, stream = (unnamed.column(name) for name in ("rank", "stream"))
     if unnamed.num_rows < table.num_rows:
         raise InputError(

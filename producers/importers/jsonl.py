@@ -63,7 +63,7 @@ class JsonLines:
             partial += ends_within
         what = About(lost_lines=partial, gone=cut)
         rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        require_one_meaning(rows, files[0])
+        require_one_meaning(rows, files)
         return described(rows, what)
 
 

@@ -103,7 +103,7 @@ class Parquet:
                     tables.append(pa.Table.from_batches([batch]))
                     left -= batch.nbytes
         rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        require_one_meaning(rows, files[0])
+        require_one_meaning(rows, files)
         return described(rows, joined(said))
 
 

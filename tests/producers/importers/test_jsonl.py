@@ -57,6 +57,9 @@ def test_a_stream_may_stand_for_a_communicator(tmp_path: Path) -> None:
     rows = [{"rank": 3, "stream": "7", "op": "all_reduce", "call_ns": call_ns} for call_ns in (10, 11)]
     assert read(written(tmp_path, *rows)) == rows
     assert "rank3.jsonl: operators of rank 3 name a stream in place" in refusal(written(tmp_path, ROW, *rows))
+    others = [written(tmp_path, ROW, name="rank2.jsonl"), written(tmp_path, *rows)]
+    with pytest.raises(InputError, match=rf"^{re.escape(str(tmp_path))}: operators of rank 3 name a stream"):
+        read(*others)
     send = {**rows[0], "op": "send", "peer": 1}
     assert "stream 7 of rank 3 has sends or receives as well" in refusal(written(tmp_path, *rows, send))
     refused = refusal(written(tmp_path, *rows, {"rank": 3, "op": "all_reduce", "call_ns": 12}))
