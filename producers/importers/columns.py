@@ -30,6 +30,8 @@ COLUMNS = (*comm_ops.TOPIC.columns, Column("host", ID, "Host that the rank runs 
 SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS])
 """What a reader returns: these columns, all nullable."""
 
+_NAMES = ("communicator", "stream")
+"""What tells which ranks meet; an empty text names nothing."""
 _TIMES = ("call_ns", "start_ns", "end_ns")
 """In the order in which they must lie."""
 _DAY_NS = 86_400 * 10**9
@@ -72,6 +74,8 @@ def check(batch: pa.RecordBatch) -> None:
             raise ImpossibleValue(f"field {column.name} is missing")
         if pa.types.is_dictionary(values.type):
             values.dictionary.validate(full=True)
+            if column.name in _NAMES and pc.any(pc.equal(values.dictionary, "")).as_py():
+                raise ImpossibleValue(f"field {column.name} is empty")
         column.check(values, comm_ops.TOPIC.name)
     if comm_ops.TOPIC.check is not None:
         comm_ops.TOPIC.check(batch)
@@ -139,6 +143,8 @@ def _column_fault(column: Column, value: Any) -> str | None:
     if pa.types.is_dictionary(column.type):
         if not isinstance(value, str):
             return f"field {column.name} is {shown(value)}, not a string"
+        if column.name in _NAMES and not value:
+            return f"field {column.name} is empty: give it a name"
         if column.choices and value not in column.choices:
             return f"field {column.name} is {shown(value)}; known are {', '.join(column.choices)}"
         return None

@@ -117,6 +117,8 @@ BAD = {
     "no number in an unknown field": (b'{"x": NaN}', "not a JSON object: NaN is no number of JSON"),
     "no rank": ({**ROW, "rank": None}, "field rank is missing"),
     "no communicator": ({"rank": 1, "op": "send", "call_ns": 1}, "field communicator is missing, and so is stream"),
+    "an empty communicator": ({**ROW, "communicator": ""}, "field communicator is empty"),
+    "an empty stream": ({**ROW, "communicator": None, "stream": ""}, "field stream is empty"),
     "a word for a rank": ({**ROW, "rank": "3"}, 'field rank is "3", not a whole number'),
     "a truth for a number": ({**ROW, "seq": True}, "field seq is true, not a whole number"),
     "a fraction": ({**ROW, "call_ns": 1.5}, "field call_ns is 1.5, not a whole number"),
@@ -234,7 +236,7 @@ def test_of_compressed_data_without_a_whole_line_nothing_is_read(tmp_path: Path)
 
 values = {
     "rank": st.integers(0, MOST_RANKS - 1),
-    "communicator": st.text(max_size=5),
+    "communicator": st.text(min_size=1, max_size=5),
     "op": st.sampled_from(comm_ops.OPS),
     "call_ns": st.integers(0, 1 << 60),
 }
