@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from diagnosis.columns import codes, integers, joint_codes
 from diagnosis.operators import UNKNOWN
 from schemas import comm_ops
-from schemas.errors import ImpossibleValue, InputError
+from schemas.errors import ImpossibleValue
 from schemas.topic import ID, Column
 
 ALIASES: Mapping[str, str] = {"comm": "communicator"}
@@ -82,31 +79,6 @@ def check(batch: pa.RecordBatch) -> None:
     for earlier, later in combinations(_TIMES, 2):
         if pc.any(pc.greater(pc.subtract(batch.column(later), batch.column(earlier)), _LONGEST_NS)).as_py():
             raise ImpossibleValue(f"field {later} lies more than {_LONGEST_NS // _DAY_NS} days after {earlier}")
-
-
-def require_one_meaning(table: pa.Table, files: Sequence[Path]) -> None:
-    """Raise ``InputError`` where streams that stand for communicators cannot: beside names, as each would stay one
-    rank's own, and where one has both sends or receives and collectives.
-    """
-    unnamed = table.filter(table.column("communicator").is_null())
-    if not unnamed.num_rows:
-        return
-    path = files[0] if len(files) == 1 else files[0].parent
-    rank, stream = (unnamed.column(name) for name in ("rank", "stream"))
-    if unnamed.num_rows < table.num_rows:
-        raise InputError(
-            f"{path}: operators of rank {rank[0]} name a stream in place of a communicator, and others name "
-            "communicators: leave these out everywhere, or name each"
-        )
-    of = joint_codes(integers(table, "rank"), codes(table, "stream")[0])
-    between = np.asarray(pc.is_in(table.column("op").cast(pa.string()), pa.array(comm_ops.POINT_TO_POINT)))
-    shared = np.isin(of, np.intersect1d(of[between], of[~between]))
-    if shared.any():
-        at = int(shared.argmax())
-        raise InputError(
-            f"{path}: stream {stream[at]} of rank {rank[at]} has sends or receives as well as collectives: it is not "
-            "one communicator; name the communicator of each operator"
-        )
 
 
 def _missing(batch: pa.RecordBatch, name: str) -> bool:

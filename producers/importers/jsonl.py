@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from producers.importers.about import About, described
-from producers.importers.columns import ALIASES, COLUMNS, SCHEMA, check, conform, plain, require_one_meaning
+from producers.importers.columns import ALIASES, COLUMNS, SCHEMA, check, conform, plain
 from producers.importers.files import Block, Limits, first_lines, in_order, line_blocks, unrotated
 from producers.importers.json_fault import find_fault
+from producers.importers.unnamed import require_whole_streams
 from schemas.errors import ImpossibleValue, InputError
 
 OTHER_TOPICS = ("op_calls", "queue_pairs", "nic_epochs")
@@ -63,7 +64,7 @@ class JsonLines:
             partial += ends_within
         what = About(lost_lines=partial, gone=cut)
         rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        require_one_meaning(rows, files)
+        require_whole_streams(rows, files)
         return described(rows, what)
 
 

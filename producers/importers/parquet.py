@@ -26,11 +26,11 @@ from producers.importers.columns import (
     check,
     conform,
     plain,
-    require_one_meaning,
     row_fault,
     shown,
 )
 from producers.importers.files import Limits, partitions
+from producers.importers.unnamed import require_whole_streams
 from producers.whole_files import replacing
 from schemas.errors import ImpossibleValue, InputError
 from schemas.topic import TIME, Column
@@ -103,7 +103,7 @@ class Parquet:
                     tables.append(pa.Table.from_batches([batch]))
                     left -= batch.nbytes
         rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
-        require_one_meaning(rows, files)
+        require_whole_streams(rows, files)
         return described(rows, joined(said))
 
 

@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagnosis.arrays import Ints
-from diagnosis.columns import codes, integers, nullable
+from diagnosis.columns import codes, integers, joint_codes, nullable
 from diagnosis.iterations import OperatorPattern
 from diagnosis.job import Layout
 from diagnosis.pipeline_peers import infer_peers, number_pairs
 from diagnosis.unnamed_communicators import Matched, match_streams
 from producers.importers.counted import number_by_position
 from producers.labels import Labelled, label
+from schemas.errors import InputError
 
 _OWN = "/"
 """Parts rank and stream in the name of a communicator that is known on one rank only."""
+
+
+def require_whole_streams(table: pa.Table, files: Sequence[Path]) -> None:
+    """Raise ``InputError`` where streams that stand for communicators cannot: beside names, as each would stay one
+    rank's own, and where one has both sends or receives and collectives.
+    """
+    unnamed = table.filter(table.column("communicator").is_null())
+    if not unnamed.num_rows:
+        return
+    path = files[0] if len(files) == 1 else files[0].parent
+    rank, stream = (unnamed.column(name) for name in ("rank", "stream"))
+    if unnamed.num_rows < table.num_rows:
+        raise InputError(
+            f"{path}: operators of rank {rank[0]} name a stream in place of a communicator, and others name "
+            "communicators: leave communicators out everywhere, or name each"
+        )
+    of = joint_codes(integers(table, "rank"), codes(table, "stream")[0])
+    between = np.asarray(_between_two(table), dtype=np.bool_)
+    shared = np.isin(of, np.intersect1d(of[between], of[~between]))
+    if shared.any():
+        at = int(shared.argmax())
+        raise InputError(
+            f"{path}: stream {stream[at]} of rank {rank[at]} has sends or receives as well as collectives: it is not "
+            "one communicator; name the communicator of each operator"
+        )
 
 
 def name_streams(table: pa.Table) -> pa.Table:
