@@ -43,9 +43,6 @@ def told_in_one_line() -> Iterator[None]:
         _refuse(str(error))
     except TyperException as error:
         _refuse(_usage(error))
-    except BrokenPipeError:  # the reader of our output has seen enough
-        _drop_output()
-        sys.exit(ExitCode.DONE)
 
 
 def _drop_output() -> None:

@@ -163,7 +163,7 @@ def read(paths: Sequence[Path], reading: Reading, *, noting: bool = True) -> Rec
     with terminal.progress("reading"):
         recording = load(paths, format_name=reading.format_name, layout=layout, iteration_end=end)
     if noting:
-        for line in (*(f"gone: {line}" for line in recording.gone), *unlisted(recording.job)):
+        for line in (*recording.gone, *unlisted(recording.job)):
             terminal.note(line)
     return recording
 

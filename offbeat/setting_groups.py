@@ -180,6 +180,11 @@ class WebhookSettings(_Secretive):
     window_s: float = Field(600.0, gt=0)
     """The time in which ``pages_per_job`` counts, in seconds."""
 
+    @property
+    def is_set(self) -> bool:
+        """Whether anything is said of whom incidents are paged to."""
+        return self.model_dump() != type(self)().model_dump()
+
 
 class WorkerGroup(_Group):
     """How a role runs."""

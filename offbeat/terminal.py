@@ -34,25 +34,43 @@ class Progress:
     say: Callable[[str], None]
 
 
-class _Output(io.FileIO):
-    """Where stdout ends: what cannot be written is told as that, but for a pipe whose reader has seen enough."""
+class _Read(io.FileIO):
+    """Where text ends that somebody reads, who may have seen enough: a pipe that is closed takes the rest and forgets
+    it, so that the exit code still says what was found.
+    """
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
-            raise
+            return memoryview(data).nbytes
+
+
+class _Answer(_Read):
+    """What cannot be written of an answer is told as that."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
         except OSError as error:
             raise _unwritable(error.strerror) from error
 
 
 def guard_output() -> None:
-    """From now on what stdout does not take raises ``OutputError``; so does this where there is no stdout."""
-    if (given := sys.__stdout__) is None:
+    """From now on what stdout does not take raises ``OutputError``, as this does where there is no stdout; and nobody
+    need read stdout or stderr to their ends.
+    """
+    if sys.__stdout__ is None:
         raise _unwritable("it is closed")
-    buffer = io.BufferedWriter(_Output(given.fileno(), "w", closefd=False))
+    sys.stdout = _guarded(sys.__stdout__, _Answer)
+    if sys.__stderr__ is not None:
+        sys.stderr = _guarded(sys.__stderr__, _Read)
+
+
+def _guarded(given: io.TextIOWrapper, end: type[_Read]) -> io.TextIOWrapper:
+    buffer = io.BufferedWriter(end(given.fileno(), "w", closefd=False))
     at_once = given.line_buffering or given.write_through
-    sys.stdout = io.TextIOWrapper(buffer, given.encoding, given.errors, line_buffering=at_once)
+    return io.TextIOWrapper(buffer, given.encoding, given.errors, line_buffering=at_once)
 
 
 def _unwritable(why: str | None) -> OutputError:

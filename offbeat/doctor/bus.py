@@ -28,6 +28,9 @@ WITHIN_S = 10.0
 _DEAD_LETTERS = "dead letters"
 _MOST_PLACES = 8
 
+PAGE = "offbeat alert"
+"""Who pages: only where there is somebody to be paged."""
+
 LATE_S = 300.0
 """From then on a worker that is behind counts as stuck; as its own /live page has it."""
 
@@ -80,21 +83,22 @@ def roles(settings: Settings) -> dict[str, tuple[str, tuple[Topic, ...]]]:
         "compare": ("offbeat worker compare", Compare.reads),
         "incidents": ("offbeat worker incidents", Incidents.reads),
         "store": ("offbeat sink", stored),
-        "page": ("offbeat alert", (catalogue.INCIDENTS,)),
+        "page": (PAGE, (catalogue.INCIDENTS,)),
     }
 
 
-def of_role(command: str, standing: Standing, now_s: float) -> Checked:
-    """How a role's group stands, at ``now_s`` since the epoch."""
+def of_role(command: str, standing: Standing, now_s: float, *, wanted: bool = True) -> Checked:
+    """How a role's group stands, at ``now_s`` since the epoch; ``wanted``: whether settings say that it should run."""
     what = f"lag of {command}"
     age_s = None if standing.oldest_ns is None else max(now_s - standing.oldest_ns / 1e9, 0.0)
     waited = "" if age_s is None else f", the oldest for {age_s:.0f} s"
     behind = f"{counted(standing.behind, 'message')} behind{waited}"
     members = counted(standing.members, "member")
-    if standing.members == 0 and standing.behind:
+    if standing.members == 0 and standing.behind and wanted:
         return failed(what, f"no member, {behind}", f"start `{command}`; its log says why it ended")
     if standing.members == 0:
-        return warning(what, "no member, nothing waits", f"start `{command}` if it ought to run")
+        waits = behind if standing.behind else "nothing waits"
+        return warning(what, f"no member, {waits}", f"start `{command}` if it ought to run")
     if age_s is not None and age_s > LATE_S:
         todo = "read its log and its /live page; if it works, add workers, up to the partitions"
         return failed(what, f"{members}, {behind}", todo)
@@ -114,7 +118,8 @@ def _groups(bus: Bus, settings: Settings, missing: set[str]) -> Iterator[Checked
         yield refused("lag", error)
         return
     for group, (command, _) in known.items():
-        yield of_role(command, found[group], time.time())
+        wanted = command != PAGE or settings.webhook.is_set
+        yield of_role(command, found[group], time.time(), wanted=wanted)
 
 
 def _dead_letters(bus: Bus) -> Checked:

@@ -49,7 +49,7 @@ class Recording:
     """"given" or "inferred"."""
     files: tuple[Path, ...]
     gone: tuple[str, ...] = ()
-    """What is known to be missing beyond that, in words."""
+    """What is known to be missing beyond that, and what was not taken as it stands, in words."""
     step: int = 1
     """By how much the numbers of iterations rise."""
 

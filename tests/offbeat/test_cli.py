@@ -1,5 +1,6 @@
 """The command line as such: help, usage errors, exit codes, what is loaded when."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -115,9 +116,29 @@ def test_a_mistake_of_ours_keeps_its_traceback() -> None:
         _ = 1 / 0
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    shell = f"{sys.executable} -c 'from offbeat.cli import main; main()' --help | true"
-    assert subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=True).stderr == ""
+@pytest.mark.parametrize("with_stderr", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--help",), ExitCode.DONE),
+        (("diagnose", EXAMPLE, "--json"), ExitCode.DONE),
+        (("diagnose", EXAMPLE, "--fail-on-incident"), ExitCode.FOUND),
+        (("diagnose", "nothing-there"), ExitCode.REFUSED),
+    ],
+)
+def test_a_reader_that_has_seen_enough_does_not_change_the_exit_code(
+    arguments: tuple[object, ...], code: ExitCode, with_stderr: bool
+) -> None:
+    reader, pipe = os.pipe()
+    os.close(reader)
+    try:
+        errors = pipe if with_stderr else subprocess.PIPE
+        run = subprocess.run(command(*arguments), stdout=pipe, stderr=errors, text=True, cwd=ROOT, check=False)
+    finally:
+        os.close(pipe)
+    assert run.returncode == code
+    assert "Traceback" not in (run.stderr or "")
+    assert "Broken pipe" not in (run.stderr or "")
 
 
 @pytest.mark.parametrize("arguments", [(EXAMPLE,), (EXAMPLE, "--json"), ("--help",)])

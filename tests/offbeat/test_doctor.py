@@ -72,6 +72,14 @@ def test_who_is_behind(standing: Standing, expected: State) -> None:
     assert state(bus.of_role("offbeat sink", standing, NOW_S)) is expected
 
 
+def test_nobody_need_page_where_there_is_nobody_to_page() -> None:
+    waiting = Standing(members=0, behind=1, oldest_ns=int(NOW_S * 1e9))
+    check = bus.of_role(bus.PAGE, waiting, NOW_S, wanted=False)
+    assert (check.state, check.found) == (State.WARNING, "no member, 1 message behind, the oldest for 0 s")
+    assert not WebhookSettings().is_set
+    assert WebhookSettings(routing_key=SecretStr("key")).is_set
+
+
 def test_roles_are_those_that_run() -> None:
     roles = bus.roles(Settings())
     of_traffic = {step.name: Kind(("worker", step.name), step.reads) for step in (Segment, Compare)}
