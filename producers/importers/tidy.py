@@ -39,7 +39,7 @@ def tidy(table: pa.Table) -> Tidied:
     The call order is the one recorded where every row carries it, else that of the call times, and of the lines
     where those are equal. Rows of one rank, communicator and sequence number are copies of each other where they
     tell of the same call (logs that were collected twice); the copy that knows an end is kept. Otherwise they
-    come from two runs: raises ``ValueError``, as where a rank begins anew with other communicators.
+    come from two runs or communicators: raises ``ValueError``, as where a rank begins anew with other communicators.
     """
     recorded = not table.column("call_order").null_count
     table = _sorted(table, integers(table, "rank"), integers(table, "call_order" if recorded else "call_ns"))
@@ -121,6 +121,6 @@ def _refuse_other_runs(table: pa.Table, kept: Ints, dropped: Ints) -> None:
         at = int(kept[differ][0])
         rank, communicator, seq = (table.column(name)[at].as_py() for name in ("rank", "communicator", "seq"))
         raise ValueError(
-            f"rank {rank} has two different operators with number {seq} on communicator {communicator}: "
-            "are these the files of two runs? Diagnose each run by itself"
+            f"rank {rank} has two different operators with number {seq} on communicator {communicator}: if these are "
+            "the files of two runs, diagnose each by itself; if that is two communicators, name each"
         )

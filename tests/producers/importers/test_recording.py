@@ -93,7 +93,7 @@ def test_rows_that_came_twice_are_dropped_and_counted(tmp_path: Path) -> None:
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
     again = [{**row, "call_ns": row["call_ns"] + 10**12, "start_ns": None, "end_ns": None} for row in ROWS]
     with pytest.raises(
-        InputError, match="two different operators with number 0 on communicator tp0: are these the files"
+        InputError, match="two different operators with number 0 on communicator tp0: if these are the files"
     ):
         load([written(tmp_path / "run", ROWS + without(again, "call_order"))])
 
