@@ -17,3 +17,6 @@ Cause = Literal[
 
 Level = Literal["device", "machine", "group"]
 """A device of one rank, all ranks of a host, or a group within which the evidence does not reach further."""
+
+GOES_ON_LATE = "goes_on_late"
+"""The rule by which a rank computes slowly that goes on late after operators whose ends it did not log."""

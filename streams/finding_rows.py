@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from diagnosis.causes import GOES_ON_LATE
 from diagnosis.job import Job
 from diagnosis.operator_graph.culprits import Culprit
 from diagnosis.operator_graph.locate import Irregularity, Location
@@ -69,6 +70,7 @@ def _named(job: Job, culprit: Culprit | None) -> dict[str, Any]:
             "op": operator.op,
         },
         "excess_ns": culprit.excess_ns,
+        "rule": GOES_ON_LATE if culprit.goes_on_late and culprit.cause == "compute_slow" else None,
     }
 
 

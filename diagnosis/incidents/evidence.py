@@ -34,7 +34,8 @@ class Evidence:
     ``step_from``: its iteration was longer still than its run, as others from this one on, which lost
     ``step_excess_ns`` in all. ``since``, which is told where findings are joined: until then others alone explained
     the run; from there on it lost ``since_excess_ns``. ``prominence``: so many times what regular iterations scatter
-    (``scatter_ns``) its iteration was longer than expected; None: not known.
+    (``scatter_ns``) its iteration was longer than expected; None: not known. ``rule`` is that of the method by which it
+    was decided, where it names any.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Evidence:
     since_excess_ns: int = 0
     period: float | None = None
     prominence: float | None = None
+    rule: str | None = None
 
     @property
     def at(self) -> int:
@@ -115,6 +117,7 @@ _PLAIN = (
     "level",
     "found_ns",
     "step_from",
+    "rule",
 )
 
 
@@ -146,7 +149,8 @@ class Incident:
 
     ``runs`` tells what is affected of each run, as each of the ``methods`` sees it; the oldest one of a method may
     stand for more, that of the method that opened the incident for ``folded`` more. ``share`` is the largest that a
-    finding on its ranks has of an iteration's delay. ``period``: it comes again after so many iterations.
+    finding on its ranks has of an iteration's delay. ``period``: it comes again after so many iterations. ``rule`` is
+    that of the finding that it names its ranks by.
     """
 
     id: str
@@ -169,6 +173,7 @@ class Incident:
     folded: int = 0
     share: float = 0.0
     period: float | None = None
+    rule: str | None = None
 
     @property
     def first_iteration(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from diagnosis.causes import GOES_ON_LATE
 from diagnosis.incidents.evidence import Incident, hangs
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION
 from diagnosis.job import Job
@@ -32,6 +33,9 @@ _NVLINKS_NEXT = "Check their errors and states (nvidia-smi nvlink) and the NVSwi
 _NVLINKS_TOO = "Slow NVLinks ({}) look alike: check their errors and states as well (nvidia-smi nvlink)."
 _SWITCH_NEXT = "Check its ports' rates, errors and discards; else move its ranks."
 _CPUS_TOO = "A busy CPU that launches late looks alike: check its load."
+_PACKETS_TOO = (
+    "Its log tells no ends of operators: packets that reach it late look alike, so check its peers' NICs too."
+)
 
 
 def explain(job: Job, incident: Incident) -> str:
@@ -55,6 +59,8 @@ def explain(job: Job, incident: Incident) -> str:
     links = [device.device for device in incident.devices if device.kind == "nvlink"]
     if links and incident.cause == "communication_slow":
         advice += f" {_NVLINKS_TOO.format(' or '.join(links[:4]))}"
+    if incident.cause == "compute_slow" and incident.rule == GOES_ON_LATE:
+        advice += f" {_PACKETS_TOO}"
     return f"{where} {what}{_during(incident)} {when}{_cost(incident)}.{doubt}{advice}"
 
 

@@ -321,6 +321,7 @@ def _opened(finding: Evidence, identity: str) -> Incident:
         stage=finding.stage,
         pattern=finding.pattern,
         period=finding.period,
+        rule=finding.rule,
         runs={spans.run_of(finding): spans.span(finding)},
         doubt=doubt(finding, finding.ranks),
         methods=(finding.method,),

@@ -23,6 +23,7 @@ class Culprit:
 
     ``ranks`` are the culprits; with several ``candidates`` (sets) the evidence cannot tell which, and ``ranks``
     is their union. ``operator_ns`` and ``iteration_ns`` are the series that ``irregularity_rate`` correlates.
+    ``goes_on_late`` is that of its leaf, where it computes slowly.
     """
 
     cause: Cause
@@ -37,6 +38,7 @@ class Culprit:
     operator_ns: tuple[int, ...] = ()
     iteration_ns: tuple[int, ...] = ()
     irregularity_rate: float = 0.0
+    goes_on_late: bool = False
 
     @property
     def is_switch(self) -> bool:
@@ -76,6 +78,7 @@ def compute_culprit(job: Job, leaf: Leaf, excess_ns: int) -> Culprit:
         excess_ns=min(leaf.excess_ns, excess_ns),
         share=min(1.0, leaf.excess_ns / excess_ns),
         path=leaf.path,
+        goes_on_late=leaf.goes_on_late,
     )
 
 

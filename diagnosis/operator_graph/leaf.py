@@ -42,7 +42,8 @@ class Leaf:
 
     ``members`` share the transfers: the communicator's ranks, or the two ends of a point-to-point channel.
     ``iteration`` is where most of it was lost: the one that is explained, or the one before. ``shared``: most others
-    lost as much, so that it is nobody's fault, unless it is that of what they share.
+    lost as much, so that it is nobody's fault, unless it is that of what they share. ``goes_on_late``: that it computed
+    is told by when it went on after operators of which nobody logged when they ended.
     """
 
     rank: int
@@ -53,6 +54,7 @@ class Leaf:
     operator: OperatorRef
     path: tuple[int, ...]
     shared: bool = False
+    goes_on_late: bool = False
 
 
 def largest_waits(waits: Iterable[Wait]) -> tuple[Wait, ...]:

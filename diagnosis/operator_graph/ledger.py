@@ -143,7 +143,8 @@ class Ledger:
         delays, times = self._delays, weights(self._delays, rows)
         common = self._share_of_iteration("compute", stand, rows) * self._witnesses.computed(stand.rank)
         if self._materiality.is_material("compute", rows, common):
-            yield self._leaf(stand, delays.compute, rows, None, (stand.rank,), common)
+            leaf = self._leaf(stand, delays.compute, rows, None, (stand.rank,), common)
+            yield replace(leaf, goes_on_late=self._goes_on_late(rows))
         transferred = self._share_of_iteration("transfer", stand, rows)
         for channel in np.unique(delays.channel[rows]):
             on = delays.channel[rows] == channel
@@ -296,4 +297,11 @@ class Ledger:
         operator = reference(delays.operators, int(np.flatnonzero(own)[0]) if own.any() else worst)
         excess = int(np.nansum(delays.transfer[rows]) - common)
         iteration = int(delays.operators.iteration[worst])
-        return Leaf(late, None, (late,), excess, iteration, operator, path if path[-1] == late else (*path, late))
+        path = path if path[-1] == late else (*path, late)
+        return Leaf(late, None, (late,), excess, iteration, operator, path, goes_on_late=True)
+
+    def _goes_on_late(self, rows: Ints) -> bool:
+        """Whether most of what a rank computed in some rows follows operators whose ends it did not log."""
+        computed = np.maximum(np.nan_to_num(self._delays.compute[rows]), 0)
+        follows = ~self._delays.operators.ended[rows - 1]  # a log's first row follows nothing, and computed nothing
+        return bool(2 * computed[follows].sum() > computed.sum())

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from diagnosis.arrays import Ints
+from diagnosis.causes import GOES_ON_LATE
 from diagnosis.columns import integers
 from diagnosis.job import Layout
 from offbeat.diagnose import diagnose
@@ -47,8 +48,10 @@ def found(answer: dict[str, Any]) -> list[tuple[str, list[int]]]:
 def test_a_real_slow_rank_is_named_by_its_calls_alone(tmp_path: Path, example: Recording, variant: str) -> None:
     told = answer(write(tmp_path / "run", example.table, variant, ending="log.gz"))
     assert found(told) == [("compute_slow", [5])]
-    first, last = told["incidents"][0]["iterations"]
-    assert (first, last) == (30, 58)  # when the last iteration ended is not known
+    [incident] = told["incidents"]
+    assert incident["iterations"] == [30, 58]  # when the last iteration ended is not known
+    assert incident["rule"] == GOES_ON_LATE
+    assert incident["explanation"].endswith("check its peers' NICs too.")
     assert told["layout"] == {"tp": 2, "pp": 2, "dp": 2, "source": "inferred"}
 
 
@@ -102,7 +105,9 @@ def test_who_keeps_the_others_is_named_where_calls_are_queued(
     tmp_path: Path, shape: tuple[int, int, int], rank: int, variant: str
 ) -> None:
     made = run(*shape, slow(rank))
-    assert found(answer(write(tmp_path / "run", as_queued(made, rank), variant))) == [("compute_slow", [rank])]
+    told = answer(write(tmp_path / "run", as_queued(made, rank), variant))
+    assert found(told) == [("compute_slow", [rank])]
+    assert told["incidents"][0]["rule"] == GOES_ON_LATE
 
 
 def test_a_slow_channel_keeps_all_of_its_members(tmp_path: Path) -> None:

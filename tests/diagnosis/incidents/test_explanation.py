@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from diagnosis.causes import GOES_ON_LATE
 from diagnosis.incidents.evidence import Incident, Run, Span, Stage
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner
@@ -29,6 +30,14 @@ def test_one_slow_gpu() -> None:
         "Rank 3 on h1 (gpu:h3/0) computes slowly (mostly in the forward phase)"
         " in 2 spikes between iterations 20 and 31: the job lost 4 s."
         " Check the GPU's clocks, temperature and throttle reasons, and the host's CPU load; else swap it."
+    )
+
+
+def test_whoever_goes_on_late_may_be_waiting_for_packets() -> None:
+    late = replace(incident(3), rule=GOES_ON_LATE)
+    assert explain(JOB, late) == (
+        f"{explain(JOB, incident(3))} Its log tells no ends of operators: packets that reach it late look alike, so"
+        " check its peers' NICs too."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
+from diagnosis.operator_graph.culprits import Culprit
 from diagnosis.operator_graph.locate import locate
 from producers.simulation import Fault, Kind, Omissions, Scenario, SimulatedRun, simulate
 from tests.diagnosis.answering import answered
@@ -34,15 +36,21 @@ def pipelines(kind: Kind, rank: int, *, ends: bool = False) -> SimulatedRun:
     )
 
 
-def named(run: SimulatedRun) -> list[tuple[str, tuple[int, ...]]]:
+def located(run: SimulatedRun) -> Sequence[Culprit]:
     location, _ = answered(locate(run.job, irregularity(run)), run.table)
-    return [(culprit.cause, culprit.ranks) for culprit in location.culprits]
+    return location.culprits
+
+
+def named(run: SimulatedRun) -> list[tuple[str, tuple[int, ...]]]:
+    return [(culprit.cause, culprit.ranks) for culprit in located(run)]
 
 
 @pytest.mark.parametrize("rank", [2, 3, 4, 5])
 @pytest.mark.parametrize("ends", [False, True])
 def test_what_a_slow_gpu_computes_after_it_sent_is_no_slow_transfer(rank: int, ends: bool) -> None:
-    assert named(pipelines(Kind.GPU_SLOW, rank, ends=ends)) == [("compute_slow", (rank,))]
+    run = pipelines(Kind.GPU_SLOW, rank, ends=ends)
+    assert named(run) == [("compute_slow", (rank,))]
+    assert located(run)[0].goes_on_late is not ends
 
 
 @pytest.mark.parametrize("lost", range(8))
