@@ -20,17 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diagnosis.arrays import Bools, Ints
-from diagnosis.clock_pairs import (
-    Bounds,
-    Moments,
-    Pairs,
-    at_moments,
-    by_causality,
-    by_communication,
-    by_ends,
-    causal_bounds,
-    meetings,
-)
+from diagnosis.clock_bounds import Bounds, by_causality, causal_bounds
+from diagnosis.clock_pairs import Moments, Pairs, at_moments, by_communication, by_ends, meetings
 from diagnosis.operators import ONE_SIDED, UNKNOWN, Operators
 
 _SET_NS = 50_000_000

@@ -1,4 +1,4 @@
-"""Distinct combinations of values, numbered."""
+"""Distinct combinations of values, numbered, and the order of numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from diagnosis.arrays import Ints
 
 UNKNOWN = -1
 """What a column holds where nothing is known; so does its number."""
+
+_BITS = 63
+"""A number that is not negative has so many."""
 
 _ROOM = 4
 """Values that may exist for each row for a table of them to be kept: else the rows' own are looked up."""
@@ -25,6 +28,22 @@ def numbered(*columns: Ints) -> Ints:
     if len(of_known[0]):
         numbers[rows] = reduce(_with, of_known, np.zeros(len(of_known[0]), dtype=np.int64))
     return numbers
+
+
+def order_of(numbers: Ints) -> Ints:
+    """The order of numbers of shape (n,), none below 0; equal ones stay as they are.
+
+    They are sorted together with their places, as one number where both fit: of many in no order in a fifteenth of the
+    time, though a few ascending runs take longer.
+    """
+    bits = len(numbers).bit_length()
+    if int(numbers.max(initial=0)).bit_length() + bits > _BITS:
+        return np.argsort(numbers, kind="stable")
+    both = numbers << bits
+    both |= np.arange(len(numbers))
+    both.sort()
+    both &= (1 << bits) - 1
+    return both
 
 
 def _with(number: Ints, column: Ints) -> Ints:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.numbering import UNKNOWN, numbered
+from diagnosis.numbering import UNKNOWN, numbered, order_of
 
 _FAR = st.sampled_from([-(2**63), -2, 2**61, 2**62, 2**63 - 1])
 _NEAR = st.integers(0, 4)
@@ -24,3 +24,9 @@ def test_each_communicators_sequence_numbers_begin_where_they_like(rows: list[tu
     groups, places = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(2))
     seqs = places + np.array([0, 10**6, 5, 2**62])[groups]
     assert numbered(groups, seqs).tolist() == numbered(groups, places).tolist()
+
+
+@given(st.lists(st.integers(0, 4) | st.sampled_from([2**40, 2**61, 2**63 - 1]), max_size=20))
+def test_equal_numbers_keep_their_order(numbers: list[int]) -> None:
+    order = order_of(np.array(numbers, dtype=np.int64))
+    assert order.tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
