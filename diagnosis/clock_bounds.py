@@ -25,8 +25,8 @@ _WORTH = 0.5
 _LEAST_MIDDLES = 4
 """Fewer iterations with bounds on both sides do not show by how much their middles scatter."""
 
-_AT_ONCE = 64
-"""Pairs of clocks that are worked out together."""
+_AT_ONCE = 1_000_000
+"""Numbers that are worked out together, of as many pairs of clocks as that are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,8 @@ def _lines(bounded: Sequence[Bounds], moments: Moments) -> Iterator[Pair]:
     for group, known in enumerate(alike):
         highs, lows = np.flatnonzero(known[: len(at)]), np.flatnonzero(known[len(at) :])
         own = np.flatnonzero(of_pair.ravel() == group)
-        for rows in np.split(own, range(_AT_ONCE, len(own), _AT_ONCE)):
+        at_once = max(1, _AT_ONCE // max(len(highs), len(lows)) ** 3)
+        for rows in np.split(own, range(at_once, len(own), at_once)):
             told = _Bounded(most[np.ix_(rows, highs)], at[highs], least[np.ix_(rows, lows)], at[lows]).lines()
             found.update(zip(rows.tolist(), told, strict=True))
     return (found[pair] for pair in range(len(bounded)))

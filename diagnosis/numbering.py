@@ -33,8 +33,8 @@ def numbered(*columns: Ints) -> Ints:
 def order_of(numbers: Ints) -> Ints:
     """The order of numbers of shape (n,), none below 0; equal ones stay as they are.
 
-    They are sorted together with their places, as one number where both fit: of many in no order in a fifteenth of the
-    time, though a few ascending runs take longer.
+    They are sorted together with their places, as one number where both fit: many in no order take a fraction of the
+    time, a few ascending runs more.
     """
     bits = len(numbers).bit_length()
     if int(numbers.max(initial=0)).bit_length() + bits > _BITS:

@@ -107,9 +107,8 @@ class Gathered:
 
     def _take_findings(self, rows: list[dict[str, Any]]) -> None:
         for row in rows:
-            if row["rule"] is not None:
-                measures = {one["name"]: one["value"] for one in row["measures"] or ()}
-                self.measured[row["id"]] = Measured(row["rule"], measures)
+            if row["measures"] is not None:
+                self.measured[row["id"]] = Measured(row["rule"], {one["name"]: one["value"] for one in row["measures"]})
             if row["method"] == BY_TRAFFIC:
                 self.passed = max(self.passed or 0, row["iteration"] + 1)
                 self.traffic_over |= bool(row["last"])

@@ -182,7 +182,7 @@ class WebhookSettings(_Secretive):
 
     @property
     def is_set(self) -> bool:
-        """Whether anything is said of whom incidents are paged to."""
+        """Whether anything is set here: where incidents are paged, whom to is."""
         return self.model_dump() != type(self)().model_dump()
 
 

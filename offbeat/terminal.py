@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import threading
 import time
@@ -34,7 +35,7 @@ class Progress:
     say: Callable[[str], None]
 
 
-class _Read(io.FileIO):
+class _ToReader(io.FileIO):
     """Where text ends that somebody reads, who may have seen enough: a pipe that is closed takes the rest and forgets
     it, so that the exit code still says what was found.
     """
@@ -46,7 +47,7 @@ class _Read(io.FileIO):
             return memoryview(data).nbytes
 
 
-class _Answer(_Read):
+class _Answer(_ToReader):
     """What cannot be written of an answer is told as that."""
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -63,11 +64,13 @@ def guard_output() -> None:
     if sys.__stdout__ is None:
         raise _unwritable("it is closed")
     sys.stdout = _guarded(sys.__stdout__, _Answer)
-    if sys.__stderr__ is not None:
-        sys.stderr = _guarded(sys.__stderr__, _Read)
+    if sys.__stderr__ is None:
+        sys.stderr = io.TextIOWrapper(io.BufferedWriter(io.FileIO(os.devnull, "w")), "utf-8")
+    else:
+        sys.stderr = _guarded(sys.__stderr__, _ToReader)
 
 
-def _guarded(given: io.TextIOWrapper, end: type[_Read]) -> io.TextIOWrapper:
+def _guarded(given: io.TextIOWrapper, end: type[_ToReader]) -> io.TextIOWrapper:
     buffer = io.BufferedWriter(end(given.fileno(), "w", closefd=False))
     at_once = given.line_buffering or given.write_through
     return io.TextIOWrapper(buffer, given.encoding, given.errors, line_buffering=at_once)

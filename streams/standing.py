@@ -28,11 +28,13 @@ class Standing:
     """``members`` of a group, messages that it has not committed, and when the oldest of them was appended.
 
     ``oldest_ns`` (ns since the epoch) is None where nothing waits, and where it could not be read in time.
+    ``has_run``: it has committed something.
     """
 
     members: int
     behind: int
     oldest_ns: int | None = None
+    has_run: bool = False
 
 
 def standings(bus: Bus, groups: Mapping[str, Collection[str]], *, within_s: float = 10.0) -> dict[str, Standing]:
@@ -55,7 +57,7 @@ def standings(bus: Bus, groups: Mapping[str, Collection[str]], *, within_s: floa
         behind = sum(ends[place] - offset for place, offset in waiting.items())
         oldest = _oldest_ns(bus, waiting, within_s) if waiting else None
         members = brokers.ask(f"group {group}", partial(_members, group, within_s))
-        found[group] = Standing(members, behind, oldest)
+        found[group] = Standing(members, behind, oldest, has_run=any(offset > 0 for offset in committed.values()))
     return found
 
 

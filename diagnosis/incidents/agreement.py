@@ -179,7 +179,7 @@ def _carriers(known: Evidence | Incident) -> dict[str, str]:
 def _about(ranks: Ranks, incident: Incident, finding: Evidence) -> dict[str, Any]:
     """What an incident says once it is about other ranks: what the finding says of its own, else what both name."""
     if ranks == finding.ranks:
-        names = ("cause", "level", "ranks", "candidates", "devices", "stage", "rule")
+        names = ("cause", "level", "ranks", "candidates", "devices", "stage")
         return {name: getattr(finding, name) for name in names}
     sets = tuple(own for own in incident.candidates if set(own) <= set(ranks))
     if {rank for own in sets for rank in own} != set(ranks):

@@ -150,7 +150,7 @@ class Incident:
     ``runs`` tells what is affected of each run, as each of the ``methods`` sees it; the oldest one of a method may
     stand for more, that of the method that opened the incident for ``folded`` more. ``share`` is the largest that a
     finding on its ranks has of an iteration's delay. ``period``: it comes again after so many iterations. ``rule`` is
-    that of the finding that it names its ranks by.
+    that of the newest finding which names just its ranks, for its cause; None: that names none.
     """
 
     id: str

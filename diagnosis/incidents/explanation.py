@@ -33,9 +33,7 @@ _NVLINKS_NEXT = "Check their errors and states (nvidia-smi nvlink) and the NVSwi
 _NVLINKS_TOO = "Slow NVLinks ({}) look alike: check their errors and states as well (nvidia-smi nvlink)."
 _SWITCH_NEXT = "Check its ports' rates, errors and discards; else move its ranks."
 _CPUS_TOO = "A busy CPU that launches late looks alike: check its load."
-_PACKETS_TOO = (
-    "Its log tells no ends of operators: packets that reach it late look alike, so check its peers' NICs too."
-)
+_PACKETS_TOO = "When operators ended its log does not tell: late packets look alike; check its NIC and its peers'."
 
 
 def explain(job: Job, incident: Incident) -> str:
@@ -59,9 +57,17 @@ def explain(job: Job, incident: Incident) -> str:
     links = [device.device for device in incident.devices if device.kind == "nvlink"]
     if links and incident.cause == "communication_slow":
         advice += f" {_NVLINKS_TOO.format(' or '.join(links[:4]))}"
-    if incident.cause == "compute_slow" and incident.rule == GOES_ON_LATE:
+    if _may_wait_for_packets(job, incident):
         advice += f" {_PACKETS_TOO}"
     return f"{where} {what}{_during(incident)} {when}{_cost(incident)}.{doubt}{advice}"
+
+
+def _may_wait_for_packets(job: Job, incident: Incident) -> bool:
+    """Whether late packets look alike, and no other method than the one that goes by operators says otherwise."""
+    if incident.cause != "compute_slow" or incident.rule != GOES_ON_LATE or len(incident.methods) > 1:
+        return False
+    names = {name for rank in incident.ranks for name in job.communicators_of.get(rank, ())}
+    return not names or not names <= job.within_hosts
 
 
 def _within_host(job: Job, incident: Incident) -> tuple[str, str] | None:

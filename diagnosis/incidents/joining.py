@@ -195,12 +195,15 @@ class IncidentJoiner:
         run, pattern = spans.run_of(finding), spans.pattern(incident.pattern, finding.pattern)
         runs, folded = spans.folded({**incident.runs, run: spans.span(finding, incident.runs.get(run))}, run.method)
         told = set(ranks) != set(incident.ranks) or pattern != incident.pattern
+        of_it = (finding.ranks, finding.cause) == (ranks, changes.get("cause", incident.cause))
+        of_others = incident.rule if ranks == incident.ranks else None
         return replace(
             incident,
             **changes,
             revision=incident.revision + int(told),
             pattern=pattern,
             period=finding.period or incident.period,
+            rule=finding.rule if of_it else of_others,
             runs=runs,
             folded=incident.folded + (folded if run.method == incident.methods[0] else 0),
             doubt=before * doubt(finding, ranks),

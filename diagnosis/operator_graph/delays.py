@@ -232,7 +232,7 @@ def _meet(view: LogView, clocks: Clocks) -> Met:
     complete &= _alike(keys, clocks.islands(view.clock_of_rank, operators.rank, operators.iteration))
     following = operators.next_calls
     following = np.where(following == UNKNOWN, UNKNOWN, following - shift)
-    end = np.where(_alone(operators, view.job), call, _ends(operators, keys, shift, entered, complete))
+    end = np.where(alone(operators, view.job), call, _ends(operators, keys, shift, entered, complete))
     amid = clocks.amid(view.clock_of_rank, operators.rank, operators.iteration)
     return Met(keys, call, following, end, last, entered, complete, amid)
 
@@ -302,7 +302,7 @@ def _channels(operators: Operators) -> Ints:
     return numbered(operators.communicator, low + 1, high + 1)
 
 
-def _alone(operators: Operators, job: Job) -> Bools:
+def alone(operators: Operators, job: Job) -> Bools:
     """Which operators, whose end is not known, have a single member: that waits for nobody, and transfers nothing."""
     return np.asarray(~operators.ended & (_expected_members(operators, job) == 1), dtype=np.bool_)
 

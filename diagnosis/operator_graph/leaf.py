@@ -43,7 +43,7 @@ class Leaf:
     ``members`` share the transfers: the communicator's ranks, or the two ends of a point-to-point channel.
     ``iteration`` is where most of it was lost: the one that is explained, or the one before. ``shared``: most others
     lost as much, so that it is nobody's fault, unless it is that of what they share. ``goes_on_late``: that it computed
-    is told by when it went on after operators of which nobody logged when they ended.
+    is told by when it went on after operators whose ends it did not log.
     """
 
     rank: int

@@ -10,7 +10,7 @@ import numpy as np
 
 from diagnosis.arrays import Floats, Ints
 from diagnosis.operator_graph.attribution_settings import AttributionSettings
-from diagnosis.operator_graph.delays import measure
+from diagnosis.operator_graph.delays import alone, measure
 from diagnosis.operator_graph.leaf import Leaf, Wait, reference
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.materiality import Materiality
@@ -301,7 +301,11 @@ class Ledger:
         return Leaf(late, None, (late,), excess, iteration, operator, path, goes_on_late=True)
 
     def _goes_on_late(self, rows: Ints) -> bool:
-        """Whether most of what a rank computed in some rows follows operators whose ends it did not log."""
+        """Whether most of what a rank computed longer in some rows follows operators with others whose ends it did not
+        log.
+        """
+        operators = self._delays.operators
         computed = np.maximum(np.nan_to_num(self._delays.compute[rows]), 0)
-        follows = ~self._delays.operators.ended[rows - 1]  # a log's first row follows nothing, and computed nothing
-        return bool(2 * computed[follows].sum() > computed.sum())
+        before = rows - 1  # a log's first row follows nothing, and computed nothing
+        late = ~operators.ended[before] & ~alone(operators, self._view.job)[before]
+        return bool(2 * computed[late].sum() > computed.sum())

@@ -29,7 +29,7 @@ _DEAD_LETTERS = "dead letters"
 _MOST_PLACES = 8
 
 PAGE = "offbeat alert"
-"""Who pages: only where there is somebody to be paged."""
+"""Who pages: where there is somebody to be paged, which only its own settings tell."""
 
 LATE_S = 300.0
 """From then on a worker that is behind counts as stuck; as its own /live page has it."""
@@ -88,7 +88,7 @@ def roles(settings: Settings) -> dict[str, tuple[str, tuple[Topic, ...]]]:
 
 
 def of_role(command: str, standing: Standing, now_s: float, *, wanted: bool = True) -> Checked:
-    """How a role's group stands, at ``now_s`` since the epoch; ``wanted``: whether settings say that it should run."""
+    """How a role's group stands, at ``now_s`` since the epoch; ``wanted``: whether it has run, or is set to."""
     what = f"lag of {command}"
     age_s = None if standing.oldest_ns is None else max(now_s - standing.oldest_ns / 1e9, 0.0)
     waited = "" if age_s is None else f", the oldest for {age_s:.0f} s"
@@ -118,7 +118,7 @@ def _groups(bus: Bus, settings: Settings, missing: set[str]) -> Iterator[Checked
         yield refused("lag", error)
         return
     for group, (command, _) in known.items():
-        wanted = command != PAGE or settings.webhook.is_set
+        wanted = command != PAGE or settings.webhook.is_set or found[group].has_run
         yield of_role(command, found[group], time.time(), wanted=wanted)
 
 

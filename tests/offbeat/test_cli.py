@@ -1,5 +1,6 @@
 """The command line as such: help, usage errors, exit codes, what is loaded when."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -151,6 +152,13 @@ def test_output_that_cannot_be_written_is_refused(arguments: tuple[object, ...])
     said = "the output cannot be written: No space left on device; send it where there is room for it"
     assert run.stderr.splitlines()[-1] == said
     assert "Traceback" not in run.stderr
+
+
+def test_what_is_told_beside_an_answer_may_be_closed() -> None:
+    shell = f"{shlex.join(command('diagnose', EXAMPLE, '--json'))} 2>&-"
+    run = subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == ExitCode.DONE
+    assert json.loads(run.stdout)["incidents"]
 
 
 def test_output_that_is_closed_is_refused() -> None:

@@ -69,14 +69,14 @@ def test_what_waits_is_counted_and_dated(kafka: str, topic: str) -> None:
     assert before_s - 0.001 <= newest / 1e9 <= after_s + 0.001
 
     [never] = standing_of(bus, topic, group)
-    assert (never.members, never.behind) == (0, 2 * RECORDS)
+    assert (never.members, never.behind, never.has_run) == (0, 2 * RECORDS, False)
     assert never.oldest_ns is not None
     assert before_s - 0.001 <= never.oldest_ns / 1e9 <= newest / 1e9
 
     commit(kafka, group, topic, RECORDS, RECORDS - 1)
     assert [standing.behind for standing in standing_of(bus, topic, group)] == [1]
     commit(kafka, group, topic, RECORDS, RECORDS)
-    assert standing_of(bus, topic, group) == [Standing(members=0, behind=0)]
+    assert standing_of(bus, topic, group) == [Standing(members=0, behind=0, has_run=True)]
 
 
 def test_groups_are_told_apart(kafka: str, topic: str) -> None:

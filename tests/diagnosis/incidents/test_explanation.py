@@ -10,7 +10,7 @@ from diagnosis.incidents.evidence import Incident, Run, Span, Stage
 from diagnosis.incidents.explanation import explain
 from diagnosis.incidents.joining import IncidentJoiner
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION
-from diagnosis.job import Job, Place
+from diagnosis.job import Communicator, Job, Place
 from diagnosis.topology import Device
 from tests.diagnosis.incidents.findings import SECOND, found
 
@@ -34,11 +34,15 @@ def test_one_slow_gpu() -> None:
 
 
 def test_whoever_goes_on_late_may_be_waiting_for_packets() -> None:
-    late = replace(incident(3), rule=GOES_ON_LATE)
-    assert explain(JOB, late) == (
-        f"{explain(JOB, incident(3))} Its log tells no ends of operators: packets that reach it late look alike, so"
-        " check its peers' NICs too."
-    )
+    plain, late = incident(3), replace(incident(3), rule=GOES_ON_LATE)
+    packets = "When operators ended its log does not tell: late packets look alike; check its NIC and its peers'."
+    assert explain(JOB, late) == f"{explain(JOB, plain)} {packets}"
+    confirmed = replace(late, methods=("operator_graph", "traffic"))
+    assert explain(JOB, confirmed) == explain(JOB, plain)
+    on_one_host = replace(JOB, communicators=(Communicator("tp", (2, 3)),))
+    assert explain(on_one_host, late) == explain(on_one_host, plain)
+    abroad = replace(JOB, communicators=(*on_one_host.communicators, Communicator("dp", (3, 5))))
+    assert explain(abroad, late).endswith(packets)
 
 
 def test_candidates_are_alternatives() -> None:

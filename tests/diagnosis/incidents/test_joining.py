@@ -49,6 +49,15 @@ DEGRADED = [in_run(i, 10, 3, pattern=SPIKE if i < 14 else DEGRADATION) for i in 
 """As a search tells a degradation: its irregular iterations 1, 2, 4, 8."""
 
 
+def test_the_rule_is_that_of_the_newest_finding_on_just_its_ranks() -> None:
+    early, late = found(20, 3), found(31, 3, rule="goes_on_late")
+    assert only([early, late]).rule == "goes_on_late"
+    assert only([late, found(42, 3)]).rule is None
+    others = [found(20, 3, 4, rule="other"), found(31, 3, 4, rule="other")]
+    assert only(others).rule == "other"
+    assert only([*others, found(42, 3), found(53, 3)]).rule is None  # it is about rank 3 alone by now
+
+
 def of_nvlinks(iteration: int, *ranks: int, host: str = "h0") -> Evidence:
     nvlink = (Device(f"nvlink:{host}", "nvlink", 0),)
     return found(iteration, *ranks, cause="communication_slow", devices=nvlink)
