@@ -87,8 +87,7 @@ def by_causality(bounds: Mapping[tuple[int, int], Bounds], moments: Moments) -> 
 
     Where all messages go one way there is one bound, and no saying how far off it is: the quickest message's time.
     """
-    bounded = [of for of in bounds.values() if of.both_ways]
-    lines = _lines(bounded, moments) if bounded else iter(())
+    lines = iter(_lines([of for of in bounds.values() if of.both_ways], moments))
     found: Pairs[int] = {}
     for pair, of in bounds.items():
         if of.both_ways:
@@ -98,10 +97,12 @@ def by_causality(bounds: Mapping[tuple[int, int], Bounds], moments: Moments) -> 
     return found
 
 
-def _lines(bounded: Sequence[Bounds], moments: Moments) -> Iterator[Pair]:
+def _lines(bounded: Sequence[Bounds], moments: Moments) -> list[Pair]:
     """A line for each pair of clocks, between its tightest bounds; pairs that met in the same iterations are worked out
     together.
     """
+    if not bounded:
+        return []
     iterations = np.unique(np.concatenate([part for of in bounded for part in (of.most_in, of.least_in)]))
     at = at_moments(moments, iterations)
     most, has_most = _tightest(((of.most, of.most_in) for of in bounded), iterations, np.minimum)
@@ -115,7 +116,7 @@ def _lines(bounded: Sequence[Bounds], moments: Moments) -> Iterator[Pair]:
         for rows in np.split(own, range(at_once, len(own), at_once)):
             told = _Bounded(most[np.ix_(rows, highs)], at[highs], least[np.ix_(rows, lows)], at[lows]).lines()
             found.update(zip(rows.tolist(), told, strict=True))
-    return (found[pair] for pair in range(len(bounded)))
+    return [found[pair] for pair in range(len(bounded))]
 
 
 def _tightest(bounds: Iterable[tuple[Ints, Ints]], iterations: Ints, tighter: np.ufunc) -> tuple[Ints, Bools]:
