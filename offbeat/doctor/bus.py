@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from offbeat.doctor.checked import CLOCK_WITHIN_S, Checked, failed, ok, refused, skipped, warning
+from offbeat.setting_groups import WebhookSettings
 from offbeat.settings import Settings
 from offbeat.terminal import counted
 from schemas import catalogue
@@ -29,7 +30,7 @@ _DEAD_LETTERS = "dead letters"
 _MOST_PLACES = 8
 
 PAGE = "offbeat alert"
-"""Who pages: where there is somebody to be paged, which only its own settings tell."""
+"""Who pages, where there is somebody to be paged."""
 
 LATE_S = 300.0
 """From then on a worker that is behind counts as stuck; as its own /live page has it."""
@@ -87,6 +88,11 @@ def roles(settings: Settings) -> dict[str, tuple[str, tuple[Topic, ...]]]:
     }
 
 
+def is_wanted(command: str, standing: Standing, webhook: WebhookSettings) -> bool:
+    """Whether a role should run. Whom to page is set where that is done, which may be elsewhere: there it has run."""
+    return command != PAGE or webhook.is_set or standing.has_run
+
+
 def of_role(command: str, standing: Standing, now_s: float, *, wanted: bool = True) -> Checked:
     """How a role's group stands, at ``now_s`` since the epoch; ``wanted``: whether it has run, or is set to."""
     what = f"lag of {command}"
@@ -118,8 +124,8 @@ def _groups(bus: Bus, settings: Settings, missing: set[str]) -> Iterator[Checked
         yield refused("lag", error)
         return
     for group, (command, _) in known.items():
-        wanted = command != PAGE or settings.webhook.is_set or found[group].has_run
-        yield of_role(command, found[group], time.time(), wanted=wanted)
+        standing = found[group]
+        yield of_role(command, standing, time.time(), wanted=is_wanted(command, standing, settings.webhook))
 
 
 def _dead_letters(bus: Bus) -> Checked:

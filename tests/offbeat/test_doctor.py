@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,11 @@ def test_nobody_need_page_where_there_is_nobody_to_page() -> None:
     waiting = Standing(members=0, behind=1, oldest_ns=int(NOW_S * 1e9))
     check = bus.of_role(bus.PAGE, waiting, NOW_S, wanted=False)
     assert (check.state, check.found) == (State.WARNING, "no member, 1 message behind, the oldest for 0 s")
-    assert not WebhookSettings().is_set
-    assert WebhookSettings(routing_key=SecretStr("key")).is_set
+    nobody, somebody = WebhookSettings(), WebhookSettings(routing_key=SecretStr("key"))
+    assert not bus.is_wanted(bus.PAGE, waiting, nobody)
+    assert bus.is_wanted(bus.PAGE, waiting, somebody)
+    assert bus.is_wanted(bus.PAGE, replace(waiting, has_run=True), nobody)  # it is set elsewhere
+    assert bus.is_wanted("offbeat sink", waiting, nobody)
 
 
 def test_roles_are_those_that_run() -> None:
