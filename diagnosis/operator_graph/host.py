@@ -29,8 +29,9 @@ from diagnosis.robust import NORMAL_MAD
 class HostSettings:
     """When a whole host is slow, and not one of its GPUs or its NVLinks (a step beyond Holmes 4.3.2).
 
-    Its other ranks tell, by what they computed or, where ends are not logged, by how late they go on after operators
-    with other hosts. So does how far apart the members of its NVLinks call, which no clock of another host disturbs.
+    Its other ranks tell, by what they computed or, where ends are not logged, by when they call what stays on the host
+    and how late they go on after operators with other hosts. So does how far apart the members of its NVLinks call,
+    which no clock of another host disturbs.
     """
 
     most_mates: int = 3
@@ -39,7 +40,7 @@ class HostSettings:
     """Number of other ranks that a host must have, and that must be heard of, for it to be named."""
     alike: float = 0.5
     """Part of what the suspected rank lost by computing, or of what the latest rank is late by where ends are not
-    logged, that each of the others must show as well."""
+    logged, that each of the others must show as well, and can have lost, by when both call what stays on the host."""
     sigmas: float = 3.0
     """Number of standard deviations (estimated from the median distance to the median) by which ranks must go on, or
     call, later than they did in the baseline."""
@@ -108,6 +109,8 @@ def _without_ends(
         yield from logs.fetch({leaf.communicator: leaf.members})
         if _members_call_apart(logs, leaf, leaf.communicator, baseline, settings):
             return "host"
+    elif (yield from _calls_after_its_mates(logs, leaf, mates, baseline, settings)):
+        return "device"
     a_call_ns = _lost_a_call(logs, leaf)
     ranks = (leaf.rank, *mates)
     names = [name for name in _abroad(logs.job, ranks) if len(logs.job.members[name]) <= settings.most_members]
@@ -153,6 +156,31 @@ def _lost_a_call(logs: Logs, leaf: Leaf) -> float:
     """What the leaf's rank lost in each of its operators of the iteration, in ns."""
     own = logs.part([leaf.rank], ()).operators.of_rank(leaf.rank)
     return leaf.excess_ns / max(int((own.iteration == leaf.iteration).sum()), 1)
+
+
+def _calls_after_its_mates(
+    logs: Logs, leaf: Leaf, mates: Sequence[int], baseline: Sequence[int], settings: HostSettings
+) -> Generator[Needs, Answer, bool]:
+    """Whether the leaf's rank lost more than one of its mates can have: so much later than that mate, beyond what is
+    usual, it called the collectives that both are in, and no other host is. Their own clock tells.
+    """
+    job = logs.job
+    within = [name for name in job.communicators_of.get(leaf.rank, ()) if job.on_one_host(job.members[name])]
+    both_in = {name: {leaf.rank, *mates} & {*job.members[name]} for name in within}
+    shared = [name for name, ranks in both_in.items() if len(ranks) > 1]
+    yield from logs.fetch({name: both_in[name] for name in shared})
+    operators = logs.part((), shared).operators
+    codes = [code for code, name in enumerate(operators.communicators) if name in shared]
+    together = np.isin(operators.communicator, codes) & ~operators.point_to_point
+    for mate in mates:
+        pair = operators.take(together & np.isin(operators.rank, (leaf.rank, mate)))
+        behind, iteration = _behind_the_first(pair, 2)
+        after_ns = behind @ ((1, -1) if leaf.rank < mate else (-1, 1))
+        before = [after_ns[iteration == each].sum() for each in baseline if each in iteration]
+        now = after_ns[iteration == leaf.iteration].sum()
+        if before and now - np.median(before) > (1 - settings.alike) * leaf.excess_ns:
+            return True
+    return False
 
 
 def _members_call_apart(

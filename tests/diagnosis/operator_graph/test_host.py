@@ -1,6 +1,6 @@
 """A slow host is told from a slow GPU on it, and from slow NVLinks, whether ends are logged or not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -118,18 +118,29 @@ def test_hardly_any_operators_with_other_hosts_do_not_tell_of_a_host(operators: 
     assert goes_on_late([50.0] * operators, [50.0] * operators) == whose
 
 
-def goes_on_late(own_ms: Sequence[float], mates_ms: Sequence[float]) -> Whose:
+@pytest.mark.parametrize(("mates_ms", "whose"), [(0.0, "device"), (15.0, "host")], ids=["one GPU", "the host"])
+def test_a_slow_gpu_is_told_from_its_host_by_when_both_call_what_stays_on_it(mates_ms: float, whose: Whose) -> None:
+    """All go on late after operators with other hosts: their clock has drifted by as much, or they are slow."""
+    late = [2.0] * 4
+    assert goes_on_late(late, late, within_ms={1: 15.0, **dict.fromkeys((0, 2, 3), mates_ms)}) == whose
+
+
+def goes_on_late(
+    own_ms: Sequence[float], mates_ms: Sequence[float], within_ms: Mapping[int, float] | None = None
+) -> Whose:
     """What is said of a rank that computes longer than usual by so much before each operator with another host, and
-    its three mates too.
+    its three mates too; and before each of twelve that these four alone take part in.
     """
     a_host, elsewhere = (0, 1, 2, 3), (4, 5, 6, 7)
 
-    def steps(extra: Sequence[float]) -> Sequence[Step]:
+    def steps(extra: Sequence[float]) -> list[Step]:
         return [step for ms in extra for step in (Compute(extra_ms=ms), Collective("g"))]
 
     late = {1: own_ms, **dict.fromkeys((0, 2, 3), mates_ms)}
     programs = {rank: steps(late.get(rank, [0.0] * len(own_ms))) for rank in (*a_host, *elsewhere)}
-    training = Training(programs, {"g": (*a_host, *elsewhere)})
+    for rank, ms in (within_ms or {}).items():
+        programs[rank] = 12 * [Compute(extra_ms=ms), Collective("tp")] + programs[rank]
+    training = Training(programs, {"g": (*a_host, *elsewhere), "tp": a_host})
     places = tuple(Place(rank, f"h{rank // 4}", rank % 4) for rank in (*a_host, *elsewhere))
     job = replace(training.job(), places=places)
     leaf = Leaf(1, None, (1,), 200 * MS, training.irregular, OperatorRef(1, "g", 0, "all_reduce"), (1,))
