@@ -51,7 +51,7 @@ class MonitorSettings:
     (``fluctuation.closed_after_periods``)."""
     quiet_after: int = 100
     """Number of regular iterations in a row after which everything found before is over (Holmes correlates over a span
-    of 100)."""
+    of 100); a degradation as well that has eased to less than ``delta``."""
     step_delta: float = 1.2
     """An iteration that takes more than ``step_delta`` times what the iterations of its run take on average is a step,
     as if a second fault had come on top, and is looked at as the beginning of a run is; a higher value finds fewer of
@@ -163,8 +163,10 @@ class IterationMonitor:
         if dipped_run is None or self._learns_all:
             self._learn(iteration, duration_ns)
         if dipped_run is not None and dipped_run.degraded:
-            self.run = replace(dipped_run, excess_ns=dipped_run.excess_ns + max(0, duration_ns - expected))
-            return Judgement(iteration, duration_ns, expected, False, delta, self.run)
+            dipped = replace(dipped_run, excess_ns=dipped_run.excess_ns + max(0, duration_ns - expected))
+            eased = self._has_eased()
+            self.run = None if eased else dipped
+            return Judgement(iteration, duration_ns, expected, False, delta, dipped, closed=eased)
         quiet = self._counts_as_quiet()
         if self.run is None:
             return Judgement(iteration, duration_ns, expected, False, delta, quiet=quiet)
@@ -272,6 +274,13 @@ class IterationMonitor:
             return False
         self.regular_in_a_row = None
         return True
+
+    def _has_eased(self) -> bool:
+        """Whether a degradation has been within delta for so long that this is how the job runs now; counts another
+        iteration of that.
+        """
+        self.regular_in_a_row = (self.regular_in_a_row or 0) + 1
+        return self.regular_in_a_row >= self.settings.quiet_after
 
     def _dips_from(self, duration_ns: int, expected_ns: int) -> Run | None:
         """The open run that an iteration within delta is nearer to than to what is usual: a slowdown of about delta

@@ -127,6 +127,19 @@ def test_what_dips_below_delta_belongs_to_a_degradation() -> None:
     assert ended.excess_ns == 4 * 12 + 7 + 8 + 11 + 10 + 9 + 8
 
 
+def test_a_degradation_that_has_eased_for_long_is_over_and_what_it_has_eased_to_is_usual() -> None:
+    settings = replace(SETTINGS, delta=1.1)
+    judgements = judged([*READY, *[114] * 4, *[108] * 12, 125], settings)
+    assert irregular(judgements) == [5, 6, 7, 8, 21]
+    assert [j.iteration for j in judgements if j.closed] == [14]
+    assert judgements[14].run is not None
+    assert judgements[14].run.excess_ns == 4 * 14 + 6 * 8
+    assert [j.iteration for j in judgements if j.quiet] == [15]
+    assert [j.expected_ns for j in judgements[15:]] == [100, 102, 104, 106, 108, 108, 108]
+    assert judgements[21].run is not None
+    assert judgements[21].run.first == 21
+
+
 def test_a_spike_is_over_after_such_dips_but_they_are_not_learned() -> None:
     judgements = judged([*READY, 112, 107, 108, 100], replace(SETTINGS, delta=1.1))
     assert [j.closed for j in judgements[5:]] == [False, False, True, False]
@@ -355,7 +368,8 @@ def test_runs_are_told_consistently(told: list[int | None], settings: MonitorSet
             assert j.duration_ns is not None
             assert j.expected_ns is not None
             excess += j.duration_ns - j.expected_ns
-            assert (j.irregular, j.closed, j.run.ordinal, j.run.excess_ns) == (False, False, ordinal, excess)
+            assert (j.irregular, j.run.ordinal, j.run.excess_ns) == (False, ordinal, excess)
+            assert not j.closed or j.iteration - j.run.last >= settings.quiet_after
         assert not j.closed or j.irregular is False
 
 
