@@ -61,6 +61,14 @@ class MonitorSettings:
     run's mean excess it is not learned and does not end a degradation, beyond this part of a searched iteration's
     excess it is not compared with where enough others are; 1 comes closest to Holmes, who compares with all of the
     baseline."""
+    held_share: float = 0.5
+    """An iteration that exceeds the expected duration by more than this part of what ``delta`` allows, and by more than
+    it scatters (``held_scatter``), is held back: it is learned once ``window`` of them have come before any irregular
+    one, and forgotten if that comes first. So a slowdown of about ``delta`` is not learned before one of its iterations
+    is found; 1 holds back none."""
+    held_scatter: float = 2.0
+    """Number of times that an iteration which is held back exceeds the expected duration by more than one in ten of the
+    baseline does."""
     close_by: int = 5
     """Two irregular iterations at most this far apart make those between them suspect of the same fault, so that they
     are not compared with where enough others are, unless it is a fluctuation, which pauses; 1 suspects none."""
@@ -116,6 +124,7 @@ class IterationMonitor:
     long_pauses: int = 0
     latest_irregular: int | None = None
     suspect: frozenset[int] = frozenset()
+    held: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def expected_ns(self) -> int | None:
@@ -153,6 +162,7 @@ class IterationMonitor:
             scatter_ns = None if self._learns_all else self._scatter_ns(expected)
             period, since = (None, None) if recurs is None else recurs
             self._suspect_before(iteration)
+            self.held.clear()
             run = self._extended(iteration, duration_ns, expected)
             if self._learns_all:
                 self._learn(iteration, duration_ns)
@@ -160,8 +170,10 @@ class IterationMonitor:
             self.regular_in_a_row = 0
             return Judgement(iteration, duration_ns, expected, True, delta, self.run, scatter_ns=scatter_ns)
         dipped_run = self._dips_from(duration_ns, expected)
-        if dipped_run is None or self._learns_all:
+        if self._learns_all:
             self._learn(iteration, duration_ns)
+        elif dipped_run is None:
+            self._learn_or_hold(iteration, duration_ns, expected)
         if dipped_run is not None and dipped_run.degraded:
             dipped = replace(dipped_run, excess_ns=dipped_run.excess_ns + max(0, duration_ns - expected))
             eased = self._has_eased()
@@ -194,6 +206,7 @@ class IterationMonitor:
             "long_pauses": self.long_pauses,
             "latest_irregular": self.latest_irregular,
             "suspect": sorted(self.suspect),
+            "held": [list(entry) for entry in self.held],
         }
 
     @classmethod
@@ -213,6 +226,7 @@ class IterationMonitor:
             long_pauses=state["long_pauses"],
             latest_irregular=state["latest_irregular"],
             suspect=frozenset(state["suspect"]),
+            held=[(iteration, duration) for iteration, duration in state.get("held", ())],
         )
 
     @property
@@ -223,6 +237,13 @@ class IterationMonitor:
     def _enough(self) -> int:
         """Iterations that are enough to compare with."""
         return max(1, min(self.settings.least_baseline, self.settings.window))
+
+    @property
+    def _is_comparable(self) -> bool:
+        """Whether the iteration that has just come may be one to compare with: searches compare what precedes first
+        operators too.
+        """
+        return self.seen > self.settings.warm_up and not self.paused_ns
 
     def _remember(self, duration_ns: int | None) -> None:
         if self.seen > self.settings.warm_up:
@@ -309,11 +330,22 @@ class IterationMonitor:
             self.baseline = deque(entry for entry in self.baseline if entry[1] <= longest_ns)
 
     def _learn(self, iteration: int, duration_ns: int) -> None:
-        if self.seen <= self.settings.warm_up or self.paused_ns:  # searches compare what precedes first operators too
+        if not self._is_comparable:
             return
         self.baseline.append((iteration, duration_ns))
         while len(self.baseline) > self.settings.window:
             self.baseline.popleft()
+
+    def _learn_or_hold(self, iteration: int, duration_ns: int, expected_ns: int) -> None:
+        """Learn a regular iteration, but one that may be of a slowdown of about delta only after many like it."""
+        settings = self.settings
+        usual_ns = settings.held_scatter * self._scatter_ns(expected_ns)
+        if duration_ns - expected_ns <= max(settings.held_share * (settings.delta - 1) * expected_ns, usual_ns):
+            self._learn(iteration, duration_ns)
+        elif self._is_comparable:
+            self.held.append((iteration, duration_ns))
+        if len(self.held) >= settings.window:
+            self.baseline, self.held = deque(self.held), []
 
     def _extended(self, iteration: int, duration_ns: int, expected_ns: int) -> Run:
         run, excess_ns, share = self.run, duration_ns - expected_ns, self.settings.plain_share

@@ -135,7 +135,7 @@ def test_a_degradation_that_has_eased_for_long_is_over_and_what_it_has_eased_to_
     assert judgements[14].run is not None
     assert judgements[14].run.excess_ns == 4 * 14 + 6 * 8
     assert [j.iteration for j in judgements if j.quiet] == [15]
-    assert [j.expected_ns for j in judgements[15:]] == [100, 102, 104, 106, 108, 108, 108]
+    assert [j.expected_ns for j in judgements[15:]] == [100, 100, 100, 100, 108, 108, 108]
     assert judgements[21].run is not None
     assert judgements[21].run.first == 21
 
@@ -191,13 +191,32 @@ def test_the_baseline_of_a_run_is_told_from_its_first_iteration_on() -> None:
 
 def test_what_passed_for_regular_just_below_delta_is_not_compared_with() -> None:
     """Of a fault around delta some iterations are not irregular; beside these its others are nothing unusual."""
-    durations = [*READY, 145, 100, 100, 170]
-    [run] = [j.run for j in judged(durations) if j.run]
+    durations, learned = [*READY, 145, 100, 100, 170], replace(SETTINGS, held_share=1.0)
+    [run] = [j.run for j in judged(durations, learned) if j.run]
     assert run.baseline == (4, 6, 7)
-    [of_few] = [j.run for j in judged(durations, replace(SETTINGS, least_baseline=4)) if j.run]
+    [of_few] = [j.run for j in judged(durations, replace(learned, least_baseline=4)) if j.run]
     assert of_few.baseline == (4, 5, 6, 7), "too few would be left"
-    [as_published] = [j.run for j in judged(durations, replace(SETTINGS, plain_share=1.0)) if j.run]
+    [as_published] = [j.run for j in judged(durations, replace(learned, plain_share=1.0)) if j.run]
     assert as_published.baseline == (4, 5, 6, 7)
+
+
+def test_a_slowdown_of_about_delta_is_not_learned_before_one_of_its_iterations_is_found() -> None:
+    durations = [*READY, 149, 148, 100, 149, 151, 149, 100, 100]
+    judgements = judged(durations)
+    assert irregular(judgements) == [9]
+    assert {j.expected_ns for j in judgements[5:]} == {100}
+    assert irregular(judged(durations, replace(SETTINGS, held_share=1.0))) == []
+
+
+def test_what_is_held_back_is_learned_once_it_has_come_often() -> None:
+    judgements = judged([*READY, 130, 132, 100, 134, 136, 100, 130])
+    assert irregular(judgements) == []
+    assert [j.expected_ns for j in judgements[5:]] == [100, 100, 100, 100, 100, 133, 125]
+
+
+def test_what_a_job_scatters_by_is_not_held_back() -> None:
+    wide = [100, 100, 80, 120, 80, 120]  # expected: 100, and 20 more are nothing unusual
+    assert [j.expected_ns for j in judged([*wide, 130, 130], replace(SETTINGS, window=4))[6:]] == [100, 112]
 
 
 def test_what_passed_for_regular_between_close_irregular_iterations_is_not_compared_with() -> None:
