@@ -56,7 +56,8 @@ def walk(
 
     def opened(ranks: Collection[int], names: Collection[str] = ()) -> Ledger:
         whole = ranks if logs.narrow else logs.whole
-        return Ledger(logs.part(ranks, names), iteration, baseline, excess_ns, settings, witnesses, whole)
+        part = logs.part(ranks, names)
+        return Ledger(part, iteration, baseline, excess_ns, settings, witnesses, whole, logs.stood_for)
 
     wave = [Stand(rank, None, excess_ns, ()) for rank in pivots]
     while wave:
@@ -75,7 +76,7 @@ def walk(
         ledger = opened(ranks)
         wanted = ledger.unsplit(stands)
         if wanted.ranks:
-            yield from logs.fetch(wanted.ranks, wanted.positions)
+            yield from logs.fetch_as_room_allows(wanted)
             ledger = opened(ranks, wanted.names)
         ledger.witness()
         found.clock_error_ns = max(found.clock_error_ns, ledger.clock_error_ns(ranks))

@@ -43,14 +43,14 @@ class Delays:
     (n,), NaN: not known.
 
     ``compute`` is spent before the call, ``exposed`` within the operator; ``exposed = wait + transfer`` where all
-    members were seen. ``step`` is ``exposed``, or where nobody tells when the operator ended, the time until the
-    next call of the rank; ``onward`` is the time from its end until that call. ``spent`` has the times themselves.
-    ``behind`` is how much later than the first member the rank went on, known where calls are queued (``_queued``):
-    there all that the GPU had to do is within the operator. ``after`` is the time from when all were there until the
-    rank went on. ``awaited`` is the rank that entered last, ``meeting`` the
-    communication (``Operators.meeting_keys``), ``channel`` what it runs over: the communicator, or the ends of a send
-    or recv. ``transfer_usual`` is how long the transfer usually takes. ``met``: with whom each operator met;
-    ``in_baseline``: which ones tell what is usual.
+    members were seen. ``step`` is ``exposed``, or where nobody tells when the operator ended, the time until the next
+    call of the rank; ``until_next`` is from one call to the next, whoever tells of it; ``onward`` is the time from its
+    end until that call. ``spent`` has the times themselves. ``behind`` is how much later than the first member the rank
+    went on, known where calls are queued (``_queued``): there all that the GPU had to do is within the operator.
+    ``after`` is the time from when all were there until the rank went on. ``awaited`` is the rank that entered last,
+    ``meeting`` the communication (``Operators.meeting_keys``), ``channel`` what it runs over: the communicator, or the
+    ends of a send or recv. ``transfer_usual`` is how long the transfer usually takes. ``met``: with whom each operator
+    met; ``in_baseline``: which ones tell what is usual.
     """
 
     operators: Operators
@@ -94,6 +94,12 @@ class Delays:
     @cached_property
     def step(self) -> Floats:
         return self._beyond_usual(self.spent.step)
+
+    @cached_property
+    def until_next(self) -> Floats:
+        operators = self.operators
+        following = operators.next_calls
+        return self._beyond_usual(np.where(following == UNKNOWN, np.nan, following - operators.call_ns))
 
     @cached_property
     def onward(self) -> Floats:

@@ -15,7 +15,7 @@ from diagnosis.operator_graph.leaf import Leaf, Wait, reference
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.materiality import Materiality
 from diagnosis.operator_graph.needs import Wanted
-from diagnosis.operator_graph.sampling import telling_positions, weights
+from diagnosis.operator_graph.sampling import telling, weights, weights_without_ends
 from diagnosis.operator_graph.witnesses import Transferred, Witnesses
 from diagnosis.operators import UNKNOWN
 
@@ -32,7 +32,7 @@ class Stand:
 
 class Ledger:
     """The excess of the ranks of some logs, as the walk reads it; ``witnesses`` are those it came by before, ``whole``
-    the ranks of which all rows are here.
+    the ranks of which all rows are here; of communicators that are ``stood_for`` some operators stand for all.
     """
 
     def __init__(
@@ -44,8 +44,10 @@ class Ledger:
         settings: AttributionSettings,
         witnesses: Witnesses,
         whole: Collection[int],
+        stood_for: Collection[str | None] = (),
     ) -> None:
         self._view = view
+        self._stood_for = stood_for
         self._delays = measure(view, view.clocks, baseline)
         self._materiality = Materiality(self._delays, baseline, whole, excess_ns, settings)
         self._iteration = iteration
@@ -59,7 +61,7 @@ class Ledger:
         delays = self._delays
         for rank in self._whole:
             rows = delays.rows(rank, [self._iteration])
-            if delays.knows("compute", rows):
+            if delays.knows("compute", rows) and not self._is_sampled(rows):
                 self._witnesses.compute[rank] = float(np.nansum(delays.compute[rows]))
             if self._transfers_known(rows):
                 self._witnesses.transfer[rank] = self._transferred(rows)
@@ -67,7 +69,7 @@ class Ledger:
     def _transferred(self, rows: Ints) -> Transferred:
         """What a rank transferred beyond the usual in its rows."""
         delays, job = self._delays, self._view.job
-        amounts = delays.transfer[rows] * weights(delays, rows)
+        amounts = delays.transfer[rows] * self._weights(rows)
         channels, first, of_row = np.unique(delays.channel[rows], return_index=True, return_inverse=True)
         within = np.array([job.on_one_host(delays.members(int(rows[at]), job)) for at in first], dtype=np.bool_)
         by_channel = np.bincount(of_row.ravel(), weights=np.nan_to_num(amounts), minlength=len(channels))
@@ -119,14 +121,36 @@ class Ledger:
                     for code in np.unique(operators.communicator[chosen]):
                         on = chosen[operators.communicator[chosen] == code]
                         between = bool(group == UNKNOWN)
-                        positions = None if between else self._positions(on)
-                        wanted.add(operators.communicators[code], self._takes_part(on, between=between), positions)
+                        positions, stand_ins = (None, None) if between else self._positions(on)
+                        ranks = self._takes_part(on, between=between)
+                        wanted.add(operators.communicators[code], ranks, positions, stand_ins)
         return wanted
 
-    def _positions(self, rows: Ints) -> Ints | None:
-        """Positions of a rank's operators on a communicator that are looked at on its other members; None: all."""
-        rows = rows[self._delays.operators.iteration[rows] == self._iteration]
-        return telling_positions(self._delays, rows, self._settings.most_operators)
+    def _is_sampled(self, rows: Ints) -> bool:
+        """Whether others stand for some of a rank's operators after which nobody knows what it computed."""
+        operators = self._delays.operators
+        names = {operators.communicators[code] for code in np.unique(operators.communicator[rows])}
+        return not names.isdisjoint(self._stood_for)
+
+    def _weights(self, rows: Ints) -> Floats:
+        """How many times each of a rank's rows counts that were split into waiting and transferring."""
+        times = weights(self._delays, rows)
+        if self._is_sampled(rows):
+            times *= weights_without_ends(self._delays, rows, self._stood_for, self._settings.most_operators)
+        return times
+
+    def _positions(self, rows: Ints) -> tuple[Ints | None, Ints | None]:
+        """Positions of a rank's operators on a communicator that are looked at on its other members, None: all; and
+        those that stand for all where there is no room for them.
+
+        Where ends are not logged all are wanted: what the rank computed after an operator that no other tells of is not
+        known.
+        """
+        operators = self._delays.operators
+        rows = rows[operators.iteration[rows] == self._iteration]
+        told = telling(self._delays, rows, self._settings.most_operators)
+        positions = None if told is None else told.positions
+        return positions if operators.ended[rows].all() else None, positions
 
     def _takes_part(self, rows: Ints, *, between: bool) -> set[int]:
         """The ranks that share operators of one communicator: its members, or the peers of sends and receives."""
@@ -140,7 +164,7 @@ class Ledger:
 
         Of a channel across hosts that lost it as most others did the leaf is ``shared``.
         """
-        delays, times = self._delays, weights(self._delays, rows)
+        delays, times = self._delays, self._weights(rows)
         common = self._share_of_iteration("compute", stand, rows) * self._witnesses.computed(stand.rank)
         if self._materiality.is_material("compute", rows, common):
             leaf = self._leaf(stand, delays.compute, rows, None, (stand.rank,), common)
@@ -148,7 +172,7 @@ class Ledger:
         transferred = self._share_of_iteration("transfer", stand, rows)
         for channel in np.unique(delays.channel[rows]):
             on = delays.channel[rows] == channel
-            chosen, counts = rows[on], float(times[on].max())
+            chosen, counts = rows[on], times[on]
             members = delays.members(int(chosen[0]), self._view.job)
             within = self._view.job.on_one_host(members)
             common = self._witnesses.transferred(members, within=within)
@@ -160,7 +184,7 @@ class Ledger:
                 if late is None and delays.operators.point_to_point[chosen].all():
                     late = self._computing_end(chosen)
                 if late is not None:
-                    yield self._late_leaf(stand, chosen, late, common)
+                    yield self._late_leaf(stand, chosen, late, common, counts)
                     continue
                 yield self._channel_leaf(stand, chosen, members, common, counts)
             elif not within and self._materiality.is_material("transfer", chosen, times=counts):
@@ -234,7 +258,7 @@ class Ledger:
         """
         delays, operators = self._delays, self._delays.operators
         known = (delays.awaited[rows] != UNKNOWN) & (delays.awaited[rows] != stand.rank) & ~np.isnan(delays.wait[rows])
-        waited = np.where(known, delays.wait[rows] * weights(self._delays, rows), 0.0)
+        waited = np.where(known, delays.wait[rows] * self._weights(rows), 0.0)
         ranks, of = np.unique(delays.awaited[rows[known]], return_inverse=True)
         amounts = np.bincount(of, weights=waited[known], minlength=len(ranks))
         for awaited, amount in self._followed(dict(zip(ranks.tolist(), amounts.tolist(), strict=True))).items():
@@ -267,7 +291,7 @@ class Ledger:
         same = low + np.flatnonzero(delays.meeting[low:high] == delays.meeting[row])
         return int(delays.operators.call_ns[same].max())
 
-    def _channel_leaf(self, stand: Stand, rows: Ints, members: tuple[int, ...], common: float, times: float) -> Leaf:
+    def _channel_leaf(self, stand: Stand, rows: Ints, members: tuple[int, ...], common: float, times: Floats) -> Leaf:
         """The delay of a channel's transfers."""
         operators = self._delays.operators
         name = operators.communicators[operators.communicator[rows[0]]]
@@ -281,21 +305,21 @@ class Ledger:
         communicator: str | None,
         members: tuple[int, ...],
         common: float,
-        times: float = 1.0,
+        times: Floats | float = 1.0,
     ) -> Leaf:
         worst = int(rows[np.nanargmax(values[rows])])
-        excess = int(times * np.nansum(values[rows]) - common)
+        excess = int(np.nansum(times * values[rows]) - common)
         iteration = int(self._delays.operators.iteration[worst])
         operator = reference(self._delays.operators, worst)
         return Leaf(stand.rank, communicator, members, excess, iteration, operator, (*stand.path, stand.rank))
 
-    def _late_leaf(self, stand: Stand, rows: Ints, late: int, common: float) -> Leaf:
+    def _late_leaf(self, stand: Stand, rows: Ints, late: int, common: float, times: Floats) -> Leaf:
         """The delay of a queued channel, where it is one member's."""
         delays, path = self._delays, (*stand.path, stand.rank)
         worst = int(rows[np.nanargmax(delays.transfer[rows])])
         own = (delays.meeting == delays.meeting[worst]) & (delays.operators.rank == late)
         operator = reference(delays.operators, int(np.flatnonzero(own)[0]) if own.any() else worst)
-        excess = int(np.nansum(delays.transfer[rows]) - common)
+        excess = int(np.nansum(times * delays.transfer[rows]) - common)
         iteration = int(delays.operators.iteration[worst])
         path = path if path[-1] == late else (*path, late)
         return Leaf(late, None, (late,), excess, iteration, operator, path, goes_on_late=True)

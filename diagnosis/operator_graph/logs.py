@@ -18,7 +18,7 @@ from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job
 from diagnosis.operator_graph.coverage import Came, coverage, of_positions
 from diagnosis.operator_graph.log_view import LogView
-from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs
+from diagnosis.operator_graph.needs import Answer, Fetch, Need, Needs, Wanted
 from diagnosis.operators import UNKNOWN, Operators
 
 LEAST_ENDED = 0.5
@@ -74,7 +74,8 @@ class Logs:
     never blamed.
 
     Rows of ``iterations`` are asked for. What is usual is in the rows of some of these, or it comes as statistics of
-    the iterations of ``window``. ``bounded``: ranks were not asked, since there would be more than ``most_rows``.
+    the iterations of ``window``. ``bounded``: ranks were not asked, since there would be more than ``most_rows``;
+    ``stood_for``: communicators of which for that reason some operators were asked for that stand for all.
     ``narrow``: of a large job only parts are looked at; of others everything at hand, and where ends are not logged
     all that a rank's neighbours logged. ``paused`` is for how long, in ns, all ranks paused before an iteration.
     """
@@ -86,6 +87,7 @@ class Logs:
     narrow: bool = False
     paused: Mapping[int, int] = field(default_factory=dict)
     bounded: bool = False
+    stood_for: set[str | None] = field(default_factory=set)
     missing: set[int] = field(default_factory=set)
     _whole: set[int] = field(default_factory=set)
     _partly: set[tuple[int, str]] = field(default_factory=set)
@@ -107,6 +109,19 @@ class Logs:
         Of communicators with ``positions`` only the operators there are wanted. Who did not answer once is not
         asked again: every time it would cost the whole deadline.
         """
+        yield from self._ask(self._lacking(wanted, positions))
+
+    def fetch_as_room_allows(self, wanted: Wanted) -> Fetch:
+        """Ask for what is wanted and not at hand; where there is no room for that, for what stands for it."""
+        needs = self._lacking(wanted.ranks, wanted.positions)
+        if wanted.stand_ins and sum(self._rows_of_a_rank(need) * len(need.ranks) for need in needs) > self._room:
+            needs = self._lacking(wanted.ranks, {**wanted.stand_ins, **wanted.positions})
+            self.stood_for.update(need.communicator for need in needs if need.communicator in wanted.stand_ins)
+        yield from self._ask(needs)
+
+    def _lacking(
+        self, wanted: Mapping[str | None, Iterable[int]], positions: Mapping[str | None, Collection[int]] | None
+    ) -> Needs:
         needs = []
         for communicator, ranks in wanted.items():
             at = frozenset((positions or {}).get(communicator, ()))
@@ -117,7 +132,7 @@ class Logs:
             for lacks, of in lacking.items():
                 if lacks or not at:
                     needs.append(Need(tuple(of), self.iterations, communicator, positions=tuple(sorted(lacks))))
-        yield from self._ask(tuple(needs))
+        return tuple(needs)
 
     def fetch_one_listing(self, ranks: Mapping[str, Iterable[int]], iteration: int) -> Fetch:
         """Of each communicator the operators of one iteration as one of the ranks has them: that tells positions."""
@@ -189,7 +204,7 @@ class Logs:
 
     def _with_room(self, needs: Needs) -> Needs:
         """The needs without the ranks for whose rows, going by what others sent, there is no room."""
-        room = self.most_rows - sum(map(len, self._answers))
+        room = self._room
         kept = []
         for need in needs:
             of_a_rank = self._rows_of_a_rank(need)
@@ -202,6 +217,11 @@ class Logs:
             if ranks:
                 kept.append(replace(need, ranks=ranks))
         return tuple(kept)
+
+    @property
+    def _room(self) -> int:
+        """How many rows more may come."""
+        return self.most_rows - sum(map(len, self._answers))
 
     def _rows_of_a_rank(self, need: Need) -> float:
         """How many rows a need brings of each rank, told from those at hand; 0: not known."""

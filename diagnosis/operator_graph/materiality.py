@@ -33,8 +33,8 @@ class Materiality:
         self._delays, self._baseline, self._whole = delays, baseline, sorted(whole)
         self._spreads: dict[Kind, Spreads] = {}
 
-    def is_material(self, kind: Kind, rows: Ints, common: float = 0.0, times: float = 1.0) -> bool:
-        """Whether what the rows lost (so many ``times``) beyond what is ``common`` (ns) is a cause."""
+    def is_material(self, kind: Kind, rows: Ints, common: float = 0.0, times: Floats | float = 1.0) -> bool:
+        """Whether what the rows lost (each so many ``times``) beyond what is ``common`` (ns) is a cause."""
         return self._exceeds(kind, rows, self._least_ns, self._sigmas, common, times)
 
     def is_worth_following(self, rows: Ints) -> bool:
@@ -53,16 +53,19 @@ class Materiality:
         return np.where(delays.operators.point_to_point, UNKNOWN, delays.operators.communicator)
 
     def _exceeds(
-        self, kind: Kind, rows: Ints, least: float, sigmas: float, common: float = 0.0, times: float = 1.0
+        self, kind: Kind, rows: Ints, least: float, sigmas: float, common: float = 0.0, times: Floats | float = 1.0
     ) -> bool:
         if not len(rows):
             return False
         values: Floats = getattr(self._delays, kind)
-        amount = times * float(np.nansum(values[rows])) - common
+        amounts = times * values[rows]
+        amount = float(np.nansum(amounts)) - common
         if amount < least:
             return False
         place = int(self._delays.operators.rank[rows[0]]), int(self.group(kind)[rows[0]])
-        return amount > times * sigmas * self._spreads_of(kind).get(place, np.inf)
+        counts = np.broadcast_to(times, amounts.shape)[~np.isnan(amounts)]
+        wider = float(np.sqrt(np.square(counts).mean()))  # so much more a sum with these weights varies by chance
+        return amount > wider * sigmas * self._spreads_of(kind).get(place, np.inf)
 
     def _spreads_of(self, kind: Kind) -> Spreads:
         if kind not in self._spreads:

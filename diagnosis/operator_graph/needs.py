@@ -38,10 +38,13 @@ Needs = tuple[Need, ...]
 
 @dataclass
 class Wanted:
-    """Whose rows are wanted of each communicator; of those with ``positions`` only the operators there."""
+    """Whose rows are wanted of each communicator; of those with ``positions`` only the operators there. Where there is
+    no room for all that is wanted, those at ``stand_ins`` do.
+    """
 
     ranks: dict[str | None, set[int]] = field(default_factory=dict)
     positions: dict[str | None, set[int]] = field(default_factory=dict)
+    stand_ins: dict[str | None, set[int]] = field(default_factory=dict)
     _all: set[str] = field(default_factory=set)
 
     @property
@@ -49,9 +52,13 @@ class Wanted:
         """The communicators."""
         return frozenset(name for name in self.ranks if name is not None)
 
-    def add(self, communicator: str, ranks: Iterable[int], positions: Ints | None) -> None:
-        """Want the ranks' operators at some positions, None: all of them."""
+    def add(
+        self, communicator: str, ranks: Iterable[int], positions: Ints | None, stand_ins: Ints | None = None
+    ) -> None:
+        """Want the ranks' operators at some positions, None: all of them, or those that stand for them."""
         self.ranks.setdefault(communicator, set()).update(ranks)
+        if stand_ins is not None:
+            self.stand_ins.setdefault(communicator, set()).update(stand_ins.tolist())
         if positions is None:
             self._all.add(communicator)
             self.positions.pop(communicator, None)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import NamedTuple
+
 import numpy as np
 
 from diagnosis.arrays import Floats, Ints
@@ -9,24 +12,37 @@ from diagnosis.operator_graph.delays import Delays
 from diagnosis.operators import UNKNOWN
 
 
-def telling_positions(delays: Delays, rows: Ints, most: int) -> Ints | None:
-    """Positions of a rank's operators on a communicator that tell where it lost time: half of them where it lost most,
-    half of them spread evenly, as those of others on it; None: all. Where ends are not logged all are needed.
-
-    ``rows`` are those of the iteration; at most ``most`` are chosen.
+class Telling(NamedTuple):
+    """Positions of a rank's operators on a communicator that tell where it lost time: those where it lost most, and
+    those that are spread evenly, as those of others on it; some are both.
     """
-    operators = delays.operators
-    positions = operators.position[rows]
-    if len(rows) <= most or (positions == UNKNOWN).any() or not operators.ended[rows].all():
+
+    slowest: Ints
+    spread: Ints
+
+    @property
+    def positions(self) -> Ints:
+        """All of them."""
+        return np.unique(np.r_[self.slowest, self.spread])
+
+
+def telling(delays: Delays, rows: Ints, most: int) -> Telling | None:
+    """Which of a rank's ``rows`` (those of a communicator in one iteration) stand for them, at most ``most``, half of
+    either sort; None: all are needed. What the rank itself logged decides, so that it is the same before others are
+    seen and after.
+    """
+    positions = delays.operators.position[rows]
+    if len(rows) <= most or (positions == UNKNOWN).any():
         return None
-    order = np.argsort(-np.nan_to_num(delays.step[rows]), kind="stable")
+    lost = np.where(delays.operators.ended[rows], delays.step[rows], delays.until_next[rows])
+    order = np.argsort(-np.nan_to_num(lost), kind="stable")
     evenly = np.linspace(0, len(rows) - 1, most - most // 2).astype(np.int64)
-    return np.unique(positions[np.r_[order[: most // 2], evenly]])
+    return Telling(positions[order[: most // 2]], positions[evenly])
 
 
 def weights(delays: Delays, rows: Ints) -> Floats:
     """How many times each of a rank's rows counts where it was split into waiting and transferring, since it stands for
-    others of its communicator that were not: in proportion to what these lost. Shape (rows,).
+    others of its communicator that were not: in proportion to what these lost, where ends are logged. Shape (rows,).
     """
     times = np.ones(len(rows))
     operators, split = delays.operators, ~np.isnan(delays.transfer[rows])
@@ -37,4 +53,30 @@ def weights(delays: Delays, rows: Ints) -> Floats:
         seen = float(lost[on & split].sum())
         if seen > 0:
             times[on] = min(float(lost[on].sum()) / seen, on.sum() / (on & split).sum())
+    return times
+
+
+def weights_without_ends(delays: Delays, rows: Ints, stood_for: Collection[str | None], most: int) -> Floats:
+    """The same where ends are not logged, of communicators that are ``stood_for`` by at most ``most`` operators: those
+    that are spread evenly and are none of the slowest count for all the rest, any other that was split for itself.
+
+    What one of the slowest lost is chance in part, as it was chosen for that, so that it stands for no other.
+    """
+    times = np.ones(len(rows))
+    operators, split = delays.operators, ~np.isnan(delays.transfer[rows])
+    iteration, position = operators.iteration[rows], operators.position[rows]
+    sampled = [code for code, name in enumerate(operators.communicators) if name in stood_for]
+    collective = ~operators.point_to_point[rows] & ~operators.ended[rows]
+    for code in np.intersect1d(operators.communicator[rows[collective]], sampled):
+        on = collective & (operators.communicator[rows] == code)
+        latest = on & (iteration == iteration[on].max())
+        told = telling(delays, rows[latest], most)
+        if told is None:
+            continue
+        for one in np.unique(iteration[on]):
+            now = on & (iteration == one)
+            spread = now & split & np.isin(position, told.spread) & ~(latest & np.isin(position, told.slowest))
+            rest = now & (spread | ~split)
+            if spread.any():
+                times[spread] = rest.sum() / spread.sum()
     return times
