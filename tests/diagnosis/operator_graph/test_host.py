@@ -139,7 +139,8 @@ def goes_on_late(
     late = {1: own_ms, **dict.fromkeys((0, 2, 3), mates_ms)}
     programs = {rank: steps(late.get(rank, [0.0] * len(own_ms))) for rank in (*a_host, *elsewhere)}
     for rank, ms in (within_ms or {}).items():
-        programs[rank] = 12 * [Compute(extra_ms=ms), Collective("tp")] + programs[rank]
+        before: list[Step] = [Compute(extra_ms=ms), Collective("tp")]
+        programs[rank] = 12 * before + programs[rank]
     training = Training(programs, {"g": (*a_host, *elsewhere), "tp": a_host})
     places = tuple(Place(rank, f"h{rank // 4}", rank % 4) for rank in (*a_host, *elsewhere))
     job = replace(training.job(), places=places)
