@@ -104,6 +104,13 @@ class Transferred(NamedTuple):
     chance: float
 
 
+class Slow(NamedTuple):
+    """By how much (ns) a rank's transfers on the channel of some members are slow; 0: they are not."""
+
+    members: tuple[int, ...]
+    amount: float
+
+
 @dataclass(frozen=True, slots=True)
 class Transfers:
     """What was transferred on some channels, and by how much that varies by chance."""
@@ -113,9 +120,15 @@ class Transfers:
 
     def slowness(self, job: Job, rank: int, iteration: int, settings: SeparationSettings, tells: Tells) -> list[float]:
         """By how much (ns) the rank's transfers are slow on each channel whose members tell; 0: they are not."""
-        seen = self.on_channels(job, rank, iteration, tells)
-        least = [max(settings.sigmas * one.chance, settings.least_slowdown * one.usual) for one in seen]
-        return [one.amount if one.amount > bound else 0.0 for one, bound in zip(seen, least, strict=True)]
+        return [slow.amount for slow in self.slow_on(job, rank, iteration, settings, tells)]
+
+    def slow_on(self, job: Job, rank: int, iteration: int, settings: SeparationSettings, tells: Tells) -> list[Slow]:
+        """The same with the members of each channel."""
+        judged = []
+        for members, one in self.of_rank(job, rank, iteration, tells):
+            least = max(settings.sigmas * one.chance, settings.least_slowdown * one.usual)
+            judged.append(Slow(members, one.amount if one.amount > least else 0.0))
+        return judged
 
     def on_channels(self, job: Job, rank: int, iteration: int, tells: Tells) -> list[Transferred]:
         """What the rank transferred on each channel whose members tell, as far as that is known."""
@@ -249,7 +262,8 @@ def _told_apart(
     def tells(members: Sequence[int]) -> bool:  # what all of the leaf's share tells nobody apart
         return not set(leaf.members) <= set(members) and job.on_one_host(members) == local
 
-    judged = {member: seen.slowness(job, member, leaf.iteration, settings, tells) for member in leaf.members}
+    slow = {member: seen.slow_on(job, member, leaf.iteration, settings, tells) for member in leaf.members}
+    judged = {member: [one.amount for one in of_member] for member, of_member in slow.items()}
     if not any(judged.values()):
         return Separation(leaf.members, (), _on_ring(seen.delays, job, leaf, baseline, settings))
     excess = {member: sum(amounts) for member, amounts in judged.items() if mostly_slow(amounts, settings)}
@@ -260,7 +274,25 @@ def _told_apart(
         return Separation(leaf.members, (), _alone(judged, least) if known and one_wire else ())
     strongest = max(excess.values())
     ranks = tuple(member for member, amount in excess.items() if amount >= settings.comparable * strongest)
-    return Separation(leaf.members, ranks)
+    return Separation(leaf.members, _without_explained(ranks, slow, settings) or ranks)
+
+
+def _without_explained(
+    ranks: Sequence[int], slow: Mapping[int, Sequence[Slow]], settings: SeparationSettings
+) -> tuple[int, ...]:
+    """Without those that are slow where another suspect takes part, and that lost little without it beside what it lost
+    without them: of a slow NIC's small groups the other members' channels are mostly slow as well.
+    """
+
+    def without(rank: int, other: int) -> list[float]:
+        return [one.amount for one in slow[rank] if other not in one.members]
+
+    def is_explained(rank: int, other: int) -> bool:
+        others_own = without(other, rank)
+        least = settings.comparable * sum(others_own)
+        return mostly_slow(others_own, settings) and sum(without(rank, other)) < least
+
+    return tuple(rank for rank in ranks if not any(is_explained(rank, other) for other in ranks))
 
 
 def _alone(judged: Mapping[int, Sequence[float]], least: float) -> tuple[int, ...]:

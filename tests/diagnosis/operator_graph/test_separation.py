@@ -70,6 +70,26 @@ def test_the_member_whose_other_channels_are_slow_is_told_apart() -> None:
     assert other.ranks == (0,)
 
 
+@pytest.mark.parametrize(("others_ms", "ranks"), [(0, (0,)), (10, (0,)), (40, (0, 1, 2))], ids=["no", "little", "much"])
+def test_who_is_slow_where_another_suspect_takes_part_is_not_suspected_for_that(
+    others_ms: float, ranks: tuple[int, ...]
+) -> None:
+    """Of each of three the half of their other channels is the same slow group."""
+    groups = {"wide": (0, 1, 2, 3), "small": (0, 1, 2), "own0": (0, 4), "own1": (1, 4), "own2": (2, 4)}
+    extra_ms = {"wide": 60.0, "small": 40.0, "own0": 50.0, "own1": others_ms, "own2": others_ms}
+    programs: dict[int, list[Step]] = {
+        rank: [
+            step
+            for name, members in groups.items()
+            if rank in members
+            for step in (Compute(), Collective(name, extra_ms=extra_ms[name]))
+        ]
+        for rank in range(5)
+    }
+    told, _ = separated(Training(programs, groups), "wide")
+    assert told == Separation((0, 1, 2, 3), ranks)
+
+
 def test_what_a_member_sends_late_shows_with_whom_it_reaches_late() -> None:
     """As where packets leave a host late: its own operators end in time, but for those that wait for an answer."""
     late = {("column1", 3), ("across1", 2)}
