@@ -12,7 +12,7 @@ A spine that slows most channels of a job is told by those between two ranks tha
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -255,8 +255,11 @@ def _is_slow_elsewhere(
     def over_other_spines(tells: Tells) -> Tells:
         return lambda members: tells(members) and over.isdisjoint(job.spines_between(members))
 
+    least = max(separation.least_slowdown, settings.least_share * _slowdown(job, seen, channel.leaf))
+    beside = replace(separation, least_slowdown=least)
+
     def slowness(rank: int, tells: Tells) -> list[float]:
-        return seen.slowness(job, rank, channel.leaf.iteration, separation, tells)
+        return seen.slowness(job, rank, channel.leaf.iteration, beside, tells)
 
     def are_slow(of_ranks: Iterable[list[float]]) -> bool:
         amounts = [amount for of_rank in of_ranks for amount in of_rank]

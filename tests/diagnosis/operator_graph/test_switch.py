@@ -24,7 +24,7 @@ from diagnosis.operator_graph.locate import (
 )
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operator_graph.separation import Separation, Tells, Transferred
+from diagnosis.operator_graph.separation import Separation, SeparationSettings, Tells, Transferred
 from diagnosis.operator_graph.switch_settings import SwitchSettings
 from diagnosis.topology import Device
 from producers.simulation import Fault, Kind, Omissions, Scenario, SimulatedRun, simulate
@@ -241,6 +241,22 @@ def test_what_a_spine_slows_below_a_tor_is_not_the_tor_s(
     assert (named == [{"tor:pod1/rail0"}]) == is_tor
 
 
+@pytest.mark.parametrize(("beside_ns", "is_tor"), [(50.0, True), (5.0, False)])
+def test_who_waits_a_little_for_a_slow_nic_tells_of_no_tor(
+    monkeypatch: pytest.MonkeyPatch, beside_ns: float, is_tor: bool
+) -> None:
+    """The suspect's channels take eleven times as long as usual, those of the others below its ToR half as long again,
+    or six times.
+    """
+    job = job_with(Kind.SPINE_SLOW, 0, pp=4).job
+    below = [rank for rank in job.ranks if job.tor(rank) == job.tor(8)]
+    pairs = [pair for rank in below for pair in ((rank - 8, rank), (rank, rank + 8))]
+    told_of = [(of, Transferred(100.0 if 8 in of else beside_ns, 10.0, 1.0)) for of in pairs]
+    monkeypatch.setattr(switch, "transfers", SeenByRank(told_of).fetched)
+    named = above(job, [pairs[0]], suspect=8)
+    assert (named == [{"tor:pod1/rail0"}]) == is_tor
+
+
 def with_routes(job: Job, taken: Sequence[tuple[tuple[int, int], str]]) -> Job:
     """The job with nothing traced but these: pairs of ranks, and the spine between them, both ways."""
 
@@ -286,7 +302,7 @@ class Seen:
     def of_rank(self, *_: object) -> list[tuple[tuple[int, ...], Transferred]]:
         return list(self.told_of)
 
-    def slowness(self, _: Job, rank: int, iteration: int, settings: object, tells: Tells) -> list[float]:
+    def slowness(self, _: Job, rank: int, iteration: int, settings: SeparationSettings, tells: Tells) -> list[float]:
         return []
 
     def fetched(self, *_: object) -> Generator[Needs, Answer, Seen]:
@@ -297,8 +313,9 @@ class Seen:
 class SeenByRank(Seen):
     """The same, of each rank that is asked its own channels."""
 
-    def slowness(self, _: Job, rank: int, iteration: int, settings: object, tells: Tells) -> list[float]:
-        return [of.amount for members, of in self.told_of if rank in members and tells(members)]
+    def slowness(self, _: Job, rank: int, iteration: int, settings: SeparationSettings, tells: Tells) -> list[float]:
+        of_rank = [of for members, of in self.told_of if rank in members and tells(members)]
+        return [of.amount if of.amount > settings.least_slowdown * of.usual else 0.0 for of in of_rank]
 
 
 def above(job: Job, channels: Sequence[tuple[int, ...]], suspect: int | None = None) -> list[set[str]]:
