@@ -2,8 +2,9 @@
 
 A windowed mean as the paper words it (``learns``) absorbs a degradation that lasts longer than the window, so by
 default irregular iterations never enter the baseline; neither do warm-up iterations nor those whose duration a gap in
-the log hides, nor what dips below delta while a run of irregular ones goes on. What all ranks pause after an iteration,
-far beyond the usual, is no part of it (a step beyond the paper), and the iteration that follows is not learned.
+the log hides, nor what dips below delta while a run of irregular ones goes on, nor the few that are nearly irregular,
+which may be of a slowdown of about delta. What all ranks pause after an iteration, far beyond the usual, is no part of
+it (a step beyond the paper), and the iteration that follows is not learned.
 A fluctuation has a smaller delta of its own, which counts only while there is evidence that it recurs
 (``fluctuation``): noise alone exceeds it now and then.
 """
@@ -11,7 +12,7 @@ A fluctuation has a smaller delta of its own, which counts only while there is e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from statistics import median_low
@@ -62,12 +63,12 @@ class MonitorSettings:
     excess it is not compared with where enough others are; 1 comes closest to Holmes, who compares with all of the
     baseline."""
     held_share: float = 0.5
-    """An iteration that exceeds the expected duration by more than this part of what ``delta`` allows, and by more than
-    it scatters (``held_scatter``), is held back: it is learned once ``window`` of them have come before any irregular
-    one, and forgotten if that comes first. So a slowdown of about ``delta`` is not learned before one of its iterations
-    is found; 1 holds back none."""
+    """A regular iteration that exceeds the expected duration by more than this part of what it may, and by more than
+    others scatter (``held_scatter``), is held back: such are learned once there are ``window`` of them among twice as
+    many iterations without an irregular one, and never otherwise. So a slowdown of about ``delta`` is not learned
+    before one of its iterations is found; 1 holds back none."""
     held_scatter: float = 2.0
-    """Number of times that an iteration which is held back exceeds the expected duration by more than one in ten of the
+    """An iteration is held back only if it exceeds the expected duration by more than this times what one in ten of the
     baseline does."""
     close_by: int = 5
     """Two irregular iterations at most this far apart make those between them suspect of the same fault, so that they
@@ -91,8 +92,8 @@ class Judgement:
     ``pause_before_ns``. ``run`` is the open run that the iteration belongs to; with ``closed`` it is the one that ended
     here.
     ``quiet``: the last irregular iteration has just become long ago. ``delta`` is what was judged by. One in ten of the
-    regular iterations before it (the longest of fewer than 20) is at least ``scatter_ns`` longer than expected; None:
-    the baseline is not of regular ones alone.
+    latest regular iterations before it (the longest of fewer than 20) is at least ``scatter_ns`` longer than expected;
+    None: the baseline is not of regular ones alone.
     """
 
     iteration: int
@@ -158,8 +159,9 @@ class IterationMonitor:
             if not self._learns_all:
                 self._forget_outliers()
             return Judgement(iteration, duration_ns, None, None, delta)
-        if duration_ns > max(delta * expected, expected + self.settings.least_excess_ns):
-            scatter_ns = None if self._learns_all else self._scatter_ns(expected)
+        most_ns = max(delta * expected, expected + self.settings.least_excess_ns)
+        if duration_ns > most_ns:
+            scatter_ns = None if self._learns_all else self._scatter_ns(expected, [*self.baseline, *self.held])
             period, since = (None, None) if recurs is None else recurs
             self._suspect_before(iteration)
             self.held.clear()
@@ -173,7 +175,7 @@ class IterationMonitor:
         if self._learns_all:
             self._learn(iteration, duration_ns)
         elif dipped_run is None:
-            self._learn_or_hold(iteration, duration_ns, expected)
+            self._learn_or_hold(iteration, duration_ns, expected, most_ns)
         if dipped_run is not None and dipped_run.degraded:
             dipped = replace(dipped_run, excess_ns=dipped_run.excess_ns + max(0, duration_ns - expected))
             eased = self._has_eased()
@@ -282,9 +284,9 @@ class IterationMonitor:
             return closed_after
         return max(closed_after, ceil(self.settings.fluctuation.closed_after_periods * run.period))
 
-    def _scatter_ns(self, expected_ns: int) -> int:
-        """What one in ten of the baseline's iterations take beyond the expected; a small baseline's longest one."""
-        durations = sorted(duration for _, duration in self.baseline)
+    def _scatter_ns(self, expected_ns: int, iterations: Iterable[tuple[int, int]]) -> int:
+        """What one in ten of some iterations take beyond the expected; of few the longest one."""
+        durations = sorted(duration for _, duration in iterations)
         return max(0, durations[-max(1, len(durations) // 10)] - expected_ns)
 
     def _counts_as_quiet(self) -> bool:
@@ -336,16 +338,19 @@ class IterationMonitor:
         while len(self.baseline) > self.settings.window:
             self.baseline.popleft()
 
-    def _learn_or_hold(self, iteration: int, duration_ns: int, expected_ns: int) -> None:
-        """Learn a regular iteration, but one that may be of a slowdown of about delta only after many like it."""
+    def _learn_or_hold(self, iteration: int, duration_ns: int, expected_ns: int, most_ns: float) -> None:
+        """Learn a regular iteration, but one that may be of a slowdown of about delta only beside many like it."""
         settings = self.settings
-        usual_ns = settings.held_scatter * self._scatter_ns(expected_ns)
-        if duration_ns - expected_ns <= max(settings.held_share * (settings.delta - 1) * expected_ns, usual_ns):
+        usual_ns = settings.held_scatter * self._scatter_ns(expected_ns, self.baseline)
+        plain_ns = max(settings.held_share * (most_ns - expected_ns), usual_ns)
+        if settings.held_share >= 1 or duration_ns - expected_ns <= plain_ns:
             self._learn(iteration, duration_ns)
         elif self._is_comparable:
-            self.held.append((iteration, duration_ns))
+            lately = [entry for entry in self.held if entry[0] > iteration - 2 * settings.window]
+            self.held = [*lately, (iteration, duration_ns)]
         if len(self.held) >= settings.window:
-            self.baseline, self.held = deque(self.held), []
+            self.baseline = deque(sorted([*self.baseline, *self.held])[-settings.window :])
+            self.held = []
 
     def _extended(self, iteration: int, duration_ns: int, expected_ns: int) -> Run:
         run, excess_ns, share = self.run, duration_ns - expected_ns, self.settings.plain_share

@@ -35,7 +35,8 @@ class AttributionSettings:
     them say nothing new."""
     most_operators: int = field(default=256, metadata={"least": 1})
     """Number of a rank's operators on a communicator that are looked at on the other members, half of them the slowest
-    and half spread evenly, to stand for all; where ends are not logged, all are for which there is room."""
+    and half spread evenly, to stand for all; where ends are not logged, all are unless there is no room for
+    them."""
     straggler_share: float = 0.75
     """Where calls are queued, part of a slow channel's delay that must be in operators after which the same member went
     on last, for that member to be blamed instead of the channel."""

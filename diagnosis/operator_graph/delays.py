@@ -46,7 +46,7 @@ class Delays:
     members were seen. ``step`` is ``exposed``, or where nobody tells when the operator ended, the time until the next
     call of the rank; ``until_next`` is from one call to the next, whoever tells of it; ``onward`` is the time from its
     end until that call. ``spent`` has the times themselves. ``behind`` is how much later than the first member the rank
-    went on, known where calls are queued (``_queued``): there all that the GPU had to do is within the operator.
+    went on, known where calls are queued (``queued``): there all that the GPU had to do is within the operator.
     ``after`` is the time from when all were there until the rank went on. ``awaited`` is the rank that entered last,
     ``meeting`` the communication (``Operators.meeting_keys``), ``channel`` what it runs over: the communicator, or the
     ends of a send or recv. ``transfer_usual`` is how long the transfer usually takes. ``met``: with whom each operator
@@ -73,7 +73,7 @@ class Delays:
     @cached_property
     def compute(self) -> Floats:
         of_gap = numbered(self._operator, np.r_[UNKNOWN, self._operator][:-1])
-        return self.spent.compute - _usual(self.spent.compute, of_gap, self.in_baseline)
+        return self.spent.compute - usual_by_number(self.spent.compute, of_gap, self.in_baseline)
 
     @cached_property
     def exposed(self) -> Floats:
@@ -85,7 +85,7 @@ class Delays:
 
     @cached_property
     def transfer_usual(self) -> Floats:
-        return _usual(self.spent.transfer, self._operator, self.in_baseline)
+        return usual_by_number(self.spent.transfer, self._operator, self.in_baseline)
 
     @cached_property
     def transfer(self) -> Floats:
@@ -99,7 +99,8 @@ class Delays:
     def until_next(self) -> Floats:
         operators = self.operators
         following = operators.next_calls
-        return self._beyond_usual(np.where(following == UNKNOWN, np.nan, following - operators.call_ns))
+        known = (following != UNKNOWN) & ~self.met.amid
+        return self._beyond_usual(np.where(known, following - operators.call_ns, np.nan))
 
     @cached_property
     def onward(self) -> Floats:
@@ -120,7 +121,7 @@ class Delays:
         return numbered(self.operators.rank, self.operators.communicator, self.operators.position)
 
     def _beyond_usual(self, spent: Floats) -> Floats:
-        return spent - _usual(spent, self._operator, self.in_baseline)
+        return spent - usual_by_number(spent, self._operator, self.in_baseline)
 
     def rows(self, rank: int, iterations: Sequence[int], until_ns: int | None = None) -> Ints:
         """Indices of a rank's operators in the iterations that were called by ``until_ns`` (its own clock)."""
@@ -289,12 +290,12 @@ def _behind(operators: Operators, met: Met) -> Floats:
     first = np.full(int(met.keys.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, met.keys[chosen], met.following[chosen])
     first_of_row = first[np.maximum(met.keys, 0)]
-    if _queued(first_of_row[chosen], met.entered[chosen]):
+    if queued(first_of_row[chosen], met.entered[chosen]):
         behind[chosen] = (met.following - first_of_row)[chosen]
     return behind
 
 
-def _queued(first: Ints, entered: Ints) -> bool:
+def queued(first: Ints, entered: Ints) -> bool:
     """Whether calls only queue operators, and return before these have run: a member goes on (``first``) before the
     last one has ``entered`` more often than lines are wrong.
     """
@@ -391,7 +392,7 @@ def _continues(operators: Operators) -> Bools:
     return np.asarray(same_rank & (step >= 0) & (step <= 1), dtype=np.bool_)
 
 
-def _usual(values: Floats, numbers: Ints, baseline: Bools) -> Floats:
+def usual_by_number(values: Floats, numbers: Ints, baseline: Bools) -> Floats:
     """Mean of each number's values over the baseline rows; NaN where it was seen too seldom."""
     if not len(values):
         return values

@@ -16,12 +16,13 @@ import numpy as np
 
 from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.job import Job
-from diagnosis.operator_graph.delays import Delays, measure
+from diagnosis.numbering import numbered
+from diagnosis.operator_graph.delays import Delays, measure, queued, usual_by_number
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Answer, Needs
-from diagnosis.operators import Operators
+from diagnosis.operators import ONE_SIDED, UNKNOWN, Operators
 from diagnosis.robust import NORMAL_MAD
 
 
@@ -109,7 +110,7 @@ def _without_ends(
         yield from logs.fetch({leaf.communicator: leaf.members})
         if _members_call_apart(logs, leaf, leaf.communicator, baseline, settings):
             return "host"
-    elif (yield from _calls_after_its_mates(logs, leaf, mates, baseline, settings)):
+    elif _calls_after_a_mate(logs, leaf, mates, baseline, settings):
         return "device"
     a_call_ns = _lost_a_call(logs, leaf)
     ranks = (leaf.rank, *mates)
@@ -158,29 +159,46 @@ def _lost_a_call(logs: Logs, leaf: Leaf) -> float:
     return leaf.excess_ns / max(int((own.iteration == leaf.iteration).sum()), 1)
 
 
-def _calls_after_its_mates(
+def _calls_after_a_mate(
     logs: Logs, leaf: Leaf, mates: Sequence[int], baseline: Sequence[int], settings: HostSettings
-) -> Generator[Needs, Answer, bool]:
+) -> bool:
     """Whether the leaf's rank lost more than one of its mates can have: so much later than that mate, beyond what is
     usual, it called the collectives that both are in, and no other host is. Their own clock tells.
+
+    Where calls are queued, and wait for nobody, one delay shows in all that follow, and nothing is told. Looked at is
+    what is at hand.
     """
     job = logs.job
     within = [name for name in job.communicators_of.get(leaf.rank, ()) if job.on_one_host(job.members[name])]
-    both_in = {name: {leaf.rank, *mates} & {*job.members[name]} for name in within}
-    shared = [name for name, ranks in both_in.items() if len(ranks) > 1]
-    yield from logs.fetch({name: both_in[name] for name in shared})
-    operators = logs.part((), shared).operators
-    codes = [code for code, name in enumerate(operators.communicators) if name in shared]
-    together = np.isin(operators.communicator, codes) & ~operators.point_to_point
+    operators = logs.part((leaf.rank, *mates), within).operators
+    codes = [code for code, name in enumerate(operators.communicators) if name in within]
+    together = np.isin(operators.communicator, codes) & ~operators.point_to_point & ~operators.is_op(*ONE_SIDED)
     for mate in mates:
-        pair = operators.take(together & np.isin(operators.rank, (leaf.rank, mate)))
-        behind, iteration = _behind_the_first(pair, 2)
-        after_ns = behind @ ((1, -1) if leaf.rank < mate else (-1, 1))
-        before = [after_ns[iteration == each].sum() for each in baseline if each in iteration]
-        now = after_ns[iteration == leaf.iteration].sum()
-        if before and now - np.median(before) > (1 - settings.alike) * leaf.excess_ns:
+        rows = _met_by_all(operators, together & np.isin(operators.rank, (leaf.rank, mate)), 2)
+        if not len(rows) or _are_queued(operators, rows):
+            continue
+        first, after = rows[:, 0], (1, -1) if leaf.rank < mate else (-1, 1)
+        iteration = operators.iteration[first]
+        lag = (operators.call_ns[rows] @ after).astype(np.float64)
+        place = numbered(operators.communicator[first], operators.position[first])
+        late = lag - usual_by_number(lag, place, np.isin(iteration, baseline))
+        before = np.array([np.nansum(late[iteration == each]) for each in baseline if each in iteration])
+        if len(before) < 2:
+            continue
+        now, chance = _beyond_usual(float(np.nansum(late[iteration == leaf.iteration])), before, settings)
+        if now > max((1 - settings.alike) * leaf.excess_ns, chance):
             return True
     return False
+
+
+def _are_queued(operators: Operators, rows: Ints) -> bool:
+    """Whether calls return before operators have run; rows of those that members met in, of shape (operators, members),
+    all on one clock.
+    """
+    following = operators.next_calls[rows]
+    known = (following != UNKNOWN).all(axis=1)
+    entered = operators.call_ns[rows[known]].max(axis=1)
+    return bool(known.any()) and queued(following[known].min(axis=1), entered)
 
 
 def _members_call_apart(
@@ -221,11 +239,18 @@ def _behind_the_first(operators: Operators, members: int) -> tuple[Floats, Ints]
     """How long after the first member each called an operator, in ns, of shape (operators, members), and the iterations
     of those that all were seen to call.
     """
-    keys = operators.meeting_keys + 1  # 0: unknown whom it meets
-    whole = np.flatnonzero((keys > 0) & (np.bincount(keys)[keys] == members) if len(keys) else keys)
-    rows = whole[np.lexsort((operators.rank[whole], keys[whole]))].reshape(-1, members)
+    rows = _met_by_all(operators, np.ones(len(operators), dtype=np.bool_), members)
     calls = operators.call_ns[rows]
     return (calls - calls.min(axis=1, keepdims=True)).astype(np.float64), operators.iteration[rows[:, 0]]
+
+
+def _met_by_all(operators: Operators, chosen: Bools, members: int) -> Ints:
+    """The rows of those chosen that as many ranks as there are ``members`` called, of shape (operators, members), in
+    order of the ranks.
+    """
+    keys = np.where(chosen, operators.meeting_keys, UNKNOWN) + 1  # 0: unknown whom it meets
+    whole = np.flatnonzero((keys > 0) & (np.bincount(keys)[keys] == members) if len(keys) else keys)
+    return whole[np.lexsort((operators.rank[whole], keys[whole]))].reshape(-1, members)
 
 
 class _Onward(NamedTuple):

@@ -85,8 +85,8 @@ class Ledger:
         between = delays.operators.point_to_point[rows]
         split = ~np.isnan(delays.transfer[rows])
         groups = self._materiality.group("step")[rows]
-        stood_for = np.isin(groups, groups[split & ~between])
-        unknown = np.maximum(np.nan_to_num(delays.exposed[rows]), 0)[~split & ~stood_for].sum()
+        with_others = np.isin(groups, groups[split & ~between])
+        unknown = np.maximum(np.nan_to_num(delays.exposed[rows]), 0)[~split & ~with_others].sum()
         return bool(unknown < self._materiality.least_wait_ns)
 
     def clock_error_ns(self, ranks: Iterable[int]) -> int:
@@ -146,11 +146,15 @@ class Ledger:
         Where ends are not logged all are wanted: what the rank computed after an operator that no other tells of is not
         known.
         """
-        operators = self._delays.operators
-        rows = rows[operators.iteration[rows] == self._iteration]
-        told = telling(self._delays, rows, self._settings.most_operators)
-        positions = None if told is None else told.positions
-        return positions if operators.ended[rows].all() else None, positions
+        operators, most = self._delays.operators, self._settings.most_operators
+        now = rows[operators.iteration[rows] == self._iteration]
+        if operators.ended[now if len(now) else rows].all():
+            told = telling(self._delays, now, most)
+            return (None if told is None else told.positions), None
+        latest = rows[operators.iteration[rows] == operators.iteration[rows].max()]
+        told = telling(self._delays, latest, most)
+        own = operators.position[latest] if told is None else told.positions
+        return None, None if (own == UNKNOWN).any() else own
 
     def _takes_part(self, rows: Ints, *, between: bool) -> set[int]:
         """The ranks that share operators of one communicator: its members, or the peers of sends and receives."""

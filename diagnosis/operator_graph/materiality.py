@@ -60,7 +60,7 @@ class Materiality:
         values: Floats = getattr(self._delays, kind)
         amounts = times * values[rows]
         amount = float(np.nansum(amounts)) - common
-        if amount < least:
+        if amount < least or np.isnan(amounts).all():
             return False
         place = int(self._delays.operators.rank[rows[0]]), int(self.group(kind)[rows[0]])
         counts = np.broadcast_to(times, amounts.shape)[~np.isnan(amounts)]

@@ -66,15 +66,15 @@ def weights_without_ends(delays: Delays, rows: Ints, stood_for: Collection[str |
     operators, split = delays.operators, ~np.isnan(delays.transfer[rows])
     iteration, position = operators.iteration[rows], operators.position[rows]
     sampled = [code for code, name in enumerate(operators.communicators) if name in stood_for]
-    collective = ~operators.point_to_point[rows] & ~operators.ended[rows]
-    for code in np.intersect1d(operators.communicator[rows[collective]], sampled):
+    collective, without = ~operators.point_to_point[rows], ~operators.ended[rows]
+    for code in np.intersect1d(operators.communicator[rows[collective & without]], sampled):
         on = collective & (operators.communicator[rows] == code)
         latest = on & (iteration == iteration[on].max())
         told = telling(delays, rows[latest], most)
         if told is None:
             continue
         for one in np.unique(iteration[on]):
-            now = on & (iteration == one)
+            now = on & without & (iteration == one)
             spread = now & split & np.isin(position, told.spread) & ~(latest & np.isin(position, told.slowest))
             rest = now & (spread | ~split)
             if spread.any():

@@ -255,8 +255,8 @@ def _is_slow_elsewhere(
     def over_other_spines(tells: Tells) -> Tells:
         return lambda members: tells(members) and over.isdisjoint(job.spines_between(members))
 
-    least = max(separation.least_slowdown, settings.least_share * _slowdown(job, seen, channel.leaf))
-    beside = replace(separation, least_slowdown=least)
+    least = min(settings.least_share * _slowdown(job, seen, channel.leaf), settings.fine_at_most)
+    beside = replace(separation, least_slowdown=max(separation.least_slowdown, least))
 
     def slowness(rank: int, tells: Tells) -> list[float]:
         return seen.slowness(job, rank, channel.leaf.iteration, beside, tells)

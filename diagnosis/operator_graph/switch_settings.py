@@ -24,8 +24,9 @@ class SwitchSettings:
     """Part of all channels looked at below a ToR that must be slow for it to be named; a lower value takes a slow
     spine, which slows some of them, for a ToR. The same part of those traced over a spine, for them to tell of it."""
     least_share: float = 0.1
-    """Part of the slow channel's slowdown by which others below its ToR must be slowed, each in proportion to its usual
-    time, to be slow with it: what waits a little for a slow NIC elsewhere tells of no ToR."""
+    """Part of the slow channel's slowdown by which other channels below its ToR must be slowed, each in proportion to
+    its usual time, for them to be slow with it (``fine_at_most`` is enough): what waits a little for a slow NIC tells
+    of no ToR."""
     least_apart: int = field(default=3, metadata={"least": 1})
     """Number of slow channels over the same spines, no two of which share a NIC, or a ToR that may be slow as well,
     from which on these spines are named. Of a spine that alone may carry all that is slow it is enough that not all of

@@ -125,11 +125,31 @@ def test_a_slow_gpu_is_told_from_its_host_by_when_both_call_what_stays_on_it(mat
     assert goes_on_late(late, late, within_ms={1: 15.0, **dict.fromkeys((0, 2, 3), mates_ms)}) == whose
 
 
+@pytest.mark.parametrize("share", [1, 2])
+def test_lines_that_a_mate_lost_do_not_make_it_early(share: int) -> None:
+    """The rank usually calls long before its mates, and one of these lost all lines of the iteration, or half."""
+
+    def lost(table: pa.Table) -> pa.ChunkedArray:
+        now = pc.and_(pc.equal(table.column("rank"), 0), pc.equal(table.column("iteration"), 12))
+        return pc.and_(pc.and_(now, pc.equal(table.column("communicator"), "tp")), chosen(table))
+
+    def chosen(table: pa.Table) -> pa.ChunkedArray:
+        return pc.less(table.column("position"), 12 // share)
+
+    late = [50.0] * 4
+    assert goes_on_late(late, late, dict.fromkeys(range(4), 15.0), lost, usually_ms=30.0) == "host"
+
+
 def goes_on_late(
-    own_ms: Sequence[float], mates_ms: Sequence[float], within_ms: Mapping[int, float] | None = None
+    own_ms: Sequence[float],
+    mates_ms: Sequence[float],
+    within_ms: Mapping[int, float] | None = None,
+    lost: Callable[[pa.Table], pa.ChunkedArray] | None = None,
+    usually_ms: float = 10.0,
 ) -> Whose:
     """What is said of a rank that computes longer than usual by so much before each operator with another host, and
-    its three mates too; and before each of twelve that these four alone take part in.
+    its three mates too; and before each of twelve that these four alone take part in, before which mates compute for
+    ``usually_ms``. Some lines may be ``lost``.
     """
     a_host, elsewhere = (0, 1, 2, 3), (4, 5, 6, 7)
 
@@ -139,7 +159,7 @@ def goes_on_late(
     late = {1: own_ms, **dict.fromkeys((0, 2, 3), mates_ms)}
     programs = {rank: steps(late.get(rank, [0.0] * len(own_ms))) for rank in (*a_host, *elsewhere)}
     for rank, ms in (within_ms or {}).items():
-        before: list[Step] = [Compute(extra_ms=ms), Collective("tp")]
+        before: list[Step] = [Compute(10.0 if rank == 1 else usually_ms, extra_ms=ms), Collective("tp")]
         programs[rank] = 12 * before + programs[rank]
     training = Training(programs, {"g": (*a_host, *elsewhere), "tp": a_host})
     places = tuple(Place(rank, f"h{rank // 4}", rank % 4) for rank in (*a_host, *elsewhere))
@@ -147,7 +167,8 @@ def goes_on_late(
     leaf = Leaf(1, None, (1,), 200 * MS, training.irregular, OperatorRef(1, "g", 0, "all_reduce"), (1,))
     logs = Logs(job, tuple(range(training.iterations)))
     table = without_ends(training.table())
-    answered(logs.fetch({None: [1]}), table)
+    table = table if lost is None else table.filter(pc.invert(lost(table)))
+    answered(logs.fetch({None: [1], "tp": a_host if within_ms else ()}), table)  # as the walk that came from there has
     [told], _ = answered(slow_hosts(logs, [leaf], training.baseline, HostSettings()), table)
     return told
 

@@ -1,6 +1,7 @@
 """Operators that stand for others: which they are, and what they say where there is no room for all."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +10,11 @@ import pytest
 from diagnosis.operator_graph.attribution import Walk, walk
 from diagnosis.operator_graph.attribution_settings import AttributionSettings
 from diagnosis.operator_graph.delays import Delays, measure
+from diagnosis.operator_graph.ledger import Ledger, Stand
 from diagnosis.operator_graph.logs import Logs
 from diagnosis.operator_graph.needs import Need, Wanted
 from diagnosis.operator_graph.sampling import telling, weights_without_ends
+from diagnosis.operator_graph.witnesses import Witnesses
 from tests.diagnosis.answering import Asked, answered
 from tests.diagnosis.made_logs import MS, Collective, Compute, Step, Training
 
@@ -80,6 +83,31 @@ def test_where_there_is_room_nothing_stands_for_others() -> None:
     _, logs, asked = walked(training(slow_ms=2.0), 10 * NO_ROOM)
     assert not logs.stood_for
     assert all(not need.positions for need in asked.needs)
+
+
+def test_where_ends_are_logged_too_little_room_changes_nothing_in_what_is_common() -> None:
+    """All compute longer, which is nobody's fault."""
+    made = training(lambda rank, number: 2.0)
+    logs = Logs(made.job(), tuple(range(made.iterations)), most_rows=NO_ROOM + ROWS_OF_ONE - 80, narrow=True)
+    found, _ = answered(walk(logs, made.irregular, made.baseline, GROUP[:4], 120 * MS, FEW), made.table())
+    assert not found.leaves
+    assert not logs.stood_for
+
+
+def test_of_a_communicator_of_which_one_rank_needs_all_its_operators_are_among_those_that_stand_for_others() -> None:
+    """One was awaited amid the iteration, and has called few by then."""
+    made = training()
+    logs = Logs(made.job(), tuple(range(made.iterations)), narrow=True)
+    answered(logs.fetch({None: [0, 1]}), log_of(made))
+    part = logs.part([0, 1], ["g"])
+    settings = replace(FEW, follow_share=0.0, follow_sigmas=-np.inf)
+    ledger = Ledger(part, made.irregular, made.baseline, 120 * MS, settings, Witnesses(), [0, 1])
+    delays = measure(part, part.clocks, made.baseline)
+    until_ns = int(part.operators.call_ns[delays.rows(1, [made.irregular])[9]])
+    wanted = ledger.unsplit([Stand(0, None, 120 * MS, ()), Stand(1, until_ns, 120 * MS, ())])
+    assert wanted.positions == {}
+    assert wanted.stand_ins["g"] >= set(range(10))
+    assert len(wanted.stand_ins["g"]) < OPERATORS
 
 
 def measured(made: Training, positions: tuple[int, ...]) -> tuple[Delays, np.ndarray]:

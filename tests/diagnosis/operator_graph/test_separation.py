@@ -76,7 +76,7 @@ def test_who_is_slow_where_another_suspect_takes_part_is_not_suspected_for_that(
 ) -> None:
     """Of each of three the half of their other channels is the same slow group."""
     groups = {"wide": (0, 1, 2, 3), "small": (0, 1, 2), "own0": (0, 4), "own1": (1, 4), "own2": (2, 4)}
-    extra_ms = {"wide": 60.0, "small": 40.0, "own0": 50.0, "own1": others_ms, "own2": others_ms}
+    extra_ms = {"wide": 60.0, "small": 60.0, "own0": 50.0, "own1": others_ms, "own2": others_ms}
     programs: dict[int, list[Step]] = {
         rank: [
             step

@@ -257,6 +257,16 @@ def test_who_waits_a_little_for_a_slow_nic_tells_of_no_tor(
     assert (named == [{"tor:pod1/rail0"}]) == is_tor
 
 
+def test_a_slow_channel_that_usually_takes_little_does_not_hide_its_tor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes fifty-one times as long as usual, and what takes more five times."""
+    job = job_with(Kind.SPINE_SLOW, 0, pp=4).job
+    below = [rank for rank in job.ranks if job.tor(rank) == job.tor(8)]
+    pairs = [pair for rank in below for pair in ((rank - 8, rank), (rank, rank + 8))]
+    told_of = [(of, Transferred(40.0, 0.8 if of == pairs[0] else 10.0, 0.1)) for of in pairs]
+    monkeypatch.setattr(switch, "transfers", SeenByRank(told_of).fetched)
+    assert above(job, [pairs[0]], suspect=8) == [{"tor:pod1/rail0"}]
+
+
 def with_routes(job: Job, taken: Sequence[tuple[tuple[int, int], str]]) -> Job:
     """The job with nothing traced but these: pairs of ranks, and the spine between them, both ways."""
 
