@@ -92,12 +92,14 @@ def test_a_detector_learns_beside_what_a_search_is_served_with() -> None:
 
 
 def test_what_passes_for_regular_beside_a_small_fault_is_not_what_is_usual() -> None:
-    """Of 20 regular iterations 4 were nearly irregular: a search compares with the others (``plain_share``)."""
+    """Of 25 regular iterations 4 were nearly irregular and held back: a search compares with the latest 20 others."""
     lengths = [100.0] * 10 + [100.0, 100.0, 109.0, 100.0, 100.0] * 4 + [113.0]
     run_of = simulate(replace(scenario(), iterations=len(lengths), faults=()))
     log = replace(Log.of(run_of.job, run_of.table), lengths_ns=np.array(lengths))
     assert list(log.irregular) == [30]
-    assert np.nanmax(log.samples(30).count) == 16
+    samples = log.samples(30)
+    assert np.nanmax(samples.count) == 20
+    assert set(samples.usual_iteration_ns) == {100.0}
 
 
 def test_what_dips_in_a_degradation_is_not_regular() -> None:
