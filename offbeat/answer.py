@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from diagnosis.incidents.evidence import Evidence
 from diagnosis.incidents.joining import JoiningSettings, Rule, held_back
-from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.job import Job
 from diagnosis.partial_logs import PartialLog
 from diagnosis.standstill import Standstill

@@ -18,7 +18,7 @@ from pydantic_settings import SettingsError as Unreadable
 
 from diagnosis.incidents.joining import JoiningSettings
 from diagnosis.irregularity.like_ranks import LikeRanksSettings
-from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.traffic.host import StepRules
 from offbeat.bounds import numbers
 from offbeat.setting_groups import (

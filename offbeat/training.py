@@ -18,7 +18,8 @@ import pyarrow as pa
 from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.irregularity.drift import Levels
 from diagnosis.irregularity.forest import ForestDetector, ForestSettings
-from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
+from diagnosis.irregularity.monitor import IterationMonitor, Judgement
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.irregularity.operator_detector import OperatorDetector
 from diagnosis.irregularity.run import DEGRADATION
 from diagnosis.irregularity.samples import Length, Samples

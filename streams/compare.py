@@ -14,7 +14,8 @@ from diagnosis.collective.comparing import SLOW, Compared, Comparer
 from diagnosis.collective.course import Course, CourseRules
 from diagnosis.collective.grid import ComparisonRules
 from diagnosis.collective.stragglers import Metric
-from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
+from diagnosis.irregularity.monitor import IterationMonitor
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.job import Job
 from schemas import catalogue
 from schemas.message import Message, decode, encode
@@ -26,7 +27,7 @@ from streams.findings import cleared
 from streams.held_offsets import HeldOffsets, needed_of_all
 from streams.over import forget_retired
 
-FORMAT = "compare/9"
+FORMAT = "compare/10"
 
 
 @dataclass(frozen=True, slots=True)

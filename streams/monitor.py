@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from diagnosis.irregularity.beginning import Beginning
 from diagnosis.irregularity.like_ranks import LikeRanksSettings
-from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
+from diagnosis.irregularity.monitor import IterationMonitor, Judgement
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.job import Job, pivots
 from schemas import catalogue
 from schemas.iterations import CLOCK_SET
@@ -29,7 +30,7 @@ from streams.over import forget_retired
 
 log = logging.getLogger(__name__)
 
-FORMAT = "monitor/9"
+FORMAT = "monitor/10"
 
 MOST_SKIPPED = 1000
 """Iterations that numbers may leave out on the word of one pivot; a wrong number must not pass for all before it."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from diagnosis.arrays import Floats
 from diagnosis.irregularity.drift import Levels
-from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.irregularity.samples import Length, Samples
 from diagnosis.irregularity.window import WindowStatistics
 from diagnosis.job import Job, pivots

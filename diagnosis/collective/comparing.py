@@ -19,7 +19,8 @@ from diagnosis.collective.stages import Stages, of_layout, of_traffic
 from diagnosis.collective.stragglers import Metric
 from diagnosis.collective.verdict import Verdict
 from diagnosis.collective.weight import lost_ns, prolonged_ns
-from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
+from diagnosis.irregularity.monitor import IterationMonitor, Judgement
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.job import Job
 
 _LEAST_RATES = 3

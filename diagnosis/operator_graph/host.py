@@ -17,10 +17,11 @@ import numpy as np
 from diagnosis.arrays import Bools, Floats, Ints
 from diagnosis.job import Job
 from diagnosis.numbering import numbered
-from diagnosis.operator_graph.delays import Delays, measure, queued, usual_by_number
+from diagnosis.operator_graph.delays import Delays, measure, usual_by_number
 from diagnosis.operator_graph.leaf import Leaf
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.logs import Logs
+from diagnosis.operator_graph.meetings import queued
 from diagnosis.operator_graph.needs import Answer, Needs
 from diagnosis.operators import ONE_SIDED, UNKNOWN, Operators
 from diagnosis.robust import NORMAL_MAD

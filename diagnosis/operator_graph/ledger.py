@@ -10,10 +10,11 @@ import numpy as np
 
 from diagnosis.arrays import Floats, Ints
 from diagnosis.operator_graph.attribution_settings import AttributionSettings
-from diagnosis.operator_graph.delays import alone, measure
+from diagnosis.operator_graph.delays import measure
 from diagnosis.operator_graph.leaf import Leaf, Wait, reference
 from diagnosis.operator_graph.log_view import LogView
 from diagnosis.operator_graph.materiality import Materiality
+from diagnosis.operator_graph.meetings import alone
 from diagnosis.operator_graph.needs import Wanted
 from diagnosis.operator_graph.sampling import telling, weights, weights_without_ends
 from diagnosis.operator_graph.witnesses import Transferred, Witnesses

@@ -18,12 +18,12 @@ class Telling(NamedTuple):
     """
 
     slowest: Ints
-    spread: Ints
+    evenly: Ints
 
     @property
     def positions(self) -> Ints:
         """All of them."""
-        return np.unique(np.r_[self.slowest, self.spread])
+        return np.unique(np.r_[self.slowest, self.evenly])
 
 
 def telling(delays: Delays, rows: Ints, most: int) -> Telling | None:
@@ -75,8 +75,8 @@ def weights_without_ends(delays: Delays, rows: Ints, stood_for: Collection[str |
             continue
         for one in np.unique(iteration[on]):
             now = on & without & (iteration == one)
-            spread = now & split & np.isin(position, told.spread) & ~(latest & np.isin(position, told.slowest))
-            rest = now & (spread | ~split)
-            if spread.any():
-                times[spread] = rest.sum() / spread.sum()
+            even = now & split & np.isin(position, told.evenly) & ~(latest & np.isin(position, told.slowest))
+            rest = now & (even | ~split)
+            if even.any():
+                times[even] = rest.sum() / even.sum()
     return times

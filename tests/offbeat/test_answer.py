@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from diagnosis.incidents.joining import JoiningSettings
-from diagnosis.irregularity.monitor import IterationMonitor, MonitorSettings
+from diagnosis.irregularity.monitor import IterationMonitor
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.job import Communicator, Job, Layout, Place
 from diagnosis.operator_graph.leaf import OperatorRef
 from diagnosis.partial_logs import PartialLog

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.operator_graph.locate import LocateSettings, locate
 from offbeat.bounds import numbers
 from offbeat.settings import DECISIVE, Settings

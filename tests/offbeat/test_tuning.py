@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from offbeat.setting_groups import WorkerGroup
 from offbeat.settings import Settings
 from offbeat.tuning import Tuning

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streams.monitor
-from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
+from diagnosis.irregularity.monitor import IterationMonitor, Judgement
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.job import Job, Place, pivots
 from schemas.catalogue import DEAD_LETTERS, ITERATION_SUMMARIES, ITERATIONS
 from schemas.errors import UndecodableMessage, UnknownJob, WrongSchema
@@ -433,7 +434,7 @@ def test_a_state_of_another_form_is_refused() -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/9'"):
+    with pytest.raises(WrongSchema, match="'monitor/1', this version reads 'monitor/10'"):
         monitor().restore({"j": replace(state, format="monitor/1")})
 
 
@@ -443,7 +444,7 @@ def test_a_damaged_state_is_refused(saved: bytes) -> None:
     told(step, [all_pivots(0)])
     [state] = step.changed_states().values()
     assert state is not None
-    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/9' cannot be read"):
+    with pytest.raises(UndecodableMessage, match="a saved state of the form 'monitor/10' cannot be read"):
         monitor().restore({"j": replace(state, state=saved)})
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.job import pivots
 from producers.job_source import JobSource
 from producers.log_agent import agents

@@ -12,7 +12,7 @@ from benchmarks.simulated.plan import Case
 from benchmarks.simulated.scoring import FaultScore, IterationScore, Said
 from benchmarks.simulated.trial import Layout, Score, Traffic
 from diagnosis.irregularity.like_ranks import LikeRanksSettings
-from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from offbeat.settings import Settings
 from producers.simulation.scenarios import Story
 from schemas.errors import InputError

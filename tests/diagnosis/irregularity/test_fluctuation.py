@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from diagnosis.irregularity.fluctuation import FluctuationSettings, recurrence, spectrum
-from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
+from diagnosis.irregularity.monitor import IterationMonitor, Judgement
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
 
 SECOND = 10**9

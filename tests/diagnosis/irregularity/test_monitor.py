@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.irregularity.monitor import IterationMonitor, Judgement, MonitorSettings
+from diagnosis.irregularity.monitor import IterationMonitor, Judgement
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.irregularity.run import DEGRADATION, FLUCTUATION, SPIKE
 
 SETTINGS = MonitorSettings(delta=1.5, window=4, least_baseline=3, warm_up=2, degradation_after=3, quiet_after=6)

@@ -130,11 +130,9 @@ def test_lines_that_a_mate_lost_do_not_make_it_early(share: int) -> None:
     """The rank usually calls long before its mates, and one of these lost all lines of the iteration, or half."""
 
     def lost(table: pa.Table) -> pa.ChunkedArray:
-        now = pc.and_(pc.equal(table.column("rank"), 0), pc.equal(table.column("iteration"), 12))
-        return pc.and_(pc.and_(now, pc.equal(table.column("communicator"), "tp")), chosen(table))
-
-    def chosen(table: pa.Table) -> pa.ChunkedArray:
-        return pc.less(table.column("position"), 12 // share)
+        of_mate = pc.and_(pc.equal(table.column("rank"), 0), pc.equal(table.column("communicator"), "tp"))
+        early = pc.less(table.column("position"), 12 // share)
+        return pc.and_(pc.and_(of_mate, early), pc.equal(table.column("iteration"), 12))
 
     late = [50.0] * 4
     assert goes_on_late(late, late, dict.fromkeys(range(4), 15.0), lost, usually_ms=30.0) == "host"

@@ -127,7 +127,7 @@ def test_half_are_the_slowest_and_half_are_spread_evenly() -> None:
     told = telling(delays, rows, 6)
     assert told is not None, "though all is known by now"
     assert sorted(told.slowest.tolist()) == [6, 7, 30]  # the rank's next call is late after these
-    assert told.spread.tolist() == [0, 29, 59]
+    assert told.evenly.tolist() == [0, 29, 59]
     assert told.positions.tolist() == [0, 6, 7, 29, 30, 59]
     assert telling(delays, rows, OPERATORS) is None
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diagnosis.irregularity.monitor import MonitorSettings
+from diagnosis.irregularity.monitor_settings import MonitorSettings
 from diagnosis.job import Job, Place
 from schemas.catalogue import INCIDENTS, ITERATION_SUMMARIES, ITERATIONS, TRAFFIC_METRICS
 from schemas.message import decode, encode
